@@ -71,6 +71,16 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """Records below this offset are archived."""
 
 
+class ScrubFile(Versioned, frozen=True, kw_only=True):
+    """scrub.json: when a node has read all its merged segments, and how far it has come since."""
+
+    done_ms: int
+    """When the last round ended, by the wall clock."""
+    partition: int = -1
+    base_offset: int = -1
+    """The last segment that the present round has read; -1: none is under way."""
+
+
 def encode_directory_file(value: Versioned) -> bytes:
     """The text of a file."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -253,8 +253,8 @@ class MergedStream(Protocol):
     def remove_listener(self, listener: StreamListener) -> None:
         """Call it no more."""
 
-    def suspect(self) -> None:
-        """Something that was read from it is not valid."""
+    def suspect(self, base_offset: int) -> None:
+        """Something that was read from this segment is not valid."""
 
 
 class SessionReading(Protocol):

@@ -7,6 +7,7 @@ Invariant: a part knows of others only what it is given here, and tells what hap
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -179,7 +180,13 @@ def care_parts(
     given, merging, repair = site.given, logs.merging, logs.repair.pieces
     fs, in_thread, clock = given.fs, given.host.in_thread, given.clock
     scrubber = Scrubber(
-        fs, merging, repair, config=given.config.scrub, in_thread=in_thread, clock=clock
+        fs,
+        merging,
+        repair,
+        path=os.path.join(given.config.data, "scrub.json"),
+        config=given.config.scrub,
+        in_thread=in_thread,
+        clock=clock,
     )
     guard = FileGuard(fs, merging, repair, in_thread=in_thread, events=site.events)
     archive = archiver_parts(

@@ -38,6 +38,9 @@ class MergingEvents(Protocol):
     def partition_stalled(self, number: int) -> None:
         """A partition may need merged bytes from a peer to go on."""
 
+    def reader_complained(self) -> None:
+        """A reader got something of a merged log that is not valid."""
+
     async def sync_raft_log(self) -> None:
         """Make the Raft log durable: merged logs must never be durable further than it. Raises
         DiskFault.

@@ -148,6 +148,7 @@ class GroupReplica:
         self.care.archive.start(spawn)
         for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
             spawn(part.run())
+        spawn(self.care.scrubber.serve_complaints())
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -269,6 +270,9 @@ class GroupReplica:
 
     def partition_stalled(self, number: int) -> None:
         self.logs.repair.merged.look_at(number)
+
+    def reader_complained(self) -> None:
+        self.care.scrubber.complained()
 
     async def sync_raft_log(self) -> None:
         await self.raft.group.sync_now()

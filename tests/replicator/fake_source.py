@@ -67,7 +67,7 @@ class FakeMerged(_Listeners):
         self.log.close()
         self.log = self._open(self.path.with_name("anew"))
 
-    def suspect(self) -> None:
+    def suspect(self, base_offset: int) -> None:
         """Remember that somebody complained."""
         self.suspicions += 1
 

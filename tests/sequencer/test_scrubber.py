@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from samelog.config.tables.node import Scrub
+from samelog.format.directory_files import ScrubFile
+from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.node import Node
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.json_files import write_json_file
+from samelog.store.merged.scrub import check_piece
 from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
 
+T = TypeVar("T")
 COUNT = 30
 
 
@@ -92,3 +103,83 @@ def test_a_changed_leader_epoch_is_noticed_in_a_sealed_segment(tmp_path: Path) -
         assert "a leader epoch has changed" in trouble(nodes[0])
 
     run_with(tmp_path, 1, body)
+
+
+class OneThread:
+    """Runs what may wait for a disk at once, and counts the segments' pieces that are read."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    async def __call__(self, work: Callable[..., T], /, *arguments: Any) -> T:
+        if work is check_piece:
+            self.pieces.append(arguments[1])
+        return work(*arguments)
+
+
+def scrubber_of(node: Node, clock: ManualClock, read: OneThread) -> Scrubber:
+    """Another scrubber of a node, as after a restart; one GB/s, every 100 s."""
+    return Scrubber(
+        OsFileSystem(),
+        node.logs.merging,
+        node.logs.repair.pieces,
+        path=str(Path(node.member.config.data, "kept.json")),
+        config=Scrub(bytes_per_s=1 << 30, interval_s=100),
+        in_thread=read,
+        clock=clock,
+    )
+
+
+async def starts_a_round(node: Node, clock: ManualClock) -> bool:
+    """Whether a node that begins now reads its segments at once."""
+    read = OneThread()
+    running = asyncio.ensure_future(scrubber_of(node, clock, read).run())
+    for _ in range(100):  # all that happens before it sleeps happens in these turns
+        await asyncio.sleep(0)
+    running.cancel()
+    return bool(read.pieces)
+
+
+def test_when_it_was_done_last_is_kept_across_restarts(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes)
+        clock = ManualClock(now=0.0, wall_ms=1_000_000)
+        assert not await starts_a_round(nodes[0], clock)
+        clock.advance(60.0)
+        assert not await starts_a_round(nodes[0], clock)
+        clock.advance(60.0)
+        assert await starts_a_round(nodes[0], clock)
+        await scrubber_of(nodes[0], clock, OneThread()).scrub()
+        assert not await starts_a_round(nodes[0], clock)
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_round_goes_on_behind_the_last_segment_that_was_read(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes)
+        clock, read = ManualClock(now=0.0, wall_ms=1_000_000), OneThread()
+        scrubber = scrubber_of(nodes[0], clock, read)
+        kept = ScrubFile(done_ms=1_000_000, partition=1, base_offset=10)
+        write_json_file(OsFileSystem(), scrubber._path, kept)
+        assert await starts_a_round(nodes[0], clock)
+        write_json_file(OsFileSystem(), scrubber._path, kept)
+        await scrubber.scrub()
+        assert {Path(path) for path in read.pieces} == set(logs_of(nodes[0])[2:])
+        assert not await starts_a_round(nodes[0], clock)
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_segment_that_a_reader_complains_of_is_looked_at_without_a_wait(tmp_path: Path) -> None:
+    """A node's own scrubber: its next round is a day away."""
+
+    async def body(nodes: list[Node]) -> None:
+        whole = await publish(nodes)
+        size = len(whole) // COUNT
+        spoil(logs_of(nodes[0])[1], size + 100)
+        nodes[0].logs.merging.partitions[1].suspect(10)
+        await until(lambda: merged(nodes[0]) == whole, "mended")
+        assert nodes[0].logs.merging.partitions[1].suspects == set()
+
+    run_with(tmp_path, 3, body)

@@ -51,6 +51,8 @@ class ServedMerged:
 
     def __init__(self, stream: MergedStream) -> None:
         self.stream = stream
+        self._read = 0
+        """The segment that was read last."""
 
     def start(self, message: OpenMerged) -> tuple[int, FilePosition]:
         """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.
@@ -127,11 +129,12 @@ class ServedMerged:
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches. Raises LogFormatError."""
+        self._read = file
         return self.stream.log.read(file, byte, limit_bytes)
 
     def suspect(self) -> None:
-        """It has to be looked over."""
-        self.stream.suspect()
+        """What was read last has to be looked over."""
+        self.stream.suspect(self._read)
 
 
 class ServedSession:

@@ -1,10 +1,11 @@
-"""Reads all merged segments now and then, slowly, and mends what has rotted from other nodes; soon,
-where a reader has complained.
+"""Reads all merged segments now and then, slowly, and mends what has rotted from other nodes; at
+once, where a reader has complained.
 
 Damage at rest is otherwise found by whoever reads it, years later, when the other copies may have
-rotted too.
+rotted too. How far a round has come is kept, so that it happens on a node that is restarted often.
 
-Invariant: reading and mending happen outside the event loop, and never beyond the configured rate.
+Invariant: reading and mending happen outside the event loop; rounds never go beyond the configured
+rate.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samelog.config.tables.node import Scrub
+from samelog.format.directory_files import ScrubFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.store.merged.scrub import ScrubProgress, check_piece, mend
 
 if TYPE_CHECKING:
@@ -32,7 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+SAVE_S = 10.0
+COMPLAINT_BYTES_PER_S = 64 << 20
+"""A reader waits."""
 
 
 class Scrubber:
@@ -44,11 +50,14 @@ class Scrubber:
         merging: Merging,
         repair: PieceRepair,
         *,
+        path: str,
         config: Scrub,
         in_thread: InThread,
         clock: Clock,
     ) -> None:
+        """`path`: of the file that says how far it has come."""
         self._fs = fs
+        self._path = path
         self._merging = merging
         self._repair = repair
         self._config = config
@@ -56,6 +65,10 @@ class Scrubber:
         self._clock = clock
         self._damaged: dict[str, str] = {}
         """Path -> what is wrong with it that no other node could mend."""
+        self._complaint = asyncio.Event()
+        self._mending = asyncio.Lock()
+        self._known: ScrubFile | None = None
+        self._saved_at = clock.now()
 
     @property
     def troubles(self) -> Iterable[str]:
@@ -63,51 +76,88 @@ class Scrubber:
         return self._damaged.values()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        next_round = self._clock.now() + self._config.interval_s
+        """Round after round, until cancelled."""
         while self._config.bytes_per_s:
-            await asyncio.sleep(LOOK_S)
-            is_due = self._clock.now() >= next_round
-            await self.scrub(only_suspects=not is_due)
-            if is_due:
-                next_round = self._clock.now() + self._config.interval_s
+            known = await self._progress()
+            interval_s = self._config.interval_s
+            due_s = known.done_ms / 1000 + interval_s - self._clock.wall_ms() / 1000
+            if known.partition < 0:  # else a round was under way when the node stopped
+                await asyncio.sleep(min(max(0.0, due_s), interval_s))
+            await self.scrub()
 
-    async def scrub(self, *, only_suspects: bool = False) -> None:
-        """Read everything once, or the partitions of which readers have complained."""
-        for partition in tuple(self._merging.partitions.values()):
-            if partition.is_suspect or not only_suspects:
-                partition.is_suspect = False
-                for segment in partition.log.segments():
-                    await self._guard(partition, segment)
+    async def _progress(self) -> ScrubFile:
+        """What is kept; a node that never kept anything begins its first interval."""
+        if self._known is None:
+            self._known = await self._in_thread(read_json_file, self._fs, self._path, ScrubFile)
+        if self._known is None:
+            await self._save(ScrubFile(done_ms=self._clock.wall_ms()))
+        return self._known or ScrubFile(done_ms=self._clock.wall_ms())
 
-    async def _guard(self, partition: MergedPartition, segment: Segment) -> None:
+    async def _save(self, known: ScrubFile) -> None:
+        self._known, self._saved_at = known, self._clock.now()
+        try:
+            await self._in_thread(write_json_file, self._fs, self._path, known)
+        except NoSpace as fault:  # a segment is read twice
+            log_event(log, logging.WARNING, "progress of scrubbing not saved", error=fault)
+
+    async def scrub(self) -> None:
+        """Read everything once, from where the present round has come to."""
+        known = await self._progress()
+        for number, partition in sorted(self._merging.partitions.items()):
+            for segment in partition.log.segments():
+                if (number, segment.base_offset) <= (known.partition, known.base_offset):
+                    continue
+                await self._guard(partition, segment, self._config.bytes_per_s)
+                place = {"partition": number, "base_offset": segment.base_offset}
+                if self._clock.now() >= self._saved_at + SAVE_S:
+                    await self._save(ScrubFile(done_ms=known.done_ms, **place))
+        await self._save(ScrubFile(done_ms=self._clock.wall_ms()))
+
+    def complained(self) -> None:
+        """A reader got something that is not valid."""
+        self._complaint.set()
+
+    async def serve_complaints(self) -> None:
+        """Look at once at what readers complain of, until cancelled."""
+        while True:
+            await self._complaint.wait()
+            self._complaint.clear()
+            for partition in tuple(self._merging.partitions.values()):
+                while partition.suspects:
+                    segment = partition.log.segment(partition.suspects.pop())
+                    if segment is not None:
+                        await self._guard(partition, segment, COMPLAINT_BYTES_PER_S)
+
+    async def _guard(self, partition: MergedPartition, segment: Segment, bytes_per_s: int) -> None:
         path = os.path.join(partition.log.path, segment_name(segment.base_offset, LOG))
         if partition.fault is not None:
             return
         try:
-            await self._scrub(partition, segment, path)
+            await self._scrub(partition, segment, path, bytes_per_s)
         except NoSuchFile:  # let go meanwhile, or set aside
             self._damaged.pop(path, None)
         except LogFormatError as error:
             self._damaged[path] = str(error)
             log_event(log, logging.ERROR, "a segment cannot be checked", file=path, error=error)
 
-    async def _scrub(self, partition: MergedPartition, segment: Segment, path: str) -> None:
+    async def _scrub(
+        self, partition: MergedPartition, segment: Segment, path: str, bytes_per_s: int
+    ) -> None:
         begin, end = partition.log.checksums(segment.base_offset)
         known = ScrubProgress(0, segment.base_offset, begin)
         while known.byte < segment.size:
             before = known
-            known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
-            read = known.byte - before.byte
-            if partition.log.segment(segment.base_offset) is None:
-                break  # archived meanwhile
-            if known.damage is not None:
-                mended = await self._mend(partition, segment, path, known)
-                if not mended:
-                    self._damaged[path] = f"{path}: at byte {known.byte} {known.damage}"
-                    return
-                known = replace(known, damage=None)
-            await asyncio.sleep(max(1, read) / self._config.bytes_per_s)
+            async with self._mending:  # two may read, one mends
+                known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
+                if partition.log.segment(segment.base_offset) is None:
+                    break  # archived meanwhile
+                if known.damage is not None:
+                    mended = await self._mend(partition, segment, path, known)
+                    if not mended:
+                        self._damaged[path] = f"{path}: at byte {known.byte} {known.damage}"
+                        return
+                    known = replace(known, damage=None)
+            await asyncio.sleep(max(1, known.byte - before.byte) / bytes_per_s)
         self._damaged.pop(path, None)
         is_whole = known.byte == segment.size
         if (

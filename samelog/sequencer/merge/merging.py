@@ -47,7 +47,14 @@ FULL_RETRY_S = 1.0
 class MergedPartition(Listening):
     """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
 
-    def __init__(self, topic: Topic, index: int, log: MergedLog, merger: PartitionMerger) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        log: MergedLog,
+        merger: PartitionMerger,
+        events: MergingEvents,
+    ) -> None:
         super().__init__()
         self.made_of = topic
         self.topic = topic.name
@@ -60,12 +67,14 @@ class MergedPartition(Listening):
         self.fault: RequestRefused | None = None
         """Why it can neither be executed nor read any more."""
         self.waits_for_room = False
-        self.is_suspect = False
-        """A reader got something that is not valid, and nobody has looked since."""
+        self.suspects: set[int] = set()
+        """Segments of which readers got something not valid, and nobody has looked since."""
+        self._events = events
 
-    def suspect(self) -> None:
-        """A reader got something that is not valid."""
-        self.is_suspect = True
+    def suspect(self, base_offset: int) -> None:
+        """A reader got something of this segment that is not valid."""
+        self.suspects.add(base_offset)
+        self._events.reader_complained()
 
 
 class Merging:
@@ -129,7 +138,7 @@ class Merging:
         for damage in merged.damaged:
             log.error("%s", damage)
         merger = PartitionMerger(number, merged, self._reader)
-        self.partitions[number] = MergedPartition(topic, index, merged, merger)
+        self.partitions[number] = MergedPartition(topic, index, merged, merger, self._events)
         if merged.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
             self._dirty.add(number)
 

@@ -1,11 +1,12 @@
-"""`python -m bench [name ...]`: run benchmarks, all of them by default, each as bench/README.md
-describes.
+"""`python -m bench [name ...] [options]`: run benchmarks, all of them by default, each as
+bench/README.md describes; all that are named get the options.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import takewhile
 
 ALL = (
     "kernels",
@@ -22,21 +23,22 @@ ALL = (
     "catch_up",
     "kafka",
     "kafka_requests",
+    "partitions",
     "spark",
 )
 
 
 def main() -> int:
     """Run the named benchmarks one after another; the first failure's exit code."""
-    names = sys.argv[1:] or list(ALL)
+    given = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
+    names, options = given or list(ALL), sys.argv[1 + len(given) :]
     unknown = [name for name in names if name not in ALL]
     if unknown:
         sys.stderr.write(f"no benchmark {unknown[0]!r}; there are: {', '.join(ALL)}\n")
         return 2
     for name in names:
-        sys.stdout.write(f"## {name}\n")
-        sys.stdout.flush()
-        code = subprocess.call([sys.executable, "-m", f"bench.{name}"])
+        sys.stderr.write(f"## {name}\n")
+        code = subprocess.call([sys.executable, "-m", f"bench.{name}", *options])
         if code:
             return code
     return 0

@@ -38,6 +38,7 @@ from samelog.runtime.log import log_event
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
 from samelog.store.merged.history_file import HistoryFile
+from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import SegmentFacts
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
@@ -55,6 +56,8 @@ class Digests:
         self._directory = os.path.join(parts.config.data, "digests")
         self._merging = parts.merging
         self._in_thread = parts.in_thread
+        self._complete: dict[int, tuple[MergedLog, int]] = {}
+        """Partition -> its log, and the segment that grew when all before it had a digest."""
         self._ends: dict[str, int] = {}
         """Path -> up to where segments have one, as far as it was looked at."""
         self._fs.make_directory(self._directory)
@@ -82,19 +85,24 @@ class Digests:
         """Until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for partition in tuple(self._merging.partitions.values()):
-                await self.complete(partition)
+            for number, partition in tuple(self._merging.partitions.items()):
+                growing = partition.log, partition.log.end()[0]
+                is_complete = self._complete.get(number) == growing
+                if not is_complete and await self.complete(partition):
+                    self._complete[number] = growing
 
-    async def complete(self, partition: PartitionLog) -> None:
-        """Make what is lacking of one partition."""
+    async def complete(self, partition: PartitionLog) -> bool:
+        """Make what is lacking of one partition: whether nothing is lacking until it grows."""
         path = self._path(partition)
         try:
             while (segment := self._next(partition, path)) is not None:
                 await self._add(partition, path, segment)
         except NoSpace:
-            return  # there will be room again
+            return False  # there will be room again
         except LogFormatError as error:  # whoever needs the segment says so too
             log_event(log, logging.WARNING, "no digest", partition=path, error=error)
+            return False
+        return partition.fault is None
 
     def _next(self, partition: PartitionLog, path: str) -> Segment | None:
         """The oldest sealed segment without a digest."""

@@ -9,7 +9,7 @@ raises, but for broken invariants, nor blocks.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
 from samelog.archiver.command import ArchiveCommand
@@ -49,8 +49,8 @@ class MergingEvents(Protocol):
     def files_synced_with_merged_logs(self) -> list[File]:
         """Other files that have to be durable whenever the merged logs are."""
 
-    def merged_logs_synced(self) -> None:
-        """More of this node's merged logs is durable."""
+    def merged_logs_synced(self, numbers: Collection[int]) -> None:
+        """What was merged of these partitions is durable here."""
 
 
 class IntakeEvents(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
 
 from samelog.archiver.command import ArchiveCommand
@@ -172,7 +172,8 @@ class GroupReplica:
         """These are the other members now, and the numbers of all."""
         for pulls in self._pulls:
             pulls.set_peers(peers)
-        self.raft.coordinator.forget_others(members)
+        self.raft.coordinator.members_changed(members)
+        self.reporter.forget_others(members)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -189,7 +190,8 @@ class GroupReplica:
         self._save_marks()
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
-            self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.views[peer].places)
+            self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.ahead(peer))
+        self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
 
@@ -237,7 +239,7 @@ class GroupReplica:
             case Report():
                 self._receive_report(node, message)
             case Cursors():
-                self.reporter.released(dict(message.merged))
+                self.reporter.cursors_heard(dict(message.merged))
             case Forward():
                 self._site.owner.spawn(self.raft.proposer.serve(node, message))
             case Forwarded():
@@ -256,8 +258,10 @@ class GroupReplica:
         places = {number: SessionPosition(*place) for number, *place in report.positions}
         coordinator.positions(node, report.boot, places)
         if report.merged or report.samples:
-            samples = {(number, offset): value for number, offset, value in report.samples}
-            coordinator.merged(node, dict(report.merged), samples)
+            samples: dict[int, dict[int, int]] = {}
+            for number, offset, checksum in report.samples:
+                samples.setdefault(number, {})[offset] = checksum
+            coordinator.merged(node, report.boot, dict(report.merged), samples)
         self.logs.repair.sessions.peer_reported(node, places)
 
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
@@ -281,8 +285,8 @@ class GroupReplica:
         """The history of what was archived: a snapshot must not count on it unsynced."""
         return self.care.archive.take_dirty()
 
-    def merged_logs_synced(self) -> None:
-        self.reporter.state_merged()
+    def merged_logs_synced(self, numbers: Collection[int]) -> None:
+        self.reporter.state_merged(numbers)
 
     def bytes_received(self, number: int) -> None:
         """A partition may have waited for them, and peers may."""
@@ -337,7 +341,9 @@ class GroupReplica:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
         leader = self.raft.group.raft.leader
-        if leader is not None and leader != self._site.directory.record.number:
+        if leader == self._site.directory.record.number:
+            self.reporter.leadership_won()
+        elif leader is not None:
             self.reporter.tell_everything(leader)
 
     def snapshot_installed(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
@@ -174,7 +174,7 @@ def names_are_not_synced() -> Iterator[None]:
 def merged_before_sync() -> Iterator[None]:
     """What is merged counts as durable at once."""
 
-    def merged_durable(self: Merging) -> dict[int, int]:
+    def merged_durable(self: Merging, numbers: Iterable[int]) -> dict[int, int]:
         return {number: entry.log.next_offset for number, entry in self.partitions.items()}
 
     with patch.object(Merging, "merged_durable", merged_durable):

@@ -226,11 +226,11 @@ def release_what_is_committed() -> Iterator[None]:
 def release_what_one_has_merged() -> Iterator[None]:
     """One node that has merged bytes durably is enough to let go of them."""
 
-    def merged(self: Coordinator) -> dict[int, int]:
+    def merged(self: Coordinator, partitions: Iterable[int]) -> dict[int, int]:
         views = self._voting_views()
         return {
             number: max((view.merged_durable.get(number, 0) for view in views), default=0)
-            for number in self._machine.state.partitions
+            for number in partitions
         }
 
     with patch.object(Coordinator, "majority_merged", merged):

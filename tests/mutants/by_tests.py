@@ -26,7 +26,6 @@ from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state import sequences
@@ -45,6 +44,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.resets import forget_dedup_at_resets
+from tests.mutants.telling import believe_any_checksum, lead_on_with_old_cursors, tell_once
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -84,21 +84,6 @@ def void_anything() -> Iterator[None]:
 def leave_bytes_where_they_are() -> Iterator[None]:
     """Nodes do not pull what only a peer got from a publisher."""
     with patch.object(SessionRepair, "peer_reported", lambda self, node, places: None):
-        yield
-
-
-@contextmanager
-def believe_any_checksum() -> Iterator[None]:
-    """A checksum that one node reports is recorded, whatever a majority has."""
-
-    def agreed(self: Coordinator) -> list[tuple[int, int, int]]:
-        return [
-            (partition, offset, checksum)
-            for view in self._voting_views()
-            for (partition, offset), checksum in view.samples.items()
-        ]
-
-    with patch.object(Coordinator, "_agreed_samples", agreed):
         yield
 
 
@@ -487,5 +472,15 @@ PLANTED = (
         31,
         messages_of_any_group,
         "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
+    ),
+    Planted(
+        32,
+        tell_once,
+        _SEQUENCER + "test_reporter.py::test_a_cursor_that_could_not_be_sent_is_repeated",
+    ),
+    Planted(
+        32,
+        lead_on_with_old_cursors,
+        _SEQUENCER + "test_coordinator.py::test_cursors_are_what_a_majority_has_of_everything",
     ),
 )

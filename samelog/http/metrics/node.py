@@ -135,7 +135,7 @@ def _nodes_lag(node: ServedNode) -> Iterator[Sample]:
     for number, member in tuple(node.peers.members.all.items()):
         view = node.raft.coordinator.views.get(number)
         if number == node.peers.number:
-            durable = node.logs.merging.merged_durable()
+            durable = node.logs.merging.merged_durable(ends)
         elif view is not None and view.merged_durable:
             durable = view.merged_durable
         else:

@@ -86,7 +86,7 @@ class MemberViews:
 
     def majority_merged(self) -> Mapping[int, int]:
         """Partition -> the offset below which a majority has merged durably."""
-        return self._coordinator.majority_merged()
+        return self._coordinator.majority_merged(self.machine.state.partitions)
 
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""

@@ -94,7 +94,7 @@ class Changes:
         state = self._machine.state
         if not state.members:
             self._propose_soon(list(self._members.all.values()))
-        elif self._is_free():
+        elif self._is_step_left() and self._is_free():
             self._remove_replaced() or self._promote_learners()
         if self._in_maintenance(self._number):
             self.give_leadership_away()
@@ -127,7 +127,7 @@ class Changes:
         self._note_what_is_needed()
         if self._group.raft.membership_index > self._group.applied_index:
             return False
-        return self._has(self._coordinator.majority_merged(), self._needed)
+        return self._has(self._coordinator.majority_merged(self._needed), self._needed)
 
     def _has(self, merged: dict[int, int], wanted: dict[int, int]) -> bool:
         partitions = self._machine.state.partitions
@@ -136,6 +136,10 @@ class Changes:
             for number, offset in wanted.items()
             if number in partitions
         )
+
+    def _is_step_left(self) -> bool:
+        members = self._machine.state.members.values()
+        return any(not member.voter or member.replaces is not None for member in members)
 
     def _remove_replaced(self) -> bool:
         members = self._machine.state.members

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from samelog.format.errors import LogFormatError
@@ -38,6 +38,11 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
 FILES_PER_S = 10_000
+LOGS_AT_ONCE = 100
+"""Partitions whose files are looked for in one go: each go is a switch of threads."""
+
+_Segments = list[tuple[int, int]]
+"""Base offset and size of each."""
 
 
 class FileGuard:
@@ -74,17 +79,26 @@ class FileGuard:
 
     async def look(self) -> int:
         """Look at all files once: how many there are."""
-        count = 0
-        for number, partition in tuple(self._merging.partitions.items()):
-            segments = [(each.base_offset, each.size) for each in partition.log.segments()]
-            wanted = [each for each in segments if each[1]]
-            count += len(wanted)
-            with suppress(LogFormatError):  # whoever reads or writes there says so
-                found = await self._in_thread(
-                    find_missing_files, self._fs, partition.log.path, wanted
-                )
-                await self._get_back(number, partition, found)
+        count, left = 0, list(self._merging.partitions.items())
+        while left:
+            now, left = left[:LOGS_AT_ONCE], left[LOGS_AT_ONCE:]
+            wanted = {
+                number: (partition.log.path, segments)
+                for number, partition in now
+                if (segments := _written(partition)) or self._lost
+            }
+            count += sum(len(segments) for _, segments in wanted.values())
+            if wanted:
+                found = await self._in_thread(_look_for, self._fs, wanted)
+                await self._get_all_back(dict(now), found)
         return count
+
+    async def _get_all_back(
+        self, looked_at: Mapping[int, MergedPartition], found: Mapping[int, list[MissingFile]]
+    ) -> None:
+        for number, missing in found.items():
+            with suppress(LogFormatError):  # whoever reads or writes there says so
+                await self._get_back(number, looked_at[number], missing)
 
     async def _get_back(
         self, number: int, partition: MergedPartition, found: list[MissingFile]
@@ -147,3 +161,19 @@ class FileGuard:
         if merged.segment(segment.base_offset) is None:
             return  # archived meanwhile
         merged.take_restored(segment.base_offset, path, segment.size)
+
+
+def _written(partition: MergedPartition) -> _Segments:
+    """Segments that hold something."""
+    return [(each.base_offset, each.size) for each in partition.log.segments() if each.size]
+
+
+def _look_for(
+    fs: FileSystem, wanted: Mapping[int, tuple[str, _Segments]]
+) -> dict[int, list[MissingFile]]:
+    """What is missing of each partition whose directory can be read."""
+    found: dict[int, list[MissingFile]] = {}
+    for number, (path, segments) in wanted.items():
+        with suppress(LogFormatError):  # whoever reads or writes there says so
+            found[number] = find_missing_files(fs, path, segments)
+    return found

@@ -235,16 +235,20 @@ def make_report(
     *,
     boot: int,
     places: Mapping[int, SessionPosition],
-    merged: Mapping[int, int] | None = None,
-    samples: Mapping[tuple[int, int], int] | None = None,
+    merged: Mapping[int, int],
+    samples: Mapping[int, Mapping[int, int]],
     health: Health | None = None,
 ) -> Report:
     """What a node tells its peers of itself."""
     return Report(
         boot=boot,
         positions=tuple(InputPosition(number, *place) for number, place in places.items()),
-        merged=tuple(PartitionOffset(*item) for item in (merged or {}).items()),
-        samples=tuple(PartitionChecksum(*key, value) for key, value in (samples or {}).items()),
+        merged=tuple(PartitionOffset(*item) for item in merged.items()),
+        samples=tuple(
+            PartitionChecksum(number, offset, checksum)
+            for number, known in samples.items()
+            for offset, checksum in known.items()
+        ),
         health=health,
     )
 

@@ -1,17 +1,21 @@
 """What a node says of itself to the others: positions, cursors, checksums, ended runs.
 
 New positions go to the leader at once and to the other peers a little later, together; a peer that
-(re)connects hears everything anew. Nothing is said before `state_all`: until this node has applied
-what was committed before it started, it cannot know what its files are worth (invariants.md, rule
-14).
+(re)connects hears everything anew. What a peer was not told yet is kept as numbers, for each peer
+(`Untold`): what they stand at is looked up when it is told, so that a message that could not be
+sent is repeated, and nothing that did not change is looked at. Nothing is said before `state_all`:
+until this node has applied what was committed before it started, it cannot know what its files are
+worth (invariants.md, rule 14).
 
 Invariant: a position is stated only when this node can vouch for it: durable (with
-`fsync=interval`: written), or merged according to the replicated state.
+`fsync=interval`: written), or merged according to the replicated state. Whatever changed stays
+untold to a peer until a message with it was sent on a connection that still stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from samelog.consensus import Raft
 from samelog.format.positions import SessionPosition
@@ -23,10 +27,27 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.replica import Replica
 from samelog.wire.bounds import Health
-from samelog.wire.peer_messages import Cursors, PartitionOffset
+from samelog.wire.peer_messages import Cursors, PartitionOffset, Report
 
 SAMPLES_REPORTED = 4
 """Of each partition: nodes need a common one, not all."""
+
+
+@dataclass(slots=True)
+class Untold:
+    """What one peer has not been told: inputs whose position, partitions whose merged-durable
+    offset, and partitions whose cursor changed; whether this node's health did.
+    """
+
+    places: set[int] = field(default_factory=set)
+    merged: set[int] = field(default_factory=set)
+    cursors: set[int] = field(default_factory=set)
+    health: bool = False
+
+    @property
+    def is_report(self) -> bool:
+        """Whether there is something for a report."""
+        return bool(self.places or self.merged or self.health)
 
 
 class Reporter:
@@ -54,10 +75,8 @@ class Reporter:
         self._peers = peers
         self._raft = raft
         self._may_state = False
-        self._unreported: dict[int, SessionPosition] = {}
-        self._stated_merged: dict[int, int] = {}
-        self._health: Health | None = None
-        """Not told yet."""
+        self._untold: dict[int, Untold] = {}
+        """Of every peer that ever connected."""
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -67,7 +86,7 @@ class Reporter:
         inputs = self._replica.machine.state.inputs.values()
         places = {entry.number: self._intake.vouched(entry) for entry in inputs}
         self._coordinator.positions(self._number, self._boot, places)
-        self.state_merged()
+        self.state_merged(self._merging.partitions)
         for number in self._peers.numbers:
             self.tell_everything(number)
 
@@ -82,76 +101,99 @@ class Reporter:
             return
         self._coordinator.positions(self._number, self._boot, places)
         leader = self._raft.leader
-        if leader is not None and leader != self._number:
-            self._peers.send(leader, make_report(boot=self._boot, places=places))
-        self._unreported.update(places)
+        if leader not in self._untold or not self._peers.send(
+            leader, make_report(boot=self._boot, places=places, merged={}, samples={})
+        ):
+            leader = None
+        for number, untold in self._untold.items():
+            if number != leader:
+                untold.places.update(places)
 
     def state_session(self, session: str) -> None:
         """A run of the session was opened or closed: its inputs stand elsewhere."""
         inputs = self._replica.machine.inputs_of(session)
         self.state({entry.number: self._intake.vouched(entry) for entry in inputs})
 
-    def state_merged(self) -> None:
-        """More is merged-durable here."""
-        if self._may_state:
-            self._coordinator.merged(self._number, self._merging.merged_durable(), self._samples())
+    def state_merged(self, numbers: Iterable[int]) -> None:
+        """More of these partitions is merged-durable here."""
+        if not self._may_state:
+            return
+        durable = self._merging.merged_durable(numbers)
+        self._coordinator.merged(self._number, self._boot, durable, self._samples(durable))
+        for untold in self._untold.values():
+            untold.merged.update(durable)
 
-    def _samples(self) -> dict[tuple[int, int], int]:
-        """Checksums that are not agreed on yet, the newest few of each partition."""
+    def _samples(self, numbers: Iterable[int]) -> dict[int, dict[int, int]]:
+        """Checksums that are not agreed on yet, the newest few of each of these partitions."""
         partitions = self._replica.machine.state.partitions
-        samples: dict[tuple[int, int], int] = {}
-        for number, merged in self._merging.partitions.items():
-            known = partitions.get(number)
-            checked = 0 if known is None else known.checked_offset
+        samples: dict[int, dict[int, int]] = {}
+        for number in numbers:
+            merged, known = self._merging.partitions.get(number), partitions.get(number)
+            if merged is None or known is None or not merged.merger.samples:
+                continue
             newest = list(merged.merger.samples.items())[-SAMPLES_REPORTED:]
-            samples.update({(number, o): value for o, value in newest if o > checked})
+            fresh = {o: value for o, value in newest if o > known.checked_offset}
+            if fresh:
+                samples[number] = fresh
         return samples
 
     def state_health(self, health: Health) -> None:
         """Disk and clock: once a second."""
         self._presence.heard(self._number, health)
-        self._health = health
+        for untold in self._untold.values():
+            untold.health = True
 
     # --- telling peers ----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Tell all peers what changed since the last time, and the leader which runs wait to be
-        closed.
-        """
+        """Tell peers what they have not been told, and the leader which runs wait to be closed."""
         if self._intake.ended:
             self._tell_ended(self._raft.leader)
-        merged = self._coordinator.views[self._number].merged_durable
-        changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
-        if not self._may_state or not (self._unreported or changed or self._health):
-            return
-        report = make_report(
-            boot=self._boot,
-            places=self._unreported,
-            merged=changed,
-            samples=self._samples() if changed else None,
-            health=self._health,
-        )
-        refused = [n for n in self._peers.connected if not self._peers.send(n, report)]
-        if not refused:  # who connects later hears everything then
-            self._stated_merged.update(changed)
-            self._unreported, self._health = {}, None
+        for number in self._peers.connected:
+            untold = self._untold.get(number)
+            if untold is not None:
+                self._tell(number, untold)
 
     def tell_everything(self, number: int) -> None:
         """Tell one peer all there is: it just connected, or just became leader."""
         self._tell_ended(number)
+        view = self._coordinator.views[self._number]
+        cursors = set(self._coordinator.cursors)
+        untold = Untold(set(view.places), set(view.merged_durable), cursors, health=True)
+        self._untold[number] = untold
+        self._tell(number, untold)
+
+    def _tell(self, number: int, untold: Untold) -> None:
         if not self._may_state:
             return
+        if untold.is_report and self._peers.send(number, self._report(untold)):
+            untold.places, untold.merged, untold.health = set(), set(), False
+        if untold.cursors and self._tell_cursors(number, untold.cursors):
+            untold.cursors = set()
+
+    def _report(self, untold: Untold) -> Report:
         view = self._coordinator.views[self._number]
-        report = make_report(
+        state = self._replica.machine.state
+        return make_report(
             boot=self._boot,
-            places=view.places,
-            merged=view.merged_durable,
-            samples=self._samples(),
-            health=self._presence.health.get(self._number),
+            places={n: view.places[n] for n in untold.places if n in state.inputs},
+            merged={n: view.merged_durable[n] for n in untold.merged if n in state.partitions},
+            samples=self._samples(untold.merged),
+            health=self._presence.health.get(self._number) if untold.health else None,
         )
-        self._peers.send(number, report)
-        if self._raft.leader == self._number:
-            self._peers.send(number, _make_cursors(self._coordinator.cursors))
+
+    def _tell_cursors(self, number: int, partitions: Iterable[int]) -> bool:
+        """Whether a peer knows them: it was told now, or hears them from whoever leads."""
+        if self._raft.leader != self._number:
+            return True
+        known, there = self._coordinator.cursors, self._replica.machine.state.partitions
+        cursors = tuple(PartitionOffset(n, known[n]) for n in partitions if n in there)
+        return self._peers.send(number, Cursors(cursors))
+
+    def forget_others(self, members: Container[int]) -> None:
+        """Who is no member any more is told nothing."""
+        for number in [number for number in self._untold if number not in members]:
+            del self._untold[number]
 
     def _tell_ended(self, number: int | None) -> None:
         """Tell one node which runs wait to be closed: it may not have known of a run before."""
@@ -168,14 +210,22 @@ class Reporter:
 
     def cursors(self, cursors: Mapping[int, int]) -> None:
         """This node leads and knows what a majority has merged-durable: here, and to all."""
-        self.released(cursors)
-        self._peers.send_all(_make_cursors(cursors))
-
-    def released(self, cursors: Mapping[int, int]) -> None:
-        """A majority has merged-durable up to these offsets: inputs below are released."""
         self._coordinator.cursors.update(cursors)
         self._replica.merged_by_majority(cursors)
+        for number, untold in self._untold.items():
+            if not self._tell_cursors(number, cursors):
+                untold.cursors.update(cursors)
 
+    def cursors_heard(self, cursors: Mapping[int, int]) -> None:
+        """Another node leads, or did: a majority has merged-durable up to these offsets."""
+        if self._raft.leader == self._number:
+            return
+        known = self._coordinator.cursors
+        for number, offset in cursors.items():
+            known[number] = max(offset, known.get(number, 0))
+        self._replica.merged_by_majority(cursors)
 
-def _make_cursors(cursors: Mapping[int, int]) -> Cursors:
-    return Cursors(tuple(PartitionOffset(*item) for item in cursors.items()))
+    def leadership_won(self) -> None:
+        """What the last leader said may not have reached everybody."""
+        for untold in self._untold.values():
+            untold.cursors.update(self._coordinator.cursors)

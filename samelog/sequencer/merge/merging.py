@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import InvariantError, LogFormatError
@@ -77,6 +78,18 @@ class MergedPartition(Listening):
         self._events.reader_complained()
 
 
+@dataclass(slots=True)
+class _Changed:
+    """Partitions with something to do: instructions that can be executed now, or wait; bytes that
+    are not synced; durable marks that are newer than those on disk.
+    """
+
+    ready: dict[int, MergedPartition] = field(default_factory=dict)
+    queued: set[int] = field(default_factory=set)
+    dirty: set[int] = field(default_factory=set)
+    unmarked: set[int] = field(default_factory=set)
+
+
 class Merging:
     """All partitions of this node."""
 
@@ -96,9 +109,8 @@ class Merging:
         self._syncer = syncer
         self._events = events
         self._measures = measures
-        self._ready: dict[int, MergedPartition] = {}
+        self._changed = _Changed()
         self._scheduled = False
-        self._dirty: set[int] = set()
         self._syncing = asyncio.Lock()
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
@@ -112,6 +124,16 @@ class Merging:
 
     # --- partitions -------------------------------------------------------------------------------
 
+    def take_up(self, machine: StateMachine) -> None:
+        """As `follow`; and whatever is open may have other voids, or be behind, now: the state was
+        replaced.
+        """
+        known = list(self.partitions)
+        self.follow(machine)
+        for number in known:
+            if number in self.partitions:
+                self._compare_with(machine, number)
+
     def follow(self, machine: StateMachine) -> None:
         """Open what the state machine has and this node has not; let go of partitions of deleted
         topics.
@@ -123,11 +145,14 @@ class Merging:
         for number, partition in state.partitions.items():
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
-            self._events.partition_opened(number)
-            if self.partitions[number].log.next_offset < partition.next_offset:
-                self._events.partition_stalled(number)
-            self.follow_voids(machine, number)
+                self._compare_with(machine, number)
             self.partitions[number].partitions = state.topics[partition.topic_id].partitions
+
+    def _compare_with(self, machine: StateMachine, number: int) -> None:
+        self._events.partition_opened(number)
+        if self.partitions[number].log.next_offset < machine.state.partitions[number].next_offset:
+            self._events.partition_stalled(number)
+        self.follow_voids(machine, number)
 
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")
@@ -140,7 +165,7 @@ class Merging:
         merger = PartitionMerger(number, merged, self._reader)
         self.partitions[number] = MergedPartition(topic, index, merged, merger, self._events)
         if merged.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
-            self._dirty.add(number)
+            self._changed.dirty.add(number)
 
     def follow_voids(self, machine: StateMachine, number: int) -> None:
         """Some offsets of a partition are void. What this node has there after all, no other copy
@@ -161,8 +186,8 @@ class Merging:
     def _let_go(self, number: int, successor: Topic | None) -> None:
         """`successor`: the topic whose log was begun anew; None: the topic was deleted."""
         gone = self.partitions.pop(number)
-        self._ready.pop(number, None)
-        self._dirty.discard(number)
+        self._changed.ready.pop(number, None)
+        self._changed.dirty.discard(number)
         gone.fault = gone_log(gone.topic, successor)
         gone.changed()
         gone.log.close()
@@ -179,6 +204,7 @@ class Merging:
         if partition is None:
             raise InvariantError(f"instruction for unknown partition {merge.partition}")
         partition.merger.enqueue(merge)
+        self._changed.queued.add(merge.partition)
         self.wake(merge.partition)
 
     def wake(self, number: int) -> None:
@@ -188,7 +214,7 @@ class Merging:
             return
         if not (partition.merger.pending or partition.merger.voids):
             return
-        self._ready[number] = partition
+        self._changed.ready[number] = partition
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -197,19 +223,19 @@ class Merging:
         """One slice of work: a range of each ready partition in turn, until it is used up."""
         self._scheduled = False
         budget = SLICE_BYTES
-        while self._ready and budget > 0:
-            number, partition = next(iter(self._ready.items()))
-            del self._ready[number]
+        while self._changed.ready and budget > 0:
+            number, partition = next(iter(self._changed.ready.items()))
+            del self._changed.ready[number]
             done = self._step(number, partition)
             if done == 0:
                 continue
             budget -= done
             self._measures.merged(done, partition.merger.newest_ms)
-            self._dirty.add(number)
+            self._changed.dirty.add(number)
             partition.changed()
             if partition.merger.pending or partition.merger.voids:
-                self._ready[number] = partition
-        if self._ready:
+                self._changed.ready[number] = partition
+        if self._changed.ready:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
@@ -275,14 +301,15 @@ class Merging:
         self._open_again(number, old)
 
     def _close(self, number: int, old: MergedPartition, why: str) -> None:
-        self._dirty.discard(number)
-        self._ready.pop(number, None)
+        self._changed.dirty.discard(number)
+        self._changed.ready.pop(number, None)
         old.fault = RequestRefused(FaultCode.NOT_READY, why, "read from another node meanwhile")
         old.changed()
         old.log.close()
 
     def _open_again(self, number: int, old: MergedPartition) -> None:
         self._open(number, old.made_of, old.index)
+        self._changed.dirty.add(number)  # less may be durable: the others have to know
         self._events.partition_stalled(number)
         self._events.partition_opened(number)
         self.partitions[number].merger.voids = old.merger.voids
@@ -301,7 +328,7 @@ class Merging:
 
     def copied(self, number: int) -> None:
         """Merged bytes were copied from a peer."""
-        self._dirty.add(number)
+        self._changed.dirty.add(number)
         self.partitions[number].changed()
         self.wake(number)
 
@@ -311,7 +338,7 @@ class Merging:
         """Make merged logs durable at intervals, until cancelled."""
         while True:
             await asyncio.sleep(SYNC_INTERVAL_S)
-            if self._dirty:
+            if self._changed.dirty:
                 await self.sync()
 
     async def sync(self) -> None:
@@ -328,8 +355,8 @@ class Merging:
                 raise
 
     async def _sync(self) -> None:
-        numbers = [number for number in self._dirty if number in self.partitions]
-        self._dirty.clear()
+        numbers = [number for number in self._changed.dirty if number in self.partitions]
+        self._changed.dirty.clear()
         logs = {number: self.partitions[number].log for number in numbers}
         reached = {number: written.next_offset for number, written in logs.items()}
         files: list[File] = []
@@ -342,31 +369,33 @@ class Merging:
             known = self.partitions.get(number)
             if known is not None and known.log is written:  # it may be gone, or begun anew
                 written.mark_durable(reached[number])
-        self._events.merged_logs_synced()
+        self._changed.unmarked.update(numbers)
+        self._events.merged_logs_synced(numbers)
 
-    def merged_durable(self) -> dict[int, int]:
-        """Partition -> offset up to which this node has merged durably."""
-        return {number: entry.log.durable_offset for number, entry in self.partitions.items()}
-
-    def samples(self) -> dict[tuple[int, int], int]:
-        """(partition, offset) -> running checksum, at offsets that are the same on every node."""
-        return {
-            (number, offset): checksum
-            for number, entry in self.partitions.items()
-            for offset, checksum in entry.merger.samples.items()
-        }
+    def merged_durable(self, numbers: Iterable[int]) -> dict[int, int]:
+        """Partition -> offset up to which merged bytes are durable here."""
+        there = self.partitions
+        return {number: there[number].log.durable_offset for number in numbers if number in there}
 
     def save_marks(self) -> None:
-        """Persist the durable marks, lazily."""
-        for partition in self.partitions.values():
-            partition.log.save_marks()
+        """Persist the durable marks that have changed, lazily. Raises DiskFault."""
+        while self._changed.unmarked:
+            number = next(iter(self._changed.unmarked))
+            if number in self.partitions:
+                self.partitions[number].log.save_marks()
+            self._changed.unmarked.discard(number)
 
     def pending(self) -> list[Merge]:
         """Committed instructions not executed yet, each partition's in order."""
-        return [merge for entry in self.partitions.values() for merge in entry.merger.pending]
+        there = self.partitions
+        self._changed.queued = {
+            n for n in self._changed.queued if n in there and there[n].merger.pending
+        }
+        return [merge for n in sorted(self._changed.queued) for merge in there[n].merger.pending]
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
+        self._changed.unmarked.update(self.partitions)
         self.save_marks()
         for partition in self.partitions.values():
             partition.log.close()

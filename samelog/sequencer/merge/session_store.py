@@ -49,6 +49,8 @@ class SessionStore:
         self.opened: dict[int, InputLog] = {}
         """The logs that are open, by input; `log` opens one."""
         self._events = events
+        self._unmarked: set[int] = set()
+        """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
         self._begun_anew: set[int] = set()
@@ -187,6 +189,7 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
+            self._unmarked.add(number)
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
@@ -206,6 +209,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
+        self._unmarked.add(number)
         try:
             for run in held.runs():
                 if run < place.run or (is_over and run == place.run):
@@ -244,12 +248,16 @@ class SessionStore:
             log.error("%s", trouble)
 
     def save_marks(self) -> None:
-        """Persist the durable marks, lazily."""
-        for log in self.opened.values():
-            log.save_marks()
+        """Persist the durable marks that have changed, lazily. Raises DiskFault."""
+        while self._unmarked:
+            number = next(iter(self._unmarked))
+            if number in self.opened:
+                self.opened[number].save_marks()
+            self._unmarked.discard(number)
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
+        self._unmarked.update(self.opened)
         self.save_marks()
         for log in self.opened.values():
             log.close()

@@ -2,7 +2,7 @@
 
 Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports
 bound to a node and its boot, repeated on every change, so a new leader knows as much within one
-exchange.
+exchange. What is decided from reports is decided anew only for what they name.
 
 Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never
 needs bytes the leader itself does not hold durably.
@@ -11,8 +11,8 @@ needs bytes the leader itself does not hold durably.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Session
 
 CHECKPOINT_INTERVAL_S = 1.0
+NOWHERE = SessionPosition(-1, 0, 0)
 
 
 @dataclass(slots=True)
@@ -44,8 +45,21 @@ class NodeView:
     boot: int = 0
     places: dict[int, SessionPosition] = field(default_factory=dict)
     merged_durable: dict[int, int] = field(default_factory=dict)
-    samples: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(partition, offset) -> running checksum."""
+    samples: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Partition -> offset -> running checksum."""
+
+
+@dataclass(slots=True)
+class _Changed:
+    """What is to be looked at: inputs that may have something to plan; inputs of which another node
+    may hold more than this one; partitions whose cursor may be another one; and those of which a
+    node has a checksum that may not be agreed on.
+    """
+
+    to_plan: set[int] = field(default_factory=set)
+    uneven: set[int] = field(default_factory=set)
+    merged: set[int] = field(default_factory=set)
+    sampled: set[int] = field(default_factory=set)
 
 
 class Coordinator:
@@ -72,7 +86,7 @@ class Coordinator:
         self._clock = clock
         self._is_there = is_there
         self._events = events
-        self._candidates: set[int] = set()
+        self._changed = _Changed()
         self._scheduled = False
         self._next_checkpoint = 0.0
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
@@ -94,24 +108,57 @@ class Coordinator:
         if boot < view.boot:
             return
         if boot > view.boot:
-            view.places.clear()
-            view.boot = boot
+            self._changed.merged.update(view.merged_durable)
+            view = self.views[node] = NodeView(boot)
         view.places.update(places)
-        self._candidates.update(places)
+        self._changed.to_plan.update(places)
+        self._changed.uneven.update(places)
         self.plan_soon()
         self.positions_moved.set()
 
     def merged(
-        self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
+        self,
+        node: int,
+        boot: int,
+        durable: Mapping[int, int],
+        samples: Mapping[int, dict[int, int]],
     ) -> None:
-        """A node's merged-durable offsets and checksum samples."""
+        """Merged-durable offsets of some partitions of a node, and all samples of each of them."""
         view = self.views[node]
+        if boot < view.boot:
+            return
         view.merged_durable.update(durable)
-        view.samples = dict(samples)
-        if self._group.is_leader:
-            cursors = self.majority_merged()
-            if cursors != self.cursors:
-                self._events.cursors_moved(cursors)
+        for number in durable.keys() & view.samples.keys() - samples.keys():
+            del view.samples[number]
+        view.samples.update(samples)
+        self._changed.sampled.update(samples)
+        self._changed.merged.update(durable)
+        self._move_cursors()
+
+    def _move_cursors(self) -> None:
+        if not (self._changed.merged and self._group.is_leader):
+            return
+        moved, self._changed.merged = self._changed.merged, set()
+        cursors = self.majority_merged(moved)
+        news = {n: offset for n, offset in cursors.items() if self.cursors.get(n) != offset}
+        if news:
+            self._events.cursors_moved(news)
+
+    def ahead(self, node: int) -> dict[int, SessionPosition]:
+        """Where another node holds inputs of which it may have more than this one."""
+        places = self.views[node].places
+        return {number: places[number] for number in self._changed.uneven if number in places}
+
+    def forget_even(self) -> None:
+        """Look no more at inputs of which no other node has more than this one, as all say."""
+        state, own = self._machine.state, self.views[self._node].places
+        views = list(self.views.values())
+        self._changed.uneven = {
+            number
+            for number in self._changed.uneven
+            if (number in state.inputs or number >= state.next_input)
+            and any(view.places.get(number, NOWHERE) > own.get(number, NOWHERE) for view in views)
+        }
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender has finished a run; it can be closed once everything of it is merged."""
@@ -125,13 +172,14 @@ class Coordinator:
     def leadership_changed(self) -> None:
         """Start from what is committed: speculation of another term is worth nothing."""
         self._planner.reset()
-        self._candidates.update(self._machine.state.inputs)
+        self._changed.to_plan.update(self._machine.state.inputs)
+        self._changed.merged.update(self._machine.state.partitions)
         self.plan_soon()
 
     def logs_begun_anew(self) -> None:
         """A hard reset is applied here."""
         self._planner.begin_anew()
-        self._candidates.update(self._machine.state.inputs)
+        self._changed.to_plan.update(self._machine.state.inputs)
         self.plan_soon()
 
     # --- what the leader decides ------------------------------------------------------------------
@@ -140,7 +188,7 @@ class Coordinator:
         """An entry is applied here."""
         if rejected and not self._planner.expects_rejection(index):
             self._planner.reset()
-            self._candidates.update(self._machine.state.inputs)
+            self._changed.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
         if self._candidates or self.ended:
             self.plan_soon()
@@ -152,13 +200,13 @@ class Coordinator:
         run = None if known is None else self._machine.run_of(session, known[0])
         if run is not None and run.closed:
             del self.ended[session]
-        self._candidates.update(entry.number for entry in self._machine.inputs_of(session))
+        self._changed.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
 
     def plan_soon(self) -> None:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if self._scheduled or not (self._candidates or self.ended):
+        if self._scheduled or not (self._changed.to_plan or self.ended):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
@@ -167,6 +215,7 @@ class Coordinator:
     def tick(self) -> None:
         """Look again at what only time changes."""
         if self._group.is_leader:
+            self._move_cursors()
             self._checkpoint()
             self.plan_soon()
 
@@ -174,7 +223,7 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        while self._candidates and self._planner.has_room and self._plan_once():
+        while self._changed.to_plan and self._planner.has_room and self._plan_once():
             pass
         if self.ended:
             self._close_runs()
@@ -190,7 +239,7 @@ class Coordinator:
             now_ms=self._clock.wall_ms(),
         )
         if not merges:
-            self._candidates.clear()
+            self._changed.to_plan.clear()
             return False
         index = self._propose(merges)
         if index is None:
@@ -201,7 +250,7 @@ class Coordinator:
         inputs = self._machine.state.inputs
         for number, reach in available.items():
             if number in inputs and self._planner.place(inputs[number]) >= reach:
-                self._candidates.discard(number)
+                self._changed.to_plan.discard(number)
         return True
 
     def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
@@ -221,12 +270,12 @@ class Coordinator:
         available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
-        for number in self._candidates:
+        for number in self._changed.to_plan:
             entry = self._machine.state.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
             if reach is not None:
                 available[number] = reach
-        self._candidates.intersection_update(available)
+        self._changed.to_plan.intersection_update(available)
         return available
 
     def _reach(
@@ -268,8 +317,11 @@ class Coordinator:
         """What counts toward a majority: the views of those who vote now."""
         return list(map(self.views.__getitem__, self._group.raft.voters))
 
-    def forget_others(self, members: Container[int]) -> None:
-        """What nodes that are gone once said of themselves is nothing any more."""
+    def members_changed(self, members: Container[int]) -> None:
+        """What nodes that are gone once said of themselves is nothing any more, and a majority may
+        be another one.
+        """
+        self._changed.merged.update(self._machine.state.partitions)
         for number in [number for number in self.views if number not in members]:
             if number != self._node:
                 del self.views[number]
@@ -328,12 +380,14 @@ class Coordinator:
         """Inputs that cannot be planned from this node's bytes, and why."""
         return dict(self._planner.damaged)
 
-    def majority_merged(self) -> dict[int, int]:
-        """Partition -> offset that a majority has merged-durable."""
-        views = self._voting_views()
+    def majority_merged(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Partition -> offset that a majority has merged-durable, of those that are not gone."""
+        known, views = self._machine.state.partitions, self._voting_views()
         needed = len(views) // 2 + 1
         cursors: dict[int, int] = {}
-        for number in self._machine.state.partitions:
+        for number in partitions:
+            if number not in known:
+                continue
             ranked = sorted((view.merged_durable.get(number, 0) for view in views), reverse=True)
             cursors[number] = ranked[needed - 1] if views else 0
         return cursors
@@ -352,15 +406,24 @@ class Coordinator:
         recorded one.
         """
         views = self._voting_views()
-        needed = len(views) // 2 + 1
-        votes: dict[tuple[int, int, int], int] = {}
-        for view in views:
-            for (partition, offset), checksum in view.samples.items():
-                key = (partition, offset, checksum)
-                votes[key] = votes.get(key, 0) + 1
-        best: dict[int, tuple[int, int, int]] = {}
-        for key in sorted(key for key, count in votes.items() if count >= needed):
-            known = self._machine.state.partitions.get(key[0])
-            if known is not None and key[1] > known.checked_offset:
-                best[key[0]] = key
-        return list(best.values())
+        agreed: list[tuple[int, int, int]] = []
+        for number in tuple(self._changed.sampled):
+            votes = self._sample_votes(number, views)
+            if not votes:
+                self._changed.sampled.discard(number)
+            best = [sample for sample, count in votes.items() if count > len(views) // 2]
+            if best:
+                agreed.append((number, *max(best)))
+        return agreed
+
+    def _sample_votes(self, number: int, views: Sequence[NodeView]) -> Counter[tuple[int, int]]:
+        """How many report each (offset, checksum) of a partition that is not recorded yet."""
+        known = self._machine.state.partitions.get(number)
+        if known is None:
+            return Counter()
+        return Counter(
+            (offset, checksum)
+            for view in views
+            for offset, checksum in view.samples.get(number, {}).items()
+            if offset > known.checked_offset
+        )

@@ -91,7 +91,7 @@ class Replica:
     def start(self, pending: list[Merge], index: int) -> None:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
         self.applied_index = index
-        self._merging.follow(self.machine)
+        self._merging.take_up(self.machine)
         for merge in pending:
             self._merging.enqueue(merge)
         self._mark_planned()

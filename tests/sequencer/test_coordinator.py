@@ -1,0 +1,128 @@
+"""What the leader concludes from reports is the same as if it looked at everything each time; it
+looks only at what they name.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.machine import StateMachine
+
+NODES = (0, 1, 2)
+TOPICS = ("a" * 32, "b" * 32)
+
+
+class World:
+    """A coordinator of a node that leads or not, with two topics of two partitions."""
+
+    def __init__(self) -> None:
+        self.machine = StateMachine()
+        for name in TOPICS:
+            self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
+        self.raft = SimpleNamespace(voters=list(NODES), leadership=None)
+        group: Any = SimpleNamespace(is_leader=False, raft=self.raft)
+        self.group = group
+        self.told: dict[int, int] = {}
+        anything: Any = SimpleNamespace(reset=lambda: None, wall_ms=lambda: 0, now=lambda: -1.0)
+        self.coordinator = Coordinator(
+            0,
+            machine=self.machine,
+            planner=anything,
+            sessions=anything,
+            group=group,
+            clock=anything,
+            is_there=lambda node: True,
+            events=SimpleNamespace(cursors_moved=self._moved),
+        )
+
+    def _moved(self, cursors: dict[int, int]) -> None:
+        self.told.update(cursors)
+        self.coordinator.cursors.update(cursors)
+
+    def report(self, node: int, partition: int, offset: int) -> None:
+        self.coordinator.merged(node, 0, {partition: offset}, {})
+
+    def lead(self, node: int, partition: int, offset: int) -> None:
+        self.group.is_leader = node == 0
+        self.coordinator.leadership_changed()
+
+    def delete(self, node: int, partition: int, offset: int) -> None:
+        self.machine.apply(DeleteTopicCommand(TOPICS[0]))
+
+    def change_members(self, node: int, partition: int, offset: int) -> None:
+        self.raft.voters = [number for number in NODES if number != node or node == 0]
+        self.coordinator.members_changed(NODES)
+
+    def tick(self, node: int, partition: int, offset: int) -> None:
+        self.coordinator.tick()
+
+
+steps = st.tuples(
+    st.sampled_from(("report", "report", "report", "lead", "delete", "change_members", "tick")),
+    st.sampled_from(NODES),
+    st.integers(1, 4),
+    st.integers(0, 5),
+)
+
+
+@given(st.lists(steps, max_size=30))
+def test_cursors_are_what_a_majority_has_of_everything(happens: list[Any]) -> None:
+    world = World()
+    world.group.is_leader = True
+    for what, *values in happens:
+        getattr(world, what)(*values)
+    world.lead(0, 0, 0)
+    world.tick(0, 0, 0)
+    known = world.machine.state.partitions
+    expected = world.coordinator.majority_merged(known)
+    assert {number: world.told[number] for number in known} == expected
+
+
+def test_a_report_of_one_partition_makes_the_leader_look_at_one() -> None:
+    world = World()
+    world.lead(0, 0, 0)
+    world.tick(0, 0, 0)
+    looked_at: list[int] = []
+    majority = world.coordinator.majority_merged
+
+    def noting(partitions: Any) -> dict[int, int]:
+        looked_at.extend(partitions)
+        return majority(partitions)
+
+    world.coordinator.majority_merged = noting  # type: ignore[method-assign]
+    world.report(1, 3, 5)
+    world.report(2, 3, 5)
+    assert (looked_at, world.told[3]) == ([3, 3], 5)
+
+
+def test_an_older_boot_of_a_node_says_nothing_and_a_newer_one_begins_anew() -> None:
+    world = World()
+    world.coordinator.positions(1, 5, {7: SessionPosition(0, 0, 9)})
+    world.coordinator.merged(1, 5, {1: 5}, {})
+    world.coordinator.merged(2, 5, {1: 5}, {})
+    world.coordinator.merged(1, 4, {1: 9}, {})
+    assert world.coordinator.majority_merged([1]) == {1: 5}
+    world.coordinator.positions(1, 6, {})
+    assert world.coordinator.majority_merged([1]) == {1: 0}
+
+
+def test_inputs_that_another_node_holds_more_of_are_looked_at_until_it_does_not() -> None:
+    world = World()
+    world.machine.state.next_input = 3
+    world.machine.state.inputs = {1: SimpleNamespace(), 2: SimpleNamespace()}  # type: ignore[dict-item]
+    world.coordinator.positions(0, 1, {1: SessionPosition(0, 0, 5), 2: SessionPosition(0, 0, 5)})
+    world.coordinator.positions(1, 1, {1: SessionPosition(0, 0, 5), 2: SessionPosition(0, 0, 9)})
+    world.coordinator.positions(1, 1, {3: SessionPosition(0, 0, 1)})
+    world.coordinator.forget_even()
+    behind = {2: SessionPosition(0, 0, 9), 3: SessionPosition(0, 0, 1)}
+    assert world.coordinator.ahead(1) == behind  # the third is not known here yet
+    world.coordinator.positions(0, 1, {2: SessionPosition(0, 0, 9), 3: SessionPosition(0, 0, 1)})
+    world.coordinator.forget_even()
+    assert world.coordinator.ahead(1) == {}

@@ -30,9 +30,9 @@ def lead_on_with_old_cursors() -> Iterator[None]:
     original = Coordinator.leadership_changed
 
     def changed(self: Coordinator) -> None:
-        self._changed.merged = set()
+        self._unsettled.merged = set()
         original(self)
-        self._changed.merged = set()
+        self._unsettled.merged = set()
 
     with patch.object(Coordinator, "leadership_changed", changed):
         yield

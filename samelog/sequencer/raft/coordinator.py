@@ -50,7 +50,7 @@ class NodeView:
 
 
 @dataclass(slots=True)
-class _Changed:
+class _Unsettled:
     """What is to be looked at: inputs that may have something to plan; inputs of which another node
     may hold more than this one; partitions whose cursor may be another one; and those of which a
     node has a checksum that may not be agreed on.
@@ -86,7 +86,7 @@ class Coordinator:
         self._clock = clock
         self._is_there = is_there
         self._events = events
-        self._changed = _Changed()
+        self._unsettled = _Unsettled()
         self._scheduled = False
         self._next_checkpoint = 0.0
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
@@ -108,11 +108,11 @@ class Coordinator:
         if boot < view.boot:
             return
         if boot > view.boot:
-            self._changed.merged.update(view.merged_durable)
+            self._unsettled.merged.update(view.merged_durable)
             view = self.views[node] = NodeView(boot)
         view.places.update(places)
-        self._changed.to_plan.update(places)
-        self._changed.uneven.update(places)
+        self._unsettled.to_plan.update(places)
+        self._unsettled.uneven.update(places)
         self.plan_soon()
         self.positions_moved.set()
 
@@ -131,14 +131,14 @@ class Coordinator:
         for number in durable.keys() & view.samples.keys() - samples.keys():
             del view.samples[number]
         view.samples.update(samples)
-        self._changed.sampled.update(samples)
-        self._changed.merged.update(durable)
+        self._unsettled.sampled.update(samples)
+        self._unsettled.merged.update(durable)
         self._move_cursors()
 
     def _move_cursors(self) -> None:
-        if not (self._changed.merged and self._group.is_leader):
+        if not (self._unsettled.merged and self._group.is_leader):
             return
-        moved, self._changed.merged = self._changed.merged, set()
+        moved, self._unsettled.merged = self._unsettled.merged, set()
         cursors = self.majority_merged(moved)
         news = {n: offset for n, offset in cursors.items() if self.cursors.get(n) != offset}
         if news:
@@ -147,15 +147,15 @@ class Coordinator:
     def ahead(self, node: int) -> dict[int, SessionPosition]:
         """Where another node holds inputs of which it may have more than this one."""
         places = self.views[node].places
-        return {number: places[number] for number in self._changed.uneven if number in places}
+        return {number: places[number] for number in self._unsettled.uneven if number in places}
 
     def forget_even(self) -> None:
         """Look no more at inputs of which no other node has more than this one, as all say."""
         state, own = self._machine.state, self.views[self._node].places
         views = list(self.views.values())
-        self._changed.uneven = {
+        self._unsettled.uneven = {
             number
-            for number in self._changed.uneven
+            for number in self._unsettled.uneven
             if (number in state.inputs or number >= state.next_input)
             and any(view.places.get(number, NOWHERE) > own.get(number, NOWHERE) for view in views)
         }
@@ -172,14 +172,14 @@ class Coordinator:
     def leadership_changed(self) -> None:
         """Start from what is committed: speculation of another term is worth nothing."""
         self._planner.reset()
-        self._changed.to_plan.update(self._machine.state.inputs)
-        self._changed.merged.update(self._machine.state.partitions)
+        self._unsettled.to_plan.update(self._machine.state.inputs)
+        self._unsettled.merged.update(self._machine.state.partitions)
         self.plan_soon()
 
     def logs_begun_anew(self) -> None:
         """A hard reset is applied here."""
         self._planner.begin_anew()
-        self._changed.to_plan.update(self._machine.state.inputs)
+        self._unsettled.to_plan.update(self._machine.state.inputs)
         self.plan_soon()
 
     # --- what the leader decides ------------------------------------------------------------------
@@ -188,9 +188,9 @@ class Coordinator:
         """An entry is applied here."""
         if rejected and not self._planner.expects_rejection(index):
             self._planner.reset()
-            self._changed.to_plan.update(self._machine.state.inputs)
+            self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        if self._candidates or self.ended:
+        if self._unsettled.to_plan or self.ended:
             self.plan_soon()
 
     def run_changed(self, session: str) -> None:
@@ -200,13 +200,13 @@ class Coordinator:
         run = None if known is None else self._machine.run_of(session, known[0])
         if run is not None and run.closed:
             del self.ended[session]
-        self._changed.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
+        self._unsettled.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
 
     def plan_soon(self) -> None:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if self._scheduled or not (self._changed.to_plan or self.ended):
+        if self._scheduled or not (self._unsettled.to_plan or self.ended):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
@@ -223,7 +223,7 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        while self._changed.to_plan and self._planner.has_room and self._plan_once():
+        while self._unsettled.to_plan and self._planner.has_room and self._plan_once():
             pass
         if self.ended:
             self._close_runs()
@@ -239,7 +239,7 @@ class Coordinator:
             now_ms=self._clock.wall_ms(),
         )
         if not merges:
-            self._changed.to_plan.clear()
+            self._unsettled.to_plan.clear()
             return False
         index = self._propose(merges)
         if index is None:
@@ -250,7 +250,7 @@ class Coordinator:
         inputs = self._machine.state.inputs
         for number, reach in available.items():
             if number in inputs and self._planner.place(inputs[number]) >= reach:
-                self._changed.to_plan.discard(number)
+                self._unsettled.to_plan.discard(number)
         return True
 
     def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
@@ -270,12 +270,12 @@ class Coordinator:
         available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
-        for number in self._changed.to_plan:
+        for number in self._unsettled.to_plan:
             entry = self._machine.state.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
             if reach is not None:
                 available[number] = reach
-        self._changed.to_plan.intersection_update(available)
+        self._unsettled.to_plan.intersection_update(available)
         return available
 
     def _reach(
@@ -321,7 +321,7 @@ class Coordinator:
         """What nodes that are gone once said of themselves is nothing any more, and a majority may
         be another one.
         """
-        self._changed.merged.update(self._machine.state.partitions)
+        self._unsettled.merged.update(self._machine.state.partitions)
         for number in [number for number in self.views if number not in members]:
             if number != self._node:
                 del self.views[number]
@@ -407,10 +407,10 @@ class Coordinator:
         """
         views = self._voting_views()
         agreed: list[tuple[int, int, int]] = []
-        for number in tuple(self._changed.sampled):
+        for number in tuple(self._unsettled.sampled):
             votes = self._sample_votes(number, views)
             if not votes:
-                self._changed.sampled.discard(number)
+                self._unsettled.sampled.discard(number)
             best = [sample for sample, count in votes.items() if count > len(views) // 2]
             if best:
                 agreed.append((number, *max(best)))

@@ -140,16 +140,23 @@ def node_status(config: ClientConfig, address: Address, timeout_s: float | None 
 
 
 def all_statuses(config: ClientConfig) -> list[Status | AdminError]:
+    """What every node of the configuration says of the cluster."""
+    return ask_each(config, GetStatus())
+
+
+def ask_each(config: ClientConfig, request: AdminRequest[AnswerT]) -> list[AnswerT | AdminError]:
     """What every node of the configuration says, asked side by side, in its order."""
 
-    def status_of(address: Address) -> Status | AdminError:
+    def answer_of(node: tuple[Address, str | None]) -> AnswerT | AdminError:
+        address, name = node
         try:
-            return node_status(config, address)
+            return ask_node(config, address, request, name=name)
         except AdminError as error:
             return error
 
-    with ThreadPoolExecutor(len(config.nodes)) as threads:
-        return list(threads.map(status_of, config.nodes))
+    nodes = list(_nodes(config))
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        return list(threads.map(answer_of, nodes))
 
 
 class _Exchange:

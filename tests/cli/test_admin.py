@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ from msgspec.structs import asdict
 
 from samelog.admin import client as admin_client
 from samelog.admin.answers import (
+    GroupDescription,
+    GroupInfo,
+    GroupPartition,
+    GroupRow,
+    GroupRows,
     NodeInfo,
     NodeState,
     PartitionInfo,
@@ -32,10 +39,14 @@ from samelog.admin.requests import (
     AdminRequest,
     CreateTopic,
     DeleteTopic,
+    DescribeGroup,
     DescribeTopic,
+    ListGroups,
+    ListSubscribers,
     ListTopics,
     RetireSession,
 )
+from samelog.admin.views import ReadPartition, SubscriberRow, Subscribers
 from samelog.cli.main import main
 from samelog.http.routes import HttpProblem, problem_of
 from samelog.wire.errors import FaultCode
@@ -100,12 +111,79 @@ def test_list_describe_delete(cluster: FakeCluster) -> None:
     assert run_json(cluster, "topic", "describe", "flights")["partitions"][0]["end_offset"] == 120
     assert "4096" in run(cluster, "topic", "describe", "flights").stdout
     answer_all(cluster, FLIGHTS)
-    assert run_json(cluster, "topic", "delete", "flights")["topic_id"] == FLIGHTS.topic_id
+    assert (
+        run_json(cluster, "topic", "delete", "flights", "--force")["topic_id"] == FLIGHTS.topic_id
+    )
     assert [type(body) for body in cluster.nodes[0].asked] == [
         *(ListTopics, ListTopics),
         *(DescribeTopic, DescribeTopic),
         DeleteTopic,
     ]
+
+
+def read_by(*subscribers: SubscriberRow, group: str = "") -> Callable[[AdminRequest[Any]], Answer]:
+    """Answers of nodes with these readers of the topic flights."""
+    info = GroupInfo(group, "Stable", "consumer", "range", 1, 1)
+    lags = (GroupPartition("flights", 0, 0, 120, 7, 113, 0, ""),)
+
+    def answer(request: AdminRequest[Any]) -> Answer:
+        match request:
+            case ListSubscribers():
+                return Subscribers(subscribers)
+            case ListGroups():
+                return GroupRows((GroupRow(**asdict(info), lag=113),) if group else ())
+            case DescribeGroup():
+                return GroupDescription(info, (), lags)
+            case _:
+                return FLIGHTS
+
+    return answer
+
+
+def reader(identity: str, topic: str = "flights") -> SubscriberRow:
+    return SubscriberRow(identity, "::1", 0, 0, 0.0, (ReadPartition(topic, 0, 0, 0, 0),))
+
+
+def test_a_topic_that_is_read_is_deleted_by_force_only(cluster: FakeCluster) -> None:
+    others = reader("samelog://node/n1"), reader("samelog://subscriber/s", "other")
+    cluster.nodes[0].answer = read_by(*others, group="billing")
+    cluster.nodes[1].answer = read_by(reader("samelog://subscriber/reports"))
+    cluster.stop(2)
+    result = run(cluster, "topic", "delete", "flights")
+    assert result.exit_code == 1
+    assert "is read by group billing, samelog://subscriber/reports:" in result.stderr
+    for node in cluster.nodes:
+        assert DeleteTopic("flights") not in node.asked
+    assert run(cluster, "topic", "delete", "flights", "--force").exit_code == 0
+    cluster.nodes[0].answer = read_by(*others)
+    cluster.nodes[1].answer = read_by()
+    assert run(cluster, "topic", "delete", "flights").exit_code == 0
+    assert cluster.nodes[0].asked.count(DeleteTopic("flights")) == 2
+
+
+@pytest.mark.parametrize(("said", "code"), [(b"n\n", 1), (b"y\n", 0)])
+def test_deleting_is_asked_for_once_more_on_a_terminal(
+    cluster: FakeCluster, said: bytes, code: int
+) -> None:
+    for node in cluster.nodes:
+        node.answer = read_by()
+    ours, terminal = pty.openpty()
+    try:
+        os.write(ours, said)
+        arguments = ["topic", "delete", "flights", "--config", cluster.client_file]
+        ended = subprocess.run(
+            [sys.executable, "-m", "samelog", *arguments],
+            stdin=terminal,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert ended.returncode == code
+    assert b"Delete topic flights and all its records, for good? [y/N]" in ended.stderr
+    assert (DeleteTopic("flights") in cluster.nodes[0].asked) == (code == 0)
 
 
 def test_retire_a_session(cluster: FakeCluster) -> None:

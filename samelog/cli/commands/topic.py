@@ -10,10 +10,22 @@ from collections.abc import Sequence
 import click
 
 from samelog.admin.answers import PartitionInfo, TopicInfo
-from samelog.admin.client import ask
-from samelog.admin.requests import AlterTopic, CreateTopic, DeleteTopic, DescribeTopic, ListTopics
+from samelog.admin.client import ask, ask_each
+from samelog.admin.requests import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeGroup,
+    DescribeTopic,
+    ListGroups,
+    ListSubscribers,
+    ListTopics,
+)
+from samelog.admin.views import Subscribers
 from samelog.cli.output import (
     client_option,
+    confirm,
+    fail,
     json_option,
     print_json,
     print_table,
@@ -21,6 +33,7 @@ from samelog.cli.output import (
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
+from samelog.runtime.network.tls import NODE_PREFIX
 
 
 @click.group()
@@ -118,17 +131,44 @@ def alter(
 
 @command.command()
 @click.argument("name")
+@click.option("--force", is_flag=True, help="Ask nothing, and do not look for readers.")
 @client_option
 @json_option
-def delete(config: ClientConfig, name: str) -> None:
+def delete(config: ClientConfig, *, name: str, force: bool) -> None:
     """Delete the topic NAME, with everything in it, for good.
 
+    It is refused while subscribers or consumer groups read the topic. On a terminal it is asked for
+    once more.
+
     \b
-    Example:
+    Examples:
       samelog topic delete flights --config client.toml
+      samelog topic delete flights --force --config client.toml
     """
+    if not force:
+        if readers := _readers(config, name):
+            fail(f"topic {name} is read by {', '.join(readers)}: end them, or give --force")
+        confirm(f"Delete topic {name} and all its records, for good?")
     topic_id = ask(config, DeleteTopic(name)).topic_id
     report({"name": name, "topic_id": topic_id}, f"deleted topic {name}")
+
+
+def _readers(config: ClientConfig, topic: str) -> list[str]:
+    """Who reads a topic now: at the nodes that answer, and in groups that have members."""
+    answers = ask_each(config, ListSubscribers())
+    rows = [
+        row for answer in answers if isinstance(answer, Subscribers) for row in answer.subscribers
+    ]
+    found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
+    for group in ask(config, ListGroups()).groups:
+        if group.members and _reads(config, group.group, topic):
+            found.add(f"group {group.group}")
+    return sorted(each for each in found if not each.startswith(NODE_PREFIX))
+
+
+def _reads(config: ClientConfig, group: str, topic: str) -> bool:
+    partitions = ask(config, DescribeGroup(group)).partitions
+    return any(each.topic == topic for each in partitions)
 
 
 def _settings(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -37,11 +37,16 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used (PEP 562)."""
+    """Import a public name when it is first used (PEP 562). Raises ImportError: `from samelog
+    import …` would tell of an AttributeError only that the name is not there.
+    """
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(module), name)
+    try:
+        value: object = getattr(import_module(module), name)
+    except AttributeError as error:
+        raise ImportError(f"{module} cannot be imported: {error}") from error
     globals()[name] = value
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,18 @@ def test_every_public_name_is_there() -> None:
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="module 'samelog' has no attribute 'nothing'"):
         getattr(samelog, "nothing")  # noqa: B009  # a constant name would not pass the type checker
+
+
+def test_why_a_name_cannot_be_imported_is_said(tmp_path: Path) -> None:
+    """A program beside which a file hides one of Python's own modules."""
+    (tmp_path / "logging.py").write_text("")
+    (tmp_path / "program.py").write_text("from samelog import Publisher\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "samelog.publisher cannot be imported: " in done.stderr.splitlines()[-1]
+    assert "logging" in done.stderr.splitlines()[-1]
 
 
 def test_importing_loads_no_part_until_it_is_used() -> None:

@@ -70,7 +70,11 @@ class Meter:
         return (self.total - self._before) / max(1.0, now - self._began)
 
     def _turn(self, now: float) -> None:
-        self._rate = (self.total - self._before) / (now - self._began)
+        """The window has all that came in its first WINDOW_S: one that is twice as long has seen
+        nothing lately.
+        """
+        length_s = now - self._began
+        self._rate = 0.0 if length_s >= 2 * WINDOW_S else (self.total - self._before) / length_s
         self._began, self._before = now, self.total
 
 

@@ -86,6 +86,15 @@ def test_what_is_not_there_is_said(single: World) -> None:
     assert (known.returncode, known.stdout) == (0, "y\n")
 
 
+def test_a_session_whose_publisher_has_ended_is_not_open(single: World) -> None:
+    config = ("--config", single.cluster.client_file)
+    for name in ("a", "b", "c"):
+        where = ("--dir", str(single.directory / "pub"), "--session", name)
+        done = samelog("publish", *config, *where, "--topic", "t", "--wait", stdin="1\n2\n")
+        assert done.returncode == 0, done.stderr
+    assert [row["is_open"] for row in as_json("session", "list", *config)] == [False] * 3
+
+
 def test_a_retired_session_can_be_taken_over(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     with single.publisher("a", directory=str(single.directory / "one")) as publisher:

@@ -157,3 +157,6 @@ def test_a_meters_rate_is_that_of_the_last_window() -> None:
     assert meter.rate(101.0 + WINDOW_S) == 1000 / WINDOW_S
     assert meter.rate(100.0 + 3 * WINDOW_S) == 0.0
     assert meter.total == 1000
+    nobody_asked = Meter(100.0)
+    nobody_asked.add(500, 101.0)
+    assert nobody_asked.rate(560.0) == 0.0

@@ -155,15 +155,18 @@ def delete(config: ClientConfig, *, name: str, force: bool) -> None:
 
 def _readers(config: ClientConfig, topic: str) -> list[str]:
     """Who reads a topic now: at the nodes that answer, and in groups that have members."""
-    answers = ask_each(config, ListSubscribers())
-    rows = [
-        row for answer in answers if isinstance(answer, Subscribers) for row in answer.subscribers
+    members = [each.group for each in ask(config, ListGroups()).groups if each.members]
+    groups = [f"group {group}" for group in members if _reads(config, group, topic)]
+    return groups + sorted(_subscribers(config, topic))
+
+
+def _subscribers(config: ClientConfig, topic: str) -> set[str]:
+    answers = [
+        each for each in ask_each(config, ListSubscribers()) if isinstance(each, Subscribers)
     ]
+    rows = [row for answer in answers for row in answer.subscribers]
     found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
-    for group in ask(config, ListGroups()).groups:
-        if group.members and _reads(config, group.group, topic):
-            found.add(f"group {group.group}")
-    return sorted(each for each in found if not each.startswith(NODE_PREFIX))
+    return {each for each in found if not each.startswith(NODE_PREFIX)}
 
 
 def _reads(config: ClientConfig, group: str, topic: str) -> bool:

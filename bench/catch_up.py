@@ -3,7 +3,8 @@ archived while records come in; beside it, in the same run, a plain copy.
 
 Records come at 30 % of the median rate at which the bulk was published. The plain copy sends one
 node's files over one TLS connection in the simplest loop and writes them to a file, with one
-fdatasync at the end, while records come in likewise.
+fdatasync at the end, while records come in likewise. The time that a process takes to start counts
+for neither.
 """
 
 from __future__ import annotations
@@ -123,22 +124,16 @@ def end_of(world: World, node: LocalNode) -> int:
     return max((each.end_offset for each in partitions if each.topic == TOPIC), default=-1)
 
 
-def size_of(node: LocalNode) -> int:
-    """Bytes of a node's merged log."""
-    directory = Path(node.data, "merged", f"{TOPIC}-0")
-    return sum(file.stat().st_size for file in directory.glob("*.log"))
-
-
 def catch_up(world: World, away: LocalNode, source: LocalNode) -> float:
-    """Start a node, and wait until it is where another one is: MB/s of what that one had."""
-    size, begin = size_of(source), time.monotonic()
-    away.start()
+    """Wait until a node that answers is where another one is: MB/s of what it lacked."""
+    began, begin = end_of(world, away), time.monotonic()
     wait_for(
         lambda: 0 <= end_of(world, source) <= end_of(world, away) + CHUNK_RECORDS,
         "the node is at the end of the log",
         TIMEOUT_S,
     )
-    return size / (time.monotonic() - begin) / 1e6
+    copied = (end_of(world, away) - began) * SIZE
+    return copied / (time.monotonic() - begin) / 1e6
 
 
 # --- the plain copy -------------------------------------------------------------------------------
@@ -211,6 +206,8 @@ def compare(
 ) -> dict[str, object]:
     """One node catches up; then all is quiet; then the plain copy."""
     copied: list[float] = []
+    away.start()
+    wait_for(lambda: end_of(world, away) >= 0, "the node answers", TIMEOUT_S)
     busy = paced.during(lambda: copied.append(catch_up(world, away, source)))
     quiet = paced.during(lambda: time.sleep(QUIET_S))
     directory = Path(source.data, "merged", f"{TOPIC}-0")

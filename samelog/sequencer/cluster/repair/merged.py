@@ -56,7 +56,7 @@ class MergedRepair:
         ask: Callable[[], list[int]],
         takes_in: Callable[[], bool],
     ) -> None:
-        """`ask` names the peers to ask, the best first; `takes_in`: whether there is room."""
+        """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room."""
         self._pulls = pulls
         self._machine = machine
         self._merging = merging

@@ -5,8 +5,9 @@ of several partitions go side by side, as many as `STREAMS`. Those that lack lea
 most of what is read live is served soon; one place is always for who has waited longest, so that
 nobody waits for ever.
 
-A peer that brings nothing, or fails, is followed by the next one at once; when all of them were
-asked in vain, they are asked again a little later.
+The leader is asked last, because every acknowledgement waits for it. A peer that brings nothing, or
+fails, is followed by the next one at once; when all of them were asked in vain, they are asked
+again a little later.
 
 Invariant: at most one stream for each partition, at most `STREAMS` in all; whatever is lacking and
 not being copied has a time from which on it is due.
@@ -77,7 +78,7 @@ class CopyPlan:
             known.lack = lack
 
     def next(self, peers: Sequence[int], now: float) -> Iterator[CopyOrder]:
-        """The streams to begin now. `peers` can be asked, the best first."""
+        """The streams to begin now. `peers` can be asked, the leader is the first of them."""
         self._peers = len(peers)
         waiting = {n: each for n, each in self._lacking.items() if not each.is_copied}
         due = {n: each for n, each in waiting.items() if each.due < now}
@@ -86,7 +87,7 @@ class CopyPlan:
             chosen = due.pop(number)
             chosen.is_copied = True
             self._streams += 1
-            yield CopyOrder(number, peers[(number + chosen.turn) % len(peers)] if peers else None)
+            yield CopyOrder(number, _peer(peers, number, chosen.turn) if peers else None)
 
     def _choose(self, due: dict[int, _Lacking]) -> int:
         if self._streams == STREAMS - 1:
@@ -112,3 +113,11 @@ class CopyPlan:
         """How many copies in a row brought a partition nothing."""
         known = self._lacking.get(partition)
         return 0 if known is None else known.fruitless
+
+
+def _peer(peers: Sequence[int], partition: int, turn: int) -> int:
+    """Whom to ask in the so many-th turn: partitions begin with different ones."""
+    leader, *others = peers
+    if turn % len(peers) == len(others):
+        return leader
+    return others[(partition + turn) % len(others)]

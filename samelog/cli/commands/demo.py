@@ -24,6 +24,10 @@ from samelog.cli.output import (
 )
 
 PICTURE = "flights.png"
+HOW = {
+    "SIGKILL": "killed (its connections closed, so the others knew at once)",
+    "SIGSTOP": "silent (stopped: nothing closed and nothing answered, as on a cut network)",
+}
 
 
 @click.command()
@@ -46,8 +50,10 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool) -> Non
     out.
 
     Three node processes, three publishers (EWR, JFK, LGA), a subscriber from the start and one that
-    joins late. In the middle the leader is killed with SIGKILL and started again. In the end Spark
-    reads the flights, joins them with the weather, and draws how late they were.
+    joins late. In the middle the leader is killed with SIGKILL and started again; later the next
+    leader is stopped with SIGSTOP, so that it is silent as a host whose network is cut, and goes on
+    when another one leads. In the end Spark reads the flights, joins them with the weather, and
+    draws how late they were.
 
     \b
     Examples:
@@ -131,14 +137,20 @@ def _print_report(report: dict[str, Any]) -> None:
 def _verdict(report: dict[str, Any]) -> list[str]:
     identical, complete = report["identical"], report["complete"]
     counts = f"{report['merged']:,} merged, {report['unique']:,} distinct"
-    rate, seconds = report["records_per_second"], report["seconds"]
     return [
         f"all copies byte-identical: {_yes(identical)}",
         f"every flight there exactly once: {_yes(complete)} ({counts})",
         f"each airport's order kept: {_yes(report['order_kept'])}",
-        f"leader {report['killed']} killed: new leader after {report['failover_seconds']:.2f} s",
-        f"{rate:,.0f} records/s while publishing, {seconds:.1f} s in all",
+        *(_failover(each) for each in report["failovers"]),
+        f"published at an even pace for {report['publish_seconds']:g} s: no measure of speed",
+        f"{report['seconds']:.1f} s in all, without the pipeline",
     ]
+
+
+def _failover(told: dict[str, Any]) -> str:
+    return (
+        f"leader {told['leader']} {HOW[told['signal']]}: new leader after {told['seconds']:.2f} s"
+    )
 
 
 def _pipeline_lines(told: dict[str, Any] | None) -> list[str]:

@@ -51,6 +51,14 @@ class DemoNode:
             return None
         return found
 
+    def is_ready(self) -> bool:
+        """Whether it says that it is Live."""
+        try:
+            with LOCAL.open(f"http://{self.http}/readyz", timeout=STATUS_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
+
     def signal(self, number: signal.Signals) -> None:
         """Send its process a signal; `samelog up` starts another one if that ends it."""
         with open(os.path.join(self.directory, "node.pid"), encoding="ascii") as file:

@@ -1,5 +1,5 @@
-"""Runs the demo: starts the processes, kills the leader in the middle, waits, runs the pipeline,
-stops them, and gathers the report.
+"""Runs the demo: starts the processes, kills the leader, silences the next one, waits, runs the
+pipeline, stops them, and gathers the report.
 
 Invariant: every process started here is ended here, whatever happens.
 """
@@ -18,9 +18,9 @@ from samelog.examples.demo.processes import Child, Cluster, DemoFailed, DemoNode
 from samelog.examples.demo.proof import Pipeline, publish_weather
 from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
 
-KILL_AT = 0.4
+KILL_AT, SILENCE_AT = 0.3, 0.6
 LATE_AT = 0.7
-DEADLINE_S = 80.0
+DEADLINE_S = 120.0
 POLL_S = 0.02
 EARLY, LATE = "early", "late"
 StatusAnswer = dict[str, Any]
@@ -29,12 +29,22 @@ StatusAnswer = dict[str, Any]
 
 @dataclass(slots=True)
 class Failover:
-    """The leader that was killed, when, in which term; and how long nobody led."""
+    """The leader that failed, how, when, in which term; and how long nobody led.
 
-    killed: DemoNode
+    SIGKILL closes its connections, so the others know at once. SIGSTOP closes nothing and answers
+    nothing, as when a host hangs or its network is cut: the others must wait for the timeout.
+    """
+
+    leader: DemoNode
+    fault: signal.Signals
     term: int
     at: float
     seconds: float | None = None
+
+    def end(self) -> None:
+        """Let a leader that was stopped go on."""
+        if self.fault is signal.SIGSTOP:
+            self.leader.signal(signal.SIGCONT)
 
 
 class Demo:
@@ -61,9 +71,7 @@ class Demo:
         self._publishers: list[Child] = []
         self._subscribers: list[Child] = []
         self._started = time.monotonic()
-        self._failover: Failover | None = None
-        self._publishing_from = 0.0
-        self._publishing_s = 0.0
+        self._failovers: list[Failover] = []
 
     def run(self) -> dict[str, Any]:
         """The whole demo; its report. Raises DemoFailed, DataMissing."""
@@ -80,6 +88,8 @@ class Demo:
         finally:
             for child in (*self._publishers, *self._subscribers):
                 child.end()
+            for failover in self._failovers:
+                failover.end()
             self._cluster.stop()
         self._say("checking the files")
         return {**self._report(statuses), "pipeline": pipeline}
@@ -136,37 +146,39 @@ class Demo:
 
     def _all_done(self) -> bool:
         publishers = all(child.done for child in self._publishers)
-        if publishers and not self._publishing_s:
-            self._publishing_s = time.monotonic() - self._publishing_from
-        is_led = self._failover is not None and self._failover.seconds is not None
-        ready = len(self._subscribers) == 2 and is_led
+        led_again = [each.seconds is not None for each in self._failovers]
+        ready = len(self._subscribers) == 2 and led_again == [True, True]
         return publishers and ready and all(child.done for child in self._subscribers)
 
     def _act(self, share: float) -> None:
-        if share > 0 and not self._publishing_from:
-            self._publishing_from = time.monotonic()
-        if share >= KILL_AT and self._failover is None:
-            self._failover = self._kill_leader()
-        if self._failover is not None and self._failover.seconds is None:
-            self._look_for_new_leader(self._failover)
+        if self._failovers and self._failovers[-1].seconds is None:
+            self._look_for_new_leader(self._failovers[-1])
+        elif share >= KILL_AT and not self._failovers:
+            self._fail_leader(signal.SIGKILL)
+        elif share >= SILENCE_AT and len(self._failovers) == 1 and self._all_ready():
+            self._fail_leader(signal.SIGSTOP)
         if share >= LATE_AT and len(self._subscribers) == 1:
             self._subscribe(LATE)
 
-    def _kill_leader(self) -> Failover | None:
-        """None: nobody knows a leader just now."""
+    def _all_ready(self) -> bool:
+        return all(node.is_ready() for node in self._cluster.nodes)
+
+    def _fail_leader(self, fault: signal.Signals) -> None:
+        """Unless nobody knows a leader just now."""
         status = self._any_status(self._cluster.nodes)
         if status is None or status["leader"] is None:
-            return None
-        killed = next(node for node in self._cluster.nodes if node.name == status["leader"])
-        killed.signal(signal.SIGKILL)
-        self._say(f"killed the leader, {killed.name}")
-        return Failover(killed, status["term"], time.monotonic())
+            return
+        leader = next(node for node in self._cluster.nodes if node.name == status["leader"])
+        leader.signal(fault)
+        self._failovers.append(Failover(leader, fault, status["term"], time.monotonic()))
+        self._say(f"{fault.name} to the leader, {leader.name}")
 
     def _look_for_new_leader(self, failover: Failover) -> None:
-        others = tuple(node for node in self._cluster.nodes if node is not failover.killed)
+        others = tuple(node for node in self._cluster.nodes if node is not failover.leader)
         status = self._any_status(others)
         if status is not None and status["leader"] is not None and status["term"] > failover.term:
             failover.seconds = time.monotonic() - failover.at
+            failover.end()
             self._say(f"{status['leader']} leads after {failover.seconds:.2f} s")
 
     def _any_status(self, nodes: tuple[DemoNode, ...]) -> StatusAnswer | None:
@@ -196,7 +208,6 @@ class Demo:
         table = proof.read_table(self._cluster.nodes[0].merged)
         proven = proof.prove(table)
         published = sum(child.last["appended"] for child in self._publishers)
-        failover = self._failover
         return {
             "published": published,
             "merged": proven.records,
@@ -204,10 +215,11 @@ class Demo:
             "complete": proven.complete and published == TOTAL,
             "identical": len({copy["sha256"] for copy in copies}) == 1,
             "order_kept": proven.order_kept,
-            "leader_killed": failover is not None,
-            "killed": None if failover is None else failover.killed.name,
-            "failover_seconds": None if failover is None else failover.seconds,
-            "records_per_second": published / self._publishing_s,
+            "failovers": [
+                {"leader": each.leader.name, "signal": each.fault.name, "seconds": each.seconds}
+                for each in self._failovers
+            ],
+            "publish_seconds": self._publish_seconds,
             "publishers": [self._publisher_row(child, table) for child in self._publishers],
             "copies": copies,
             "delays": proof.delays_by_carrier(table),

@@ -258,7 +258,9 @@ class ArchiveHistory:
         partitions = self._machine.state.partitions
         for number in [number for number in self._paths if number not in partitions]:
             self._remove(number)
-        for number in partitions:
+        ends = self._ends
+        behind = [n for n, each in partitions.items() if ends.get(n, 0) < each.start_segment]
+        for number in behind:
             try:
                 if self.lacks(number):
                     self._ask(number)

@@ -4,6 +4,7 @@ record      `append` until the subscriber has handed the record out: publisher, 
 produce     one Produce request with acks=all, of one record, until it is answered
 fetch       one Fetch request that finds a record
 append      one append of a publisher that has appended before, into its local files
+crowded     as produce, to a node with 200 partitions that nobody writes to: they cost nothing
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 from tests.patience import PATIENCE_S
 
-WAYS = ("record", "append", "produce", "fetch")
+WAYS = ("record", "append", "produce", "fetch", "crowded")
 PRODUCE = 0
 VERSIONS = {PRODUCE: 9, FETCH: 12}
 RECORD, KAFKA = "record", "kafka"
 WARM_UP = 30
 RUNS = 5
 SETTLE_S = 0.3
+IDLE_PARTITIONS = 200
 QUIET_S = 0.05
 
 
@@ -65,11 +67,14 @@ class HopCounting:
 
     def __enter__(self) -> HopCounting:
         self._cluster.start()
-        create = [sys.executable, "-m", "samelog", "topic", "create"]
         for topic in (RECORD, KAFKA):
-            command = [*create, topic, "--config", self._cluster.client_file]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            self._create(topic)
         return self
+
+    def _create(self, topic: str, *options: str) -> None:
+        create = [sys.executable, "-m", "samelog", "topic", "create", topic, *options]
+        command = [*create, "--config", self._cluster.client_file]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def __exit__(self, *exc: object) -> None:
         self._cluster.stop()
@@ -115,6 +120,11 @@ class HopCounting:
     def fetch(self) -> Hops:
         """One Fetch of what `produce` has produced."""
         return self._asked(FETCH, fetch_tree(KAFKA, 0, max_bytes=200))
+
+    def crowded(self) -> Hops:
+        """As `produce`, beside idle partitions."""
+        self._create("idle", "--partitions", str(IDLE_PARTITIONS))
+        return self.produce()
 
     def _asked(self, key: int, tree: Mapping[str, Any]) -> Hops:
         kafka = self._cluster.nodes[0].kafka

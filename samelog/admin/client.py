@@ -24,7 +24,14 @@ import msgspec
 from msgspec import UNSET
 
 from samelog.admin.answers import LogFile, Status
-from samelog.admin.requests import AdminRequest, GetStatus, LogHistory
+from samelog.admin.requests import (
+    PARTITION_S,
+    AddPartitions,
+    AdminRequest,
+    CreateTopic,
+    GetStatus,
+    LogHistory,
+)
 from samelog.admin.table import CLUSTER_HEADER, OPERATION_OF, Operation
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
@@ -91,9 +98,9 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
     """What the cluster answers: any node's answer, or the leader's where a node points to it.
 
-    Tries every node until one answers or TIMEOUT_S is over; raises AdminError.
+    Tries every node until one answers or `timeout_of` the request is over; raises AdminError.
     """
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_of(request)
     while True:
         failures = []
         for address, name in _nodes(config):
@@ -107,6 +114,13 @@ def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
         time.sleep(RETRY_S)
 
 
+def timeout_of(request: AdminRequest[Any]) -> float:
+    """How long a node may take: every node makes directories and files for each new partition."""
+    if isinstance(request, CreateTopic | AddPartitions):
+        return TIMEOUT_S + request.partitions * PARTITION_S
+    return TIMEOUT_S
+
+
 def ask_node(
     config: ClientConfig,
     address: Address,
@@ -115,12 +129,12 @@ def ask_node(
     name: str | None = None,
     timeout_s: float | None = None,
 ) -> AnswerT:
-    """What one node answers, within `timeout_s` (TIMEOUT_S by default); raises AdminError, also for
-    a refusal.
+    """What one node answers, within `timeout_s` (`timeout_of` the request by default); raises
+    AdminError, also for a refusal.
     """
     where = f"{name} at {address}" if name else str(address)
     operation = OPERATION_OF[type(request)]
-    exchange = _Exchange(config, address, name, timeout_s or TIMEOUT_S)
+    exchange = _Exchange(config, address, name, timeout_s or timeout_of(request))
     status, body = exchange.run(operation, request, where)
     try:
         if status == HTTPStatus.OK:

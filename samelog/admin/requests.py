@@ -132,12 +132,25 @@ class DescribeTopic(AdminRequest[TopicDescription], frozen=True):
     topic: TopicName
 
 
+PARTITION_S = 0.02
+"""A node may take so much longer to answer for each partition that it makes."""
+
+
 class CreateTopic(AdminRequest[TopicInfo], frozen=True):
     """Create a topic."""
 
     topic: TopicName
     partitions: Annotated[int, Meta(ge=1, le=MAX_31, description="How many; at most 10,000.")]
     settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
+
+
+class AddPartitions(AdminRequest[TopicInfo], frozen=True):
+    """Let a topic have more partitions. Keys go elsewhere from then on, in every client."""
+
+    topic: TopicName
+    partitions: Annotated[
+        int, Meta(ge=1, le=MAX_31, description="How many in all; at most 10,000.")
+    ]
 
 
 class AlterTopic(AdminRequest[TopicInfo], frozen=True):

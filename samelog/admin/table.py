@@ -131,6 +131,12 @@ OPERATIONS = (
         ask.PlanArchive,
     ),
     _change("/topics", "Create a topic.", ask.CreateTopic),
+    _change(
+        "/topics/{topic}/partitions",
+        "Let a topic have more partitions.",
+        ask.AddPartitions,
+        repeatable=True,
+    ),
     _change("/topics/{topic}/alter", "Change settings of a topic.", ask.AlterTopic),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(

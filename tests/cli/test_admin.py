@@ -36,6 +36,7 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import AdminError, all_statuses, ask, node_status
 from samelog.admin.requests import (
+    AddPartitions,
     AdminRequest,
     CreateTopic,
     DeleteTopic,
@@ -359,3 +360,15 @@ def test_threads_may_meet_a_type_of_answer_for_the_first_time_at_once() -> None:
     command = [sys.executable, "-c", SLOW_TYPE]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "decoded\n"), run.stderr
+
+
+def test_partitions_are_added(cluster: FakeCluster) -> None:
+    answer_all(cluster, FLIGHTS)
+    result = run(cluster, "topic", "add-partitions", "flights", "2")
+    assert (result.exit_code, cluster.nodes[0].asked) == (0, [AddPartitions("flights", 2)])
+    assert "has 2 partition(s)" in result.stderr
+
+
+def test_large_topics_are_waited_for_longer() -> None:
+    assert admin_client.timeout_of(ListTopics()) == admin_client.TIMEOUT_S
+    assert admin_client.timeout_of(CreateTopic("t", 2000, {})) > 4 * admin_client.TIMEOUT_S

@@ -447,3 +447,12 @@ def test_the_description_fits_what_is_answered(node: LocalNode) -> None:
 
         check()
     assert "Traceback" not in Path(node.log_file).read_text()
+
+
+def test_a_topic_gets_more_partitions_and_never_fewer(node: LocalNode) -> None:
+    assert post(node, "/topics", {"topic": "grows", "partitions": 2, "settings": {}}).status == 200
+    assert post(node, "/topics/grows/partitions", {"partitions": 3}).body["partitions"] == 3
+    assert post(node, "/topics/grows/partitions", {"partitions": 3}).status == 200
+    refused = post(node, "/topics/grows/partitions", {"partitions": 2})
+    assert (refused.status, "has 3 partitions" in str(refused.body)) == (422, True)
+    assert post(node, "/topics/nowhere/partitions", {"partitions": 2}).status == 404

@@ -12,6 +12,7 @@ import click
 from samelog.admin.answers import PartitionInfo, TopicInfo
 from samelog.admin.client import ask, ask_each
 from samelog.admin.requests import (
+    AddPartitions,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
@@ -66,6 +67,25 @@ def create(config: ClientConfig, *, name: str, partitions: int, settings: Sequen
     body = CreateTopic(name, partitions, _settings(settings, "--setting"))
     topic = ask(config, body)
     report(topic, f"created topic {topic.name} with {topic.partitions} partition(s)")
+
+
+@command.command("add-partitions")
+@click.argument("name")
+@click.argument("partitions", type=click.IntRange(min=1))
+@client_option
+@json_option
+def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
+    """Let the topic NAME have PARTITIONS partitions in all; it never gets fewer.
+
+    Records with a key go to another partition than before, whoever publishes them: the order of one
+    key holds within each partition only.
+
+    \b
+    Example:
+      samelog topic add-partitions flights 4 --config client.toml
+    """
+    topic = ask(config, AddPartitions(name, partitions))
+    report(topic, f"topic {topic.name} has {topic.partitions} partition(s)")
 
 
 @command.command("list")

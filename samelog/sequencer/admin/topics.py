@@ -11,6 +11,8 @@ from msgspec import UNSET
 
 from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
 from samelog.admin.requests import (
+    PARTITION_S,
+    AddPartitions,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
@@ -21,9 +23,8 @@ from samelog.admin.requests import (
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state import commands
+from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
@@ -45,13 +46,24 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     """Have it created. Raises ChangeRefused, TimeoutError."""
-    if request.partitions > PARTITIONS_MAX:
-        message = f"{request.partitions} partitions; allowed are 1 to {PARTITIONS_MAX}"
-        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
+    _check_partitions(request.partitions)
     _check_settings(request.settings)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
-    await _propose(node, commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms))
+    command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
+    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
+    return topic_info(find_topic(node, request.topic))
+
+
+async def add_partitions(node: ServedNode, request: AddPartitions) -> TopicInfo:
+    """Have it get more partitions. Raises ChangeRefused, TimeoutError."""
+    _check_partitions(request.partitions)
+    topic = find_topic(node, request.topic)
+    if request.partitions < topic.partitions:
+        message = f"topic {topic.name!r} has {topic.partitions} partitions, and keeps them"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
+    command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
+    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
     return topic_info(find_topic(node, request.topic))
 
 
@@ -59,7 +71,9 @@ async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed. Raises ChangeRefused, TimeoutError."""
     _check_settings(request.settings)
     topic_id = find_topic(node, request.topic).topic_id
-    await _propose(node, AlterTopicCommand(topic_id, request.settings, list(request.unset)))
+    await _propose(
+        node, setting_commands.AlterTopicCommand(topic_id, request.settings, list(request.unset))
+    )
     return topic_info(find_topic(node, request.topic))
 
 
@@ -142,6 +156,13 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
 # --- changing -------------------------------------------------------------------------------------
 
 
+def _check_partitions(count: int) -> None:
+    """Raise ChangeRefused for too many."""
+    if count > PARTITIONS_MAX:
+        message = f"{count} partitions; allowed are 1 to {PARTITIONS_MAX}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
+
+
 def _check_settings(settings: dict[str, str]) -> None:
     """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
     for key, value in settings.items():
@@ -150,8 +171,10 @@ def _check_settings(settings: dict[str, str]) -> None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
 
 
-async def _propose(node: ServedNode, command: commands.AnyCommand) -> None:
-    outcome = await node.raft.proposer.propose(command)
+async def _propose(
+    node: ServedNode, command: commands.AnyCommand, *, longer_s: float = 0.0
+) -> None:
+    outcome = await node.raft.proposer.propose(command, longer_s=longer_s)
     if isinstance(outcome, Rejection):
         raise _refused(outcome)
 

@@ -154,7 +154,7 @@ class RunIntake(ABC):
         if not 0 <= partition < known.partitions:
             message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
             raise RequestRefused(
-                FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition"
+                FaultCode.UNKNOWN_TOPIC, message, f"samelog topic add-partitions {topic} N"
             )
         entry = self._find_entry(session, run_id, known.topic_id, partition)
         run = self._known_run(session, run_id)

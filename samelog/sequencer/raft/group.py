@@ -32,6 +32,7 @@ from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.raft.elections import ElectionLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.store.disk.files import DiskFault
@@ -92,9 +93,7 @@ class RaftGroup:
         """(index, when) of what was proposed here and is not applied."""
         self.commit_times = Histogram(FAST_S)
         """From proposing to applying, in seconds."""
-        self.elections = 0
-        """Leaders seen elected since the start."""
-        self._known_leader: tuple[int, int] | None = None
+        self._elections = ElectionLog(raft)
         self._reads: dict[int, asyncio.Future[int | None]] = {}
         self._next_read = 0
         self._hard_state: HardState | None = store.hard_state
@@ -112,6 +111,11 @@ class RaftGroup:
         raft = self.raft
         lead = raft.leadership
         return lead is not None and raft.applied >= lead.noop_index and not self._is_broken
+
+    @property
+    def elections(self) -> int:
+        """Leaders seen elected since the start."""
+        return self._elections.count
 
     @property
     def unsaved(self) -> int:
@@ -134,6 +138,7 @@ class RaftGroup:
 
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
+        self._elections.lost_connection()
         self.raft.leader_lost(self._clock.now())
         self.pump()
 
@@ -225,7 +230,7 @@ class RaftGroup:
             self._answer_reads(effects.reads)
         if effects.role_changed:
             self._fail_lost_proposals()
-            self._note_leader()
+            self._elections.note()
             self._applier.role_changed()
 
     def _answer_reads(self, reads: Sequence[tuple[int, int | None]]) -> None:
@@ -233,12 +238,6 @@ class RaftGroup:
             future = self._reads.get(context)
             if future is not None and not future.done():
                 future.set_result(index)
-
-    def _note_leader(self) -> None:
-        leader = self.raft.leader
-        if leader is not None and self._known_leader != (self.raft.term, leader):
-            self._known_leader = self.raft.term, leader
-            self.elections += 1
 
     def _queue_save(self, effects: Effects) -> None:
         needs_sync = effects.must_sync and (self._sync_always or self._must_always_sync(effects))
@@ -258,7 +257,10 @@ class RaftGroup:
             return True
         if hard_state is None:
             return False
-        return known is None or (known.term, known.vote) != (hard_state.term, hard_state.vote)
+        is_new = known is None or (known.term, known.vote) != (hard_state.term, hard_state.vote)
+        if is_new:
+            self._elections.note()
+        return is_new
 
     def _finish(self, effects: Effects) -> None:
         self.raft.saved(effects.token)

@@ -48,9 +48,11 @@ class Proposer:
         self._ids = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Forwarded]] = {}
 
-    async def propose(self, command: AnyCommand) -> Any:
-        """The command's outcome, applied here. Raises TimeoutError when no leader answers."""
-        async with asyncio.timeout(PROPOSE_TIMEOUT_S):
+    async def propose(self, command: AnyCommand, *, longer_s: float = 0.0) -> Any:
+        """The command's outcome, applied here. Raises TimeoutError when no leader answers, or the
+        command has not been carried out `longer_s` later.
+        """
+        async with asyncio.timeout(PROPOSE_TIMEOUT_S + longer_s):
             while True:
                 try:
                     return await self._attempt(command)

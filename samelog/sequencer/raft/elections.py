@@ -1,0 +1,62 @@
+"""Elections in the log, one line each: who stands or leads, in which term, and why.
+
+A cluster that changes its leader often has a reason, which is gone when somebody looks. So each
+node says what it saw, when it saw it: a connection that broke, a silent leader, an order to take
+over.
+
+Invariant: nothing here decides; candidates that ask for pre-votes in vain raise no term, and are
+not told.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from samelog.consensus import Raft, Role
+from samelog.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+FIRST = "no leader was known since the start"
+SILENT = "the leader was silent for too long"
+HANDED = "the leader handed leadership over"
+OTHER = "another node stood"
+
+
+class ElectionLog:
+    """What one node sees of its group's elections."""
+
+    def __init__(self, raft: Raft) -> None:
+        self._raft = raft
+        self.count = 0
+        """Leaders seen elected."""
+        self._leader: tuple[int, int] | None = None
+        """(term, number) of the newest one."""
+        self._role = raft.role
+        self._stood_in = raft.term
+        self._lost: str | None = None
+        """Why this node has no leader any more, if it saw why."""
+
+    def lost_connection(self) -> None:
+        """The connection to the leader broke."""
+        if self._leader is not None:
+            self._lost = f"the connection to {self._leader[1]}, which led, broke"
+
+    def note(self) -> None:
+        """The role, the term or the leader of this node changed."""
+        raft = self._raft
+        before, self._role = self._role, raft.role
+        if raft.role is Role.PRE_CANDIDATE:
+            self._lost = self._lost or (SILENT if self._leader is not None else FIRST)
+        stands = raft.role in (Role.CANDIDATE, Role.LEADER)
+        if stands and raft.term > self._stood_in:
+            handed = HANDED if before is Role.FOLLOWER and len(raft.voters) > 1 else FIRST
+            self._stood_in, why = raft.term, self._lost or handed
+            self._lost = why
+            log_event(log, logging.INFO, "stands for election", term=raft.term, why=why)
+        if raft.leader is not None and self._leader != (raft.term, raft.leader):
+            why = self._lost or (OTHER if self._leader is not None else FIRST)
+            self._leader, self._lost = (raft.term, raft.leader), None
+            self.count += 1
+            leads = {"leader": raft.leader, "term": raft.term, "why": why}
+            log_event(log, logging.INFO, "a leader is elected", **leads)

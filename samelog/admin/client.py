@@ -26,8 +26,8 @@ from msgspec import UNSET
 from samelog.admin.answers import LogFile, Status
 from samelog.admin.requests import (
     PARTITION_S,
-    AddPartitions,
     AdminRequest,
+    CreatePartitions,
     CreateTopic,
     GetStatus,
     LogHistory,
@@ -116,7 +116,7 @@ def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
 
 def timeout_of(request: AdminRequest[Any]) -> float:
     """How long a node may take: every node makes directories and files for each new partition."""
-    if isinstance(request, CreateTopic | AddPartitions):
+    if isinstance(request, CreateTopic | CreatePartitions):
         return TIMEOUT_S + request.partitions * PARTITION_S
     return TIMEOUT_S
 

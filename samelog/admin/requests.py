@@ -144,7 +144,7 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
     settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
 
 
-class AddPartitions(AdminRequest[TopicInfo], frozen=True):
+class CreatePartitions(AdminRequest[TopicInfo], frozen=True):
     """Let a topic have more partitions. Keys go elsewhere from then on, in every client."""
 
     topic: TopicName

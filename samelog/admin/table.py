@@ -134,7 +134,7 @@ OPERATIONS = (
     _change(
         "/topics/{topic}/partitions",
         "Let a topic have more partitions.",
-        ask.AddPartitions,
+        ask.CreatePartitions,
         repeatable=True,
     ),
     _change("/topics/{topic}/alter", "Change settings of a topic.", ask.AlterTopic),

@@ -36,8 +36,8 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import AdminError, all_statuses, ask, node_status
 from samelog.admin.requests import (
-    AddPartitions,
     AdminRequest,
+    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     DescribeGroup,
@@ -365,7 +365,7 @@ def test_threads_may_meet_a_type_of_answer_for_the_first_time_at_once() -> None:
 def test_partitions_are_added(cluster: FakeCluster) -> None:
     answer_all(cluster, FLIGHTS)
     result = run(cluster, "topic", "add-partitions", "flights", "2")
-    assert (result.exit_code, cluster.nodes[0].asked) == (0, [AddPartitions("flights", 2)])
+    assert (result.exit_code, cluster.nodes[0].asked) == (0, [CreatePartitions("flights", 2)])
     assert "has 2 partition(s)" in result.stderr
 
 

@@ -12,8 +12,8 @@ import click
 from samelog.admin.answers import PartitionInfo, TopicInfo
 from samelog.admin.client import ask, ask_each
 from samelog.admin.requests import (
-    AddPartitions,
     AlterTopic,
+    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     DescribeGroup,
@@ -84,7 +84,7 @@ def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
     Example:
       samelog topic add-partitions flights 4 --config client.toml
     """
-    topic = ask(config, AddPartitions(name, partitions))
+    topic = ask(config, CreatePartitions(name, partitions))
     report(topic, f"topic {topic.name} has {topic.partitions} partition(s)")
 
 

@@ -36,7 +36,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ListTopics: topics.list_topics,
     ask.DescribeTopic: topics.describe_topic,
     ask.CreateTopic: topics.create_topic,
-    ask.AddPartitions: topics.add_partitions,
+    ask.CreatePartitions: topics.add_partitions,
     ask.AlterTopic: topics.alter_topic,
     ask.DeleteTopic: topics.delete_topic,
     ask.GetLatestPositions: topics.latest_positions,

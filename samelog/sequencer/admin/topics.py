@@ -12,8 +12,8 @@ from msgspec import UNSET
 from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
 from samelog.admin.requests import (
     PARTITION_S,
-    AddPartitions,
     AlterTopic,
+    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
@@ -55,7 +55,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     return topic_info(find_topic(node, request.topic))
 
 
-async def add_partitions(node: ServedNode, request: AddPartitions) -> TopicInfo:
+async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicInfo:
     """Have it get more partitions. Raises ChangeRefused, TimeoutError."""
     _check_partitions(request.partitions)
     topic = find_topic(node, request.topic)

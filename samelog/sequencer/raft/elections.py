@@ -47,16 +47,23 @@ class ElectionLog:
         raft = self._raft
         before, self._role = self._role, raft.role
         if raft.role is Role.PRE_CANDIDATE:
-            self._lost = self._lost or (SILENT if self._leader is not None else FIRST)
-        stands = raft.role in (Role.CANDIDATE, Role.LEADER)
-        if stands and raft.term > self._stood_in:
-            handed = HANDED if before is Role.FOLLOWER and len(raft.voters) > 1 else FIRST
-            self._stood_in, why = raft.term, self._lost or handed
-            self._lost = why
-            log_event(log, logging.INFO, "stands for election", term=raft.term, why=why)
+            self._lost = self._lost or self._or_first(SILENT)
+        if raft.role in (Role.CANDIDATE, Role.LEADER) and raft.term > self._stood_in:
+            is_handed = before is Role.FOLLOWER and len(raft.voters) > 1
+            self._stood(HANDED if is_handed else FIRST)
         if raft.leader is not None and self._leader != (raft.term, raft.leader):
-            why = self._lost or (OTHER if self._leader is not None else FIRST)
-            self._leader, self._lost = (raft.term, raft.leader), None
-            self.count += 1
-            leads = {"leader": raft.leader, "term": raft.term, "why": why}
-            log_event(log, logging.INFO, "a leader is elected", **leads)
+            self._elected(raft.leader)
+
+    def _or_first(self, why: str) -> str:
+        return why if self._leader is not None else FIRST
+
+    def _stood(self, why: str) -> None:
+        self._stood_in, self._lost = self._raft.term, self._lost or why
+        term = self._raft.term
+        log_event(log, logging.INFO, "stands for election", term=term, why=self._lost)
+
+    def _elected(self, leader: int) -> None:
+        why, term = self._lost or self._or_first(OTHER), self._raft.term
+        self._leader, self._lost = (term, leader), None
+        self.count += 1
+        log_event(log, logging.INFO, "a leader is elected", leader=leader, term=term, why=why)

@@ -18,6 +18,7 @@ from samelog.consensus.effects import NOTHING, Addressed, Effects
 from samelog.consensus.log import RaftLog
 from samelog.consensus.membership import Membership, Memberships, configurations_in
 from samelog.consensus.messages import Append, Commit, RaftMessage
+from samelog.consensus.patience import Patience
 from samelog.consensus.progress import Progress
 from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
@@ -112,6 +113,7 @@ class Core:
         "elected_in_doubt",
         "election_deadline",
         "election_timeout",
+        "excused",
         "forwarded",
         "installing",
         "leader",
@@ -123,6 +125,7 @@ class Core:
         "memberships",
         "node_id",
         "now",
+        "patience",
         "peers",
         "random",
         "reads",
@@ -197,6 +200,9 @@ class Core:
         """Something was called that may have caused effects since they were taken."""
         self._handed = hard_state
         self.retry_deadline = now
+        self.patience = Patience(config.election_timeout_s, now)
+        self.excused = False
+        """The last tick was late and judged nobody, so the next one does."""
         self.draw_election_timeout()
         self.election_deadline = now + self.election_timeout
 
@@ -204,12 +210,20 @@ class Core:
 
     def draw_election_timeout(self) -> None:
         """A new random timeout, so that nodes seldom campaign together."""
-        self.election_timeout = self.config.election_timeout_s * (1.0 + self.random.random())
+        self.election_timeout = self.patience.seconds * (1.0 + self.random.random())
 
     def restart_election_timer(self) -> None:
         """Wait anew, for a new random time, before campaigning."""
         self.draw_election_timeout()
         self.election_deadline = self.now + self.election_timeout
+
+    def delayed(self, by_s: float) -> None:
+        """This node's loop ran so late: be as patient as that asks for, at once or from the
+        leader's next word on.
+        """
+        timeout = self.election_timeout * self.patience.delayed(by_s, self.now)
+        self.election_deadline += max(0.0, timeout - self.election_timeout)
+        self.election_timeout = timeout
 
     # --- what is known of the group ---------------------------------------------------------------
 

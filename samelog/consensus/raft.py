@@ -131,12 +131,21 @@ class Raft(Core):
             return
         _HANDLERS[kind](self, sender, message)
 
-    def tick(self, now: float) -> None:
-        """Let time pass."""
+    def tick(self, now: float, late_s: float = 0.0) -> None:
+        """Let time pass. `late_s`: so long after its time the driver's loop came to call this.
+
+        Much may then have come that is not read yet. So a late tick judges nobody by their silence;
+        the driver reads, and the next tick judges.
+        """
         self.now = now
         self.touched = True
         self.reads.extend((context, None) for context in self.forwarded.expired(now))
-        if self.leadership is not None:
+        self.delayed(late_s)
+        self.excused = late_s > self.config.heartbeat_s and not self.excused
+        if self.excused:
+            if self.leadership is not None:
+                replication.woke(self, self.leadership, late_s)
+        elif self.leadership is not None:
             replication.tick(self, self.leadership)
         else:
             election.tick(self)
@@ -223,6 +232,11 @@ class Raft(Core):
         self.touched = True
         if self.leadership is not None and node in self.leadership.progress:
             replication.peer_restarted(self.leadership, node)
+
+    def loop_delayed(self, by_s: float, now: float) -> None:
+        """The driver's event loop ran so late: this node is to be as patient with its leader."""
+        self.now = now
+        self.delayed(by_s)
 
     def leader_lost(self, now: float) -> None:
         """The connection to the leader was closed: campaign soon unless it is heard of again."""

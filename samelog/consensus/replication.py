@@ -38,7 +38,18 @@ def tick(core: Core, lead: Leadership) -> None:
         lead.transfer_to = None
     if core.now >= lead.quorum_deadline and not _check_quorum(core, lead):
         core.become_follower(core.term, None)
+        # Its followers may just be late: who led last asks first, whatever its patience.
+        core.election_deadline = core.now + core.config.election_timeout_s
     elif core.now >= lead.heartbeat_deadline:
+        _broadcast_heartbeat(core, lead)
+
+
+def woke(core: Core, lead: Leadership, late_s: float) -> None:
+    """This node stood still for so long. Others must hear of it at once; that it heard of nobody
+    meanwhile says nothing about them.
+    """
+    lead.quorum_deadline += late_s
+    if core.now >= lead.heartbeat_deadline:
         _broadcast_heartbeat(core, lead)
 
 

@@ -90,7 +90,8 @@ class RaftConfig:
 
     heartbeat_s: float = 0.1
     election_timeout_s: float = 0.4
-    """Drawn anew from [1, 2) times this value for each wait."""
+    """Drawn anew from [1, 2) times this value for each wait, more while a node is late itself. A
+    node's configuration says another one."""
     max_append_bytes: int = 1 << 20
     max_inflight: int = 64
     """Append messages under way to one follower."""

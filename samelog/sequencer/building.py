@@ -85,7 +85,7 @@ def raft_parts(
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
     group = RaftGroup(
-        restored(store, site.directory.record, given.rng, now=given.clock.now()),
+        restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now()),
         store,
         syncer=site.owner.new_syncer(),
         clock=given.clock,

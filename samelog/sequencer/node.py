@@ -197,6 +197,10 @@ class Node:
         if self._told is not self.member.status.state:
             self._tell_state()
 
+    def loop_delayed(self, by_s: float) -> None:
+        """See housekeeping.Ticked."""
+        self.raft.group.loop_delayed(by_s)
+
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()

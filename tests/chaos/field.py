@@ -34,6 +34,8 @@ SEGMENT_BYTES = 2 << 20
 STATUS_S = 1.0
 POLL_S = 0.05
 START_S = 60.0
+LOAD_START_S = 2.0
+"""For each publisher and subscriber, as all begin at once."""
 HEAL_S = 60.0
 MERGE_S = 60.0
 STOP_S = 20.0
@@ -135,6 +137,8 @@ class Field:
             LoadProcess(self, "publisher", f"p{number}", rate) for number in range(publishers)
         ]
         self.subscriber = LoadProcess(self, "subscriber", "reader", 0)
+        self.onlookers: list[LoadProcess] = []
+        """More subscribers, whose copies are not looked at."""
         self.sidecars: list[SidecarProcess] = []
         self.past_notes: dict[Author, Path] = {}
         self.lost_disks: set[str] = set()
@@ -188,9 +192,13 @@ class Field:
         self.wait_live(START_S)
         for sidecar in self.sidecars:
             sidecar.start()
-        for load in (self.subscriber, *self.publishers):
+        for load in self.loads:
             self.begin(load)
-        self.wait_for(lambda: all(load.has_notes() for load in self.loads), "records flow")
+        self.wait_for(
+            lambda: all(load.has_notes() for load in self.loads),
+            "records flow",
+            START_S + len(self.loads) * LOAD_START_S,
+        )
         for node in self.nodes:
             node.begin_log()
 
@@ -207,13 +215,13 @@ class Field:
 
     @property
     def loads(self) -> Sequence[LoadProcess]:
-        """Publishers and subscriber."""
-        return (*self.publishers, self.subscriber)
+        """Subscribers and publishers."""
+        return (self.subscriber, *self.onlookers, *self.publishers)
 
     def begin(self, load: LoadProcess) -> None:
         """Begin a life, and remember its notes."""
         load.start()
-        if load is not self.subscriber:
+        if load in self.publishers:
             self.past_notes[Author(load.name, load.life)] = load.notes
 
     def on_heal(self, undo: Callable[[], object]) -> None:
@@ -262,6 +270,10 @@ class Field:
         """A node that does not lead, by chance."""
         leader = self.leader()
         return self.random.choice([node for node in self.nodes if node is not leader])
+
+    def elections(self) -> int:
+        """Terms in which the nodes have logged a leader."""
+        return len(set().union(*(node.terms() for node in self.nodes)))
 
     def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
         """Wait until something holds. Raises NotInTime."""
@@ -339,8 +351,10 @@ class Field:
 
     def stop(self) -> None:
         """End everything cleanly, so that the files can be judged."""
-        self.subscriber.finish()
-        self.subscriber.wait_end(STOP_S)
+        for reader in (self.subscriber, *self.onlookers):
+            reader.finish()
+        for reader in (self.subscriber, *self.onlookers):
+            reader.wait_end(STOP_S)
         for sidecar in self.sidecars:
             sidecar.stop(STOP_S)
         self.cluster.stop()

@@ -27,6 +27,9 @@ _DETECTED = re.compile(
 )
 
 
+_ELECTED = re.compile(r"leader elected.*\bterm=(\d+)")
+
+
 class ChaosNode(LocalNode):
     """A node of a cluster under faults."""
 
@@ -102,6 +105,11 @@ class ChaosNode(LocalNode):
         with open(self.log_file, encoding="utf-8", errors="replace") as log:
             log.seek(self._log_read)
             return [line.strip() for line in log if _DETECTED.search(line)]
+
+    def terms(self) -> set[int]:
+        """The terms whose leader the node has logged."""
+        with open(self.log_file, encoding="utf-8", errors="replace") as log:
+            return {int(found[1]) for line in log if (found := _ELECTED.search(line))}
 
     def quarantined(self) -> list[Path]:
         """Files that the node set aside."""

@@ -49,6 +49,8 @@ from samelog.format.names import check_session_name
 
 VOTER_COUNTS = (1, 3, 5, 7)
 COPY_FORMATS = ("segments", "parquet")
+HEARTBEATS = 3
+"""Within an election timeout, so that one that is lost elects nobody."""
 _RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
 _EXPIRY_S_MAX = 10 * 365 * 24 * 3600
 _NAME = checked_name(check_session_name)
@@ -187,6 +189,31 @@ class Scrub(ConfigTable):
     ] = 24 * 3600
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings(ConfigTable):
+    """After how long without a word of the leader, in milliseconds, the nodes elect another one,
+    and how often a leader speaks. A node that is late itself waits up to ten times as long.
+    """
+
+    election_ms: Annotated[
+        int,
+        "So long without a word of the leader, or twice as long by chance, and a node asks for "
+        "another one; up to ten times as long while it gets too little processor time itself",
+        integer(100, 60_000),
+    ] = 1_000
+    heartbeat_ms: Annotated[
+        int,
+        "How often a leader speaks; at most a third of `election_ms`",
+        integer(10, 10_000),
+    ] = 100
+
+    def check(self) -> None:
+        if self.election_ms < HEARTBEATS * self.heartbeat_ms:
+            least = HEARTBEATS * self.heartbeat_ms
+            reason = f"must be at least {HEARTBEATS} times heartbeat_ms, that is {least}"
+            raise KeyProblem("election_ms", reason)
+
+
 def _check_copy_format(text: str) -> str:
     if text not in COPY_FORMATS:
         raise InvalidName(f"{text!r} is none of {', '.join(COPY_FORMATS)}")
@@ -299,6 +326,10 @@ class NodeConfig(ConfigTable):
         Expiry, Subtable("How long the cluster remembers what is not used any more")
     ] = Expiry()
     scrub: Annotated[Scrub, Subtable("Reading old segments to find damage")] = Scrub()
+    raft: Annotated[
+        RaftSettings,
+        Subtable("How soon a leader is replaced: docs/operations.md; alike on all nodes"),
+    ] = RaftSettings()
     archive: Annotated[ArchiveConfig, Subtable("docs/archiving.md")] = ArchiveConfig()
     kafka: Annotated[KafkaConfig, Subtable("Kafka clients: docs/kafka.md")] = field(
         default_factory=KafkaConfig

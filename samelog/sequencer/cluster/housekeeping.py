@@ -23,6 +23,9 @@ class Ticked(Protocol):
     def tick(self) -> None:
         """To be called every TICK_S."""
 
+    def loop_delayed(self, by_s: float) -> None:
+        """The event loop came so late to a tick: told before it."""
+
     def tick_membership(self) -> None:
         """To be called every CHANGES_INTERVAL_S."""
 
@@ -45,7 +48,9 @@ class Housekeeper:
         while True:
             due = now() + TICK_S
             await asyncio.sleep(TICK_S)
-            self._loop_delay.observe(max(0.0, now() - due))
+            late_s = max(0.0, now() - due)
+            self._loop_delay.observe(late_s)
+            self._ticked.loop_delayed(late_s)
             self._ticked.tick()
             at = now()
             if at >= next_changes:

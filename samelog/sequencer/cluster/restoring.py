@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import random
 
+from samelog.config.tables.node import RaftSettings
 from samelog.consensus import Raft, RaftConfig
 from samelog.sequencer.cluster.node_dir import NodeRecord
 from samelog.sequencer.raft.store import RaftStore
 
 
-def restored(store: RaftStore, record: NodeRecord, rng: random.Random, *, now: float) -> Raft:
+def restored(
+    store: RaftStore, record: NodeRecord, settings: RaftSettings, rng: random.Random, *, now: float
+) -> Raft:
     """A follower with everything that is in the files; `now`: monotonic seconds."""
     return Raft(
         record.number,
         tuple(record.voters),
-        config=RaftConfig(),
+        config=RaftConfig(
+            heartbeat_s=settings.heartbeat_ms / 1000,
+            election_timeout_s=settings.election_ms / 1000,
+        ),
         random=rng,
         now=now,
         snapshot=store.snapshot,

@@ -131,10 +131,14 @@ class RaftGroup:
             self.raft.step(sender, message, now)
         self.pump()
 
-    def tick(self) -> None:
+    def tick(self, late_s: float = 0.0) -> None:
         """Let time pass; `run_ticks` does, whenever the core has something to do."""
-        self.raft.tick(self._clock.now())
+        self.raft.tick(self._clock.now(), late_s)
         self.pump()
+
+    def loop_delayed(self, by_s: float) -> None:
+        """The event loop ran so late."""
+        self.raft.loop_delayed(by_s, self._clock.now())
 
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
@@ -325,7 +329,7 @@ class RaftGroup:
 
     def _tick_now(self) -> None:
         try:
-            self.tick()
+            self.tick(max(0.0, self._clock.now() - self._tick_at))
         except Exception as error:  # noqa: BLE001 - a timer's error would end nothing
             self._on_fault(error)
         else:

@@ -9,6 +9,7 @@ from tests.chaos.scenarios import (
     processes,
     rot,
     sidecars,
+    starved,
     trust,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "processes",
     "rot",
     "sidecars",
+    "starved",
     "trust",
 ]

@@ -1,0 +1,57 @@
+"""A host with far too little processor time for what runs on it.
+
+Invariant: every process that burns time is ended when the scenario heals.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.chaos.field import Field, LoadProcess, NotInTime
+from tests.chaos.nodes import NICE, wait
+from tests.chaos.registry import scenario
+
+BURNERS = 20
+PUBLISHERS, SUBSCRIBERS = 40, 10
+RATE = 20.0
+"""Records a second of each publisher: what starves the cluster is to be the burners."""
+CALM_S = 60.0
+"""From then on few elections are due."""
+ELECTIONS_MAX = 3
+BURN = "while True: pass"
+
+
+def crowd(field: Field) -> None:
+    """Many publishers and subscribers instead of few."""
+    field.publishers = [
+        LoadProcess(field, "publisher", f"p{number}", RATE) for number in range(PUBLISHERS)
+    ]
+    field.onlookers = [
+        LoadProcess(field, "subscriber", f"reader{number}", 0) for number in range(SUBSCRIBERS - 1)
+    ]
+
+
+def _burn(field: Field) -> None:
+    """Start processes that want a processor for as long as the fault lasts, at the nodes' rank."""
+    command = ["nice", "-n", NICE, sys.executable, "-c", BURN]
+    for _ in range(BURNERS):
+        burner = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        field.on_heal(burner.wait)
+        field.on_heal(burner.kill)
+
+
+@scenario("starved", prepare=crowd, seconds=300.0)
+def starved(field: Field) -> None:
+    """20 processes that only burn time beside 40 publishers and 10 subscribers: after the first
+    minute at most 3 elections.
+    """
+    _burn(field)
+    calm_s = min(CALM_S, field.seconds / 2)
+    wait(calm_s)
+    before = field.elections()
+    wait(field.seconds - calm_s)
+    elections = field.elections() - before
+    field.remarks.append(f"{elections} elections after the first {calm_s:.0f} s")
+    if elections > ELECTIONS_MAX:
+        raise NotInTime(f"{elections} elections in {field.seconds - calm_s:.0f} s")

@@ -94,7 +94,11 @@ class LoadProcess:
         command = ["nice", "-n", NICE, sys.executable, "-m", "tests.chaos.load", self._role]
         with (self._field.directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def kill(self) -> None:

@@ -40,6 +40,7 @@ from samelog.consensus.messages import (
     Vote,
     VoteReply,
 )
+from samelog.consensus.patience import Patience
 from samelog.consensus.readindex import LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.wal import WalRecord
@@ -391,6 +392,26 @@ def doubt_ends_unasked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def never_patient() -> Iterator[None]:
+    """A node campaigns by the configured timeout, however late its own loop is."""
+    with patch.object(Patience, "delayed", lambda self, by_s, now: 1.0):
+        yield
+
+
+@contextmanager
+def judge_unread() -> Iterator[None]:
+    """A node that stood still judges who was silent before it reads what came meanwhile."""
+    original = Raft.tick
+
+    def tick(self: Raft, now: float, late_s: float = 0.0) -> None:
+        self.delayed(late_s)
+        original(self, now)
+
+    with patch.object(Raft, "tick", tick):
+        yield
+
+
 MUTANTS = (
     reply_before_fsync,
     vote_twice,
@@ -418,6 +439,8 @@ MUTANTS = (
     ignore_unknown_leaders,
     certain_after_power_loss,
     doubt_ends_unasked,
+    never_patient,
+    judge_unread,
 )
 
 

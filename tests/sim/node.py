@@ -44,6 +44,7 @@ class SimNode:
         self.up = False
         self.boot = 0
         self.slow_disk = False
+        self.stands_until = 0.0
         self._crash_chance = world.options.crash_point_chance
         draw = world.chance
         skew = world.options.clock_skew
@@ -129,9 +130,9 @@ class SimNode:
         self.raft.step(sender, message, self.now)
         self._pump()
 
-    def tick(self) -> None:
-        """Time passes."""
-        self.raft.tick(self.now)
+    def tick(self, late_s: float) -> None:
+        """Time passes; the loop came so late to this."""
+        self.raft.tick(self.now, late_s)
         self._pump()
 
     def until_deadline(self) -> float:

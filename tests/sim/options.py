@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,8 @@ class Options:
     lazy_sync: bool
     """`fsync = "interval"`: entries are acknowledged when they are written."""
     config: RaftConfig
+    stalls_s: float = 0.0
+    """Every node stands still for up to so long, again and again: its host has too little time."""
     skip: frozenset[int] = frozenset()
     """Numbers of faults that are left out."""
 
@@ -62,10 +65,35 @@ RESTLESS: dict[str, Any] = {
 }
 """Worlds where leaders come and go: entries of older terms meet again (figure 8 of the paper)."""
 
+STARVED: dict[str, Any] = {
+    "voters": 3,
+    "safety_s": 60.0,
+    "drop_chance": 0.0,
+    "duplicate_chance": 0.0,
+    "slow_chance": 0.0,
+    "crash_point_chance": 0.0,
+    "vote_crash_chance": 0.0,
+    "young_leader_crash_chance": 0.0,
+    "fault_every_s": math.inf,
+    "proposal_every_s": 0.2,
+    "read_every_s": 0.1,
+    "sync_s": 0.02,
+    "clock_skew": 0.0,
+    "wipes": False,
+    "coups": False,
+    "changes": False,
+    "lazy_sync": False,
+}
+"""Worlds in which nothing fails, but everybody is late."""
+
 
 def from_seed(seed: int) -> Options:
     """The world of this seed."""
     options = _drawn(seed)
+    if seed % 40 == 17:
+        config = options.config
+        stalls_s = config.election_timeout_s * random.Random(seed).choice((1.5, 2.0))
+        return replace(options, **STARVED, stalls_s=stalls_s)
     return replace(options, **RESTLESS) if seed % 10 == 3 else options
 
 

@@ -31,6 +31,11 @@ from tests.sim.options import Options
 from tests.simulation.trace import Trace
 
 TICK_S = 0.02
+TIMERS_FIRST_S = 1e-6
+"""A loop that comes to itself runs its timers before it reads."""
+SETTLED_S = 10.0
+ELECTIONS_MAX = 3
+"""Of starved nodes, once they have settled: a leader that lives is to stay."""
 MOST_EVENTS = 400_000
 """Many times what the busiest world needs."""
 
@@ -64,12 +69,19 @@ class World:
         for node in self.nodes:
             self._guard(node, node.start)
             self._start_ticking(node)
+            if self.options.stalls_s:
+                self._stall(node)
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
+        self._run_until(min(SETTLED_S, self.options.safety_s), None)
+        elections = self.checker.elections
         self._run_until(self.options.safety_s, None)
+        elections = self.checker.elections - elections
+        if self.options.stalls_s and elections > ELECTIONS_MAX:
+            raise Violation(f"late nodes elect again and again: {elections} times")
         self._heal()
         self._check_progress()
 
@@ -194,8 +206,21 @@ class World:
             node.crash()
 
     def _if_same_boot(self, node: SimNode, boot: int, action: Callable[[], None]) -> None:
-        if node.up and node.boot == boot:
+        if self.now < node.stands_until:
+            self._when_it_goes_on(node, lambda: self._if_same_boot(node, boot, action))
+        elif node.up and node.boot == boot:
             self._guard(node, action)
+
+    def _when_it_goes_on(self, node: SimNode, action: Callable[[], None]) -> None:
+        self._at(node.stands_until + TIMERS_FIRST_S - self.now, action)
+
+    def _stall(self, node: SimNode) -> None:
+        """Stand still for a while, run for a moment, and so on."""
+        if self.healed:
+            return
+        stall_s = self.chance.uniform(0.0, self.options.stalls_s)
+        node.stands_until = self.now + stall_s
+        self._at(stall_s + self.chance.uniform(0.01, 0.6), lambda: self._stall(node))
 
     def _delay(self) -> float:
         if self.healed or self.chance.random() >= self.options.slow_chance:
@@ -207,22 +232,30 @@ class World:
             return
         if sender.wiped and boot != sender.boot:
             return  # the node's boot number tells that it is not the one that sent this
+        if self.now < receiver.stands_until:
+            self._when_it_goes_on(receiver, lambda: self._deliver(sender, boot, receiver, message))
+            return
         self._guard(receiver, lambda: receiver.receive(sender.number, boot, message))
 
     def _start_ticking(self, node: SimNode) -> None:
         """Some drivers tick now and then, others exactly when the core wants it."""
         is_exact = self.options.seed % 4 != 0
 
-        def tick() -> None:
+        def tick(due: float) -> None:
+            if self.now < node.stands_until:
+                self._at(node.stands_until - self.now, lambda: tick(due))
+                return
             delay = TICK_S
             if node.up:
                 if not is_exact or not node.until_deadline():
-                    self._guard(node, node.tick)
+                    self._guard(node, lambda: node.tick(self.now - due))
                 if is_exact and node.up:
                     delay = min(delay, max(0.001, node.until_deadline()))
-            self._at(delay, tick)
+            later = self.now + delay
+            self._at(delay, lambda: tick(later))
 
-        self._at(TICK_S, tick)
+        first = self.now + TICK_S
+        self._at(TICK_S, lambda: tick(first))
 
     def _restart(self, node: SimNode) -> None:
         if not node.up:

@@ -14,7 +14,7 @@ from tests.chaos.registry import scenario
 
 BURNERS = 20
 PUBLISHERS, SUBSCRIBERS = 40, 10
-RATE = 20.0
+RATE = 50.0
 """Records a second of each publisher: what starves the cluster is to be the burners."""
 CALM_S = 60.0
 """From then on few elections are due."""
@@ -33,10 +33,14 @@ def crowd(field: Field) -> None:
 
 
 def _burn(field: Field) -> None:
-    """Start processes that want a processor for as long as the fault lasts, at the nodes' rank."""
+    """Start processes that want a processor for as long as the fault lasts.
+
+    Each in a session of its own, as the nodes: Linux shares out processors among sessions first
+    (autogroups), and by niceness only within one.
+    """
     command = ["nice", "-n", NICE, sys.executable, "-c", BURN]
     for _ in range(BURNERS):
-        burner = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        burner = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         field.on_heal(burner.wait)
         field.on_heal(burner.kill)
 

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from samelog.config.tables.node import ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.tables.node import (
+    ArchiveConfig,
+    Fsync,
+    Grant,
+    NodeConfig,
+    PeerConfig,
+    RaftSettings,
+)
 from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 
 DATA = "/data"
 ARCHIVE_EVERY_S = 0.5
+ELECTION_MS = 400
+"""Below what a configuration begins with: more happens in a world's time."""
 GRANTS = (
     Grant(identity="samelog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
     Grant(identity="samelog://subscriber/*", subscribe_topics=("*",)),
@@ -156,6 +165,7 @@ class NodeActor(Actor):
             fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
             segment_bytes=options.segment_bytes,
             snapshot_interval_s=options.snapshot_interval_s,
+            raft=RaftSettings(election_ms=ELECTION_MS),
             archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S, copy_to=URL),
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from samelog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
+from samelog.runtime.network.connection import STALL_S
 from samelog.runtime.network.transport import Deadlines
 from samelog.wire.errors import FaultCode
 from samelog.wire.frames import FrameType, encode_data_header, encode_header
@@ -92,6 +93,21 @@ def test_a_silent_peer(tmp_path: Path) -> None:
             peer.writer.write(encode_message(HELLO))
             fault = last_fault(await said_until_closed(peer))
             assert (fault.code, fault.message) == (FaultCode.TIMEOUT, "silent for too long")
+
+    in_loop(main)
+
+
+def test_a_side_that_stood_still_reads_before_it_calls_the_peer_silent(tmp_path: Path) -> None:
+    """Timers run first when a process that got no time comes to itself."""
+
+    async def main() -> None:
+        async with serving(tmp_path, deadlines=QUICK) as service, raw_peer(service) as peer:
+            peer.writer.write(encode_message(HELLO))
+            await until(lambda: service.accepted and service.accepted[0].messages)
+            peer.writer.write(encode_data_header(1, 0, 0, 1) + b"x")
+            time.sleep(QUICK.idle_s + 2 * STALL_S)  # noqa: ASYNC251 - nobody runs
+            await until(lambda: service.accepted[0].data or service.accepted[0].closed)
+            assert service.accepted[0].data
 
     in_loop(main)
 

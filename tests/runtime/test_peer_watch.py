@@ -18,21 +18,21 @@ def talking(now: float = 0.0) -> PeerWatch:
     return watch
 
 
-def test_the_handshake_has_five_seconds() -> None:
+def test_the_handshake_has_ten_seconds() -> None:
     watch = PeerWatch(LIMITS, 100.0)
     watch.last_received = 104.0
-    assert watch.missed(104.9) is None
-    assert watch.missed(105.0) == "no TLS handshake in time"
+    assert watch.missed(109.9) is None
+    assert watch.missed(110.0) == "no TLS handshake in time"
 
 
-def test_the_first_frame_has_five_seconds_and_is_no_ping() -> None:
+def test_the_first_frame_has_ten_seconds_and_is_no_ping() -> None:
     watch = PeerWatch(LIMITS, 100.0)
     watch.opened(103.0)
     watch.last_received = 104.0
     watch.last_frame = 104.0
     assert not watch.has_talked
-    assert watch.missed(107.9) is None
-    assert watch.missed(108.0) == "no first frame in time"
+    assert watch.missed(112.9) is None
+    assert watch.missed(113.0) == "no first frame in time"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,16 @@ def test_silence_and_trickling(last_byte: float, last_frame: float, text: str) -
     assert watch.missed(due - 0.1) is None
     assert watch.missed(due) == text
     assert watch.has_talked
+
+
+@pytest.mark.parametrize("phase", ["handshake", "first frame", "talking"])
+def test_time_in_which_this_side_stood_still_is_not_the_peers(phase: str) -> None:
+    watch = talking() if phase == "talking" else PeerWatch(LIMITS, 0.0)
+    if phase == "first frame":
+        watch.opened(0.0)
+    watch.stood_still(60.0)
+    assert watch.missed(69.9) is None
+    assert watch.missed(70.0) is not None
 
 
 def test_nothing_is_due_while_paused_and_everything_anew_afterwards() -> None:

@@ -61,6 +61,10 @@ LOW_WATER_BYTES = 256 << 10
 TURN_BYTES = 1 << 20
 """Received from one connection before others have their turn."""
 SCRATCH_BYTES = 256 << 10
+STALL_S = 0.5
+"""A timer that is so late shows that this process, or its host, stood still."""
+READ_S = 0.05
+"""For reading what came meanwhile."""
 JOIN_BYTES = 8 << 10
 """Payloads up to this size are copied behind their header: one TLS record is cheaper than two."""
 
@@ -470,11 +474,23 @@ class Connection(asyncio.BufferedProtocol):
         missed = self._watch.missed(now)
         if missed is None:
             self._keep_alive(now)
-            self._timer = self._loop.call_at(self._watch.next_check(now), self._check_deadlines)
+            due = self._watch.next_check(now)
+            self._timer = self._loop.call_at(due, self._on_time, due)
         elif self._state is _State.CLOSING:
             self._transport.abort()
         else:
             self._end(DeadlinePassed(missed), make_fault(FaultCode.TIMEOUT, missed))
+
+    def _on_time(self, due: float) -> None:
+        """The timer rang. If it is late, this process stood still, and what the peer sent meanwhile
+        is still to be read: nobody is judged before.
+        """
+        late_s = self._loop.time() - due
+        if late_s < STALL_S:
+            self._check_deadlines()
+            return
+        self._watch.stood_still(late_s)
+        self._timer = self._loop.call_later(READ_S, self._check_deadlines)
 
     def _keep_alive(self, now: float) -> None:
         if not self._watch.ping_due(now):

@@ -19,8 +19,8 @@ class Deadlines:
     """How long a peer may take, in seconds."""
 
     connect_s: float = 5.0
-    handshake_s: float = 5.0
-    first_frame_s: float = 5.0
+    handshake_s: float = 10.0
+    first_frame_s: float = 10.0
     frame_s: float = 20.0
     idle_s: float = 10.0
     ping_s: float = 2.0
@@ -74,6 +74,12 @@ class PeerWatch:
         """Note that this side reads again: the deadlines start anew."""
         self._enter(self._resumed, now)
         self.last_frame = self.last_received = now
+
+    def stood_still(self, for_s: float) -> None:
+        """This process stood still for so long: that is not the peer's time."""
+        self._phase_start += for_s
+        self.last_received += for_s
+        self.last_frame += for_s
 
     def unwatched(self, now: float) -> None:
         """What is spoken is not made of frames: whoever speaks it keeps its own deadlines."""

@@ -14,7 +14,7 @@ from tests.chaos.registry import scenario
 
 BURNERS = 20
 PUBLISHERS, SUBSCRIBERS = 40, 10
-RATE = 50.0
+RATE = 20.0
 """Records a second of each publisher: what starves the cluster is to be the burners."""
 CALM_S = 60.0
 """From then on few elections are due."""

@@ -201,8 +201,7 @@ class Core:
         self._handed = hard_state
         self.retry_deadline = now
         self.patience = Patience(config.election_timeout_s, now)
-        self.excused = False
-        """The last tick was late and judged nobody, so the next one does."""
+        self.excused = False  # the last tick was late and judged nobody: the next one does
         self.draw_election_timeout()
         self.election_deadline = now + self.election_timeout
 

@@ -1,4 +1,4 @@
-"""Nodes whose own loops are late wait longer for their leader; nothing else about leaders adapts."""
+"""Nodes whose own loops are late wait longer for their leader; nothing else adapts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_leader_that_is_always_late_is_deposed_all_the_same() -> None:
 
 
 def test_who_steps_down_asks_first() -> None:
-    """Its followers may have been late, and know of no leader: they are not to wait for each other."""
+    """Its followers may just have been late: nobody is to wait for another one's patience."""
     group = led()
     group[0].loop_delayed(5.0, group.now)
     group.isolate(0)

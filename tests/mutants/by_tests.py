@@ -43,6 +43,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
+from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.telling import believe_any_checksum, lead_on_with_old_cursors, tell_once
 
@@ -330,6 +331,7 @@ _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
 _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
+
 PLANTED = (
     Planted(
         5,
@@ -482,5 +484,15 @@ PLANTED = (
         32,
         lead_on_with_old_cursors,
         _SEQUENCER + "test_coordinator.py::test_cursors_are_what_a_majority_has_of_everything",
+    ),
+    Planted(
+        33,
+        never_patient,
+        "tests/consensus/test_patience.py::test_a_node_that_is_late_waits_longer_for_its_leader",
+    ),
+    Planted(
+        33,
+        patient_with_candidates,
+        "tests/consensus/test_patience.py::test_patience_moves_no_answer_to_others",
     ),
 )

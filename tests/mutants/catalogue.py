@@ -44,6 +44,7 @@ GROUP_RULES = {
     "ignore_unknown_leaders": "thesis 4.1",
     "certain_after_power_loss": "rule 17",
     "doubt_ends_unasked": "rule 17",
+    "judge_unread": "rule 33",
 }
 CLUSTER_RULES = {
     "saved_before_sync": "Raft 5, figure 2",

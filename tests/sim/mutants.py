@@ -40,7 +40,6 @@ from samelog.consensus.messages import (
     Vote,
     VoteReply,
 )
-from samelog.consensus.patience import Patience
 from samelog.consensus.readindex import LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.wal import WalRecord
@@ -393,13 +392,6 @@ def doubt_ends_unasked() -> Iterator[None]:
 
 
 @contextmanager
-def never_patient() -> Iterator[None]:
-    """A node campaigns by the configured timeout, however late its own loop is."""
-    with patch.object(Patience, "delayed", lambda self, by_s, now: 1.0):
-        yield
-
-
-@contextmanager
 def judge_unread() -> Iterator[None]:
     """A node that stood still judges who was silent before it reads what came meanwhile."""
     original = Raft.tick
@@ -439,7 +431,6 @@ MUTANTS = (
     ignore_unknown_leaders,
     certain_after_power_loss,
     doubt_ends_unasked,
-    never_patient,
     judge_unread,
 )
 

@@ -112,8 +112,6 @@ class Core:
         "elected",
         "elected_in_doubt",
         "election_deadline",
-        "election_timeout",
-        "excused",
         "forwarded",
         "installing",
         "leader",
@@ -201,28 +199,20 @@ class Core:
         self._handed = hard_state
         self.retry_deadline = now
         self.patience = Patience(config.election_timeout_s, now)
-        self.excused = False  # the last tick was late and judged nobody: the next one does
-        self.draw_election_timeout()
-        self.election_deadline = now + self.election_timeout
+        self.restart_election_timer()
 
     # --- time -------------------------------------------------------------------------------------
 
-    def draw_election_timeout(self) -> None:
-        """A new random timeout, so that nodes seldom campaign together."""
-        self.election_timeout = self.patience.seconds * (1.0 + self.random.random())
-
     def restart_election_timer(self) -> None:
         """Wait anew, for a new random time, before campaigning."""
-        self.draw_election_timeout()
-        self.election_deadline = self.now + self.election_timeout
+        self.patience.draw(self.random.random())
+        self.election_deadline = self.now + self.patience.wait_s
 
     def delayed(self, by_s: float) -> None:
         """This node's loop ran so late: be as patient as that asks for, at once or from the
         leader's next word on.
         """
-        timeout = self.election_timeout * self.patience.delayed(by_s, self.now)
-        self.election_deadline += max(0.0, timeout - self.election_timeout)
-        self.election_timeout = timeout
+        self.election_deadline += self.patience.delayed(by_s, self.now)
 
     # --- what is known of the group ---------------------------------------------------------------
 

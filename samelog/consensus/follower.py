@@ -91,7 +91,7 @@ def _follow(core: Core, sender: int) -> None:
     """
     if core.leader == sender:
         core.leader_seen = core.now
-        core.election_deadline = core.now + core.election_timeout
+        core.election_deadline = core.now + core.patience.wait_s
         return
     if core.elected not in (None, sender) or core.role is Role.LEADER:
         raise InvariantError(f"nodes {core.elected} and {sender} both lead term {core.term}")

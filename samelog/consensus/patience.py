@@ -22,18 +22,31 @@ FALL_S = 25.0
 class Patience:
     """One node's."""
 
-    __slots__ = ("_measured_at", "_timeout_s", "seconds")
+    __slots__ = ("_factor", "_is_excused", "_measured_at", "_timeout_s", "seconds", "wait_s")
 
     def __init__(self, timeout_s: float, now: float) -> None:
         """`timeout_s`: as configured."""
         self._timeout_s = timeout_s
         self._measured_at = now
-        self.seconds = timeout_s
+        self._is_excused = False
+        self._factor = 1.0
+        self.seconds = self.wait_s = timeout_s
+
+    def draw(self, chance: float) -> None:
+        """Wait for another time from now on (`wait_s`): nodes are seldom to campaign together."""
+        self._factor = 1.0 + chance
+        self.wait_s = self.seconds * self._factor
 
     def delayed(self, by_s: float, now: float) -> float:
-        """The node's loop ran so late: by what factor its patience has changed."""
-        before, timeout_s = self.seconds, self._timeout_s
-        fallen = before - (now - self._measured_at) * timeout_s * (MOST - 1) / FALL_S
+        """The node's loop ran so late: by how much its wait has grown, or else 0."""
+        before, timeout_s = self.wait_s, self._timeout_s
+        fallen = self.seconds - (now - self._measured_at) * timeout_s * (MOST - 1) / FALL_S
         self._measured_at = now
         self.seconds = max(timeout_s, fallen, min(MOST * timeout_s, DELAYS * by_s))
-        return self.seconds / before
+        self.wait_s = self.seconds * self._factor
+        return max(0.0, self.wait_s - before)
+
+    def excuses(self, is_late: bool) -> bool:
+        """Whether a tick judges nobody: it is late, and the one before it was not excused."""
+        self._is_excused = is_late and not self._is_excused
+        return self._is_excused

@@ -141,8 +141,7 @@ class Raft(Core):
         self.touched = True
         self.reads.extend((context, None) for context in self.forwarded.expired(now))
         self.delayed(late_s)
-        self.excused = late_s > self.config.heartbeat_s and not self.excused
-        if self.excused:
+        if self.patience.excuses(late_s > self.config.heartbeat_s):
             if self.leadership is not None:
                 replication.woke(self, self.leadership, late_s)
         elif self.leadership is not None:

@@ -14,7 +14,7 @@ from samelog.consensus.patience import Patience
 @contextmanager
 def never_patient() -> Iterator[None]:
     """A node campaigns by the configured timeout, however late its own loop is."""
-    with patch.object(Patience, "delayed", lambda self, by_s, now: 1.0):
+    with patch.object(Patience, "delayed", lambda self, by_s, now: 0.0):
         yield
 
 

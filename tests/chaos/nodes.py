@@ -27,7 +27,7 @@ _DETECTED = re.compile(
 )
 
 
-_ELECTED = re.compile(r"leader elected.*\bterm=(\d+)")
+_ELECTED = re.compile(r"a leader is elected.*\bterm=(\d+)")
 
 
 class ChaosNode(LocalNode):

@@ -23,11 +23,16 @@ from samelog.consensus.progress import Progress
 from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.snapshots import SnapshotReceiver
+from samelog.consensus.trust import Trust
 from samelog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
 from samelog.format.errors import InvariantError
 
 if TYPE_CHECKING:
     from random import Random
+
+
+SUSPECT_PATIENCE = 3
+"""Times an election timeout: how long a suspect node waits before it campaigns."""
 
 
 class Leadership:
@@ -110,7 +115,6 @@ class Core:
         "doubt",
         "doubted",
         "elected",
-        "elected_in_doubt",
         "election_deadline",
         "forwarded",
         "installing",
@@ -136,6 +140,7 @@ class Core:
         "snapshot",
         "term",
         "touched",
+        "trust",
         "vote",
         "voters",
         "votes",
@@ -162,12 +167,11 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
-        """Its votes and acknowledgements count; set once it has caught up with a leader."""
+        """Its votes and acknowledgements count; False: it is suspect, may have forgotten some."""
+        self.trust = Trust()
         number = random.getrandbits(60) if doubtful else 0
         self.doubt = Doubt(hard_state.term, number) if doubtful else None
         """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""
-        self.elected_in_doubt = False
-        """This node leads by the votes of all, because too many were doubtful."""
         self.now = now
         self.term = hard_state.term
         self.vote = hard_state.vote
@@ -204,9 +208,10 @@ class Core:
     # --- time -------------------------------------------------------------------------------------
 
     def restart_election_timer(self) -> None:
-        """Wait anew, for a new random time, before campaigning."""
+        """Wait anew, for a random time, before campaigning; a suspect node lets others begin."""
         self.patience.draw(self.random.random())
-        self.election_deadline = self.now + self.patience.wait_s
+        times = 1 if self.may_vote else SUSPECT_PATIENCE
+        self.election_deadline = self.now + times * self.patience.wait_s
 
     def delayed(self, by_s: float) -> None:
         """This node's loop ran so late: be as patient as that asks for, at once or from the
@@ -224,10 +229,17 @@ class Core:
         (thesis 4.2.2). Its own vote does not count then.
         """
         if self.node_id in self.voters:
-            return self.may_vote
+            return self.may_vote or len(self.voters) > 1
         known = self.memberships
         removed = known.index > self.commit and self.node_id in known.at(known.index - 1).voters
         return self.may_vote and removed
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether no first configuration is known to be committed: the group begins with the votes
+        of all, so that whoever comes later with nothing finds somebody who knows.
+        """
+        return self.trust.begins and not 0 < self.memberships.index <= self.commit
 
     @property
     def doubtful(self) -> bool:

@@ -6,9 +6,10 @@ has heard from a leader within the election timeout answers neither pre-votes no
 partitioned or restarted node disturbs nobody; a transfer of leadership, ordered by the leader
 itself, passes that barrier.
 
-A node that may have forgotten entries (a loss of power with `fsync=interval`) votes in doubt: its
-vote is part of no majority, but a candidate that all voters elect leads all the same, since nobody
-has more than it has.
+A node that may have forgotten entries (a loss of power with `fsync=interval`), or votes too (it is
+suspect: an old copy, or wiped), votes in doubt: its vote is part of no majority, but a candidate
+that all voters elect leads all the same, since nobody has more than it has. It does so in a term
+far above all that were forgotten, and who voted for it there is suspect no more.
 
 Invariant: one vote per term, durable before it is told to anybody, the candidate's own included.
 """
@@ -27,6 +28,8 @@ from samelog.consensus.messages import (
 from samelog.consensus.quorum import Tally, tally
 from samelog.consensus.types import Entry, Role
 
+TERM_STEP = 1000
+"""Who is elected by all, some of them suspect, leads in a term that none can have forgotten."""
 LEADER_LOST_DELAY_S = 0.05
 """Followers that lose their connection to the leader campaign within this time, at random."""
 
@@ -59,7 +62,7 @@ def campaign(core: Core) -> None:
         return
     core.role = Role.PRE_CANDIDATE
     core.set_leader(None)
-    core.votes, core.doubted = {core.node_id: True}, _own_doubt(core)
+    core.votes, core.doubted, core.trust.needs_all = {core.node_id: True}, _own_doubt(core), False
     core.restart_election_timer()
     _ask(core, transfer=False)
 
@@ -77,7 +80,9 @@ def saved(core: Core) -> None:
 
 def on_timeout_now(core: Core, sender: int, message: TimeoutNow) -> None:
     """The leader wants us to take over at once."""
-    if core.role is Role.FOLLOWER and core.promotable and core.leader == sender:
+    may_lead = core.may_vote and core.promotable
+    if core.role is Role.FOLLOWER and may_lead and core.leader == sender:
+        core.trust.needs_all = False
         _become_candidate(core, transfer=True)
 
 
@@ -96,7 +101,7 @@ def on_pre_vote(core: Core, sender: int, message: PreVote) -> None:
         if granted:
             core.become_follower(core.term, None)
     term = message.term if granted else core.term
-    core.send(sender, PreVoteReply(term, granted, not core.doubtful))
+    core.send(sender, PreVoteReply(term, granted, not _own_doubt(core)))
 
 
 def on_vote(core: Core, sender: int, message: Vote) -> None:
@@ -105,8 +110,9 @@ def on_vote(core: Core, sender: int, message: Vote) -> None:
     granted = free and _may_elect(core, message)
     if granted:
         core.vote = sender
+        core.trust.agreed_term = core.term if message.needs_all and not core.may_vote else -1
         core.become_follower(core.term, core.leader)
-    core.send_after_save(sender, VoteReply(core.term, granted, not core.doubtful))
+    core.send_after_save(sender, VoteReply(core.term, granted, not _own_doubt(core)))
 
 
 def on_pre_vote_reply(core: Core, sender: int, message: PreVoteReply) -> None:
@@ -130,7 +136,7 @@ def _take(core: Core, sender: int, message: PreVoteReply | VoteReply) -> None:
 
 
 def _own_doubt(core: Core) -> set[int]:
-    return {core.node_id} if core.doubtful else set()
+    return {core.node_id} if core.doubtful or not core.may_vote else set()
 
 
 def _may_elect(core: Core, message: PreVote | Vote) -> bool:
@@ -139,8 +145,6 @@ def _may_elect(core: Core, message: PreVote | Vote) -> bool:
     Whoever asks, and whether we are a voter, is the candidate's business: it may hold a
     configuration that we don't, and counts the votes of its own voters only (thesis 4.1).
     """
-    if not core.may_vote:
-        return False
     return (message.last_term, message.last_index) >= (core.log.last_term, core.log.last_index)
 
 
@@ -149,7 +153,7 @@ def _rank(core: Core) -> tuple[int, int, int]:
 
 
 def _become_candidate(core: Core, *, transfer: bool) -> None:
-    core.term += 1
+    core.term += TERM_STEP if core.trust.needs_all else 1
     core.vote = core.node_id
     core.elected = None
     core.role = Role.CANDIDATE
@@ -175,18 +179,34 @@ def _ask(core: Core, *, transfer: bool) -> None:
         message = PreVote(core.term + 1, last_index, last_term)
         core.send_queue.extend((voter, message) for voter in open_voters)
     else:
-        message = Vote(core.term, last_index, last_term, transfer)
+        message = Vote(core.term, last_index, last_term, transfer, core.trust.needs_all)
         core.send_after_save_queue.extend((voter, message) for voter in open_voters)
 
 
 def _count(core: Core) -> None:
-    outcome = tally(core.votes, core.voters, core.doubted)
+    doubted = core.voters if core.trust.needs_all or core.is_beginning else core.doubted
+    outcome = tally(core.votes, core.voters, doubted)
     if outcome is Tally.LOST:
         core.become_follower(core.term, None)
     elif outcome is Tally.WON and core.role is Role.PRE_CANDIDATE:
-        _become_candidate(core, transfer=False)
+        _won_pre_votes(core)
     elif outcome is Tally.WON:
         _become_leader(core)
+
+
+def _won_pre_votes(core: Core) -> None:
+    """Campaign, unless this node is suspect and the others can do without it."""
+    core.trust.needs_all = not _is_sure_majority(core)
+    if core.may_vote or core.trust.needs_all:
+        _become_candidate(core, transfer=False)
+    else:
+        core.become_follower(core.term, None)
+
+
+def _is_sure_majority(core: Core) -> bool:
+    """Whether a majority that has forgotten nothing grants what it was asked for."""
+    sure = {voter: voter not in core.doubted for voter, granted in core.votes.items() if granted}
+    return tally(sure, core.voters) is Tally.WON
 
 
 def _become_leader(core: Core) -> None:
@@ -194,9 +214,9 @@ def _become_leader(core: Core) -> None:
     (5.4.2).
     """
     core.role = Role.LEADER
-    granted = {voter: is_granted for voter, is_granted in core.votes.items() if is_granted}
-    sure = {voter: voter not in core.doubted for voter in granted}
-    core.elected_in_doubt = tally(sure, core.voters) is not Tally.WON
+    core.trust.elected_in_doubt = core.trust.needs_all or not _is_sure_majority(core)
+    core.may_vote = True  # suspect nodes lead by the votes of all only
+    core.trust.ahead = {}
     core.votes = {}
     core.set_leader(core.node_id)
     core.elected = core.node_id

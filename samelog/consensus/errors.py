@@ -35,6 +35,12 @@ class MalformedMessage(ConsensusError):
     """A peer sent bytes that are no messages, or a message that contradicts itself."""
 
 
+class HistoryConflict(ConsensusError):
+    """Another node's word contradicts what is committed here: the group has two histories, because
+    some voter forgot what it had promised. This replica must take no part any more.
+    """
+
+
 class CorruptRecord(ConsensusError):
     """A file of the consensus log or a snapshot file does not hold what was written to it."""
 

@@ -4,7 +4,8 @@ section 5.3).
 A reply that promises entries waits for their save; heartbeats are answered at once, so that a slow
 disk does not look like a dead node.
 
-Invariant: an entry that is committed here is never replaced; an attempt ends the process.
+Invariant: an entry that is committed here is never replaced; who would, or names another one in its
+place, leads another history: HistoryConflict, and this replica takes no part any more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samelog.consensus.core import Core
-from samelog.consensus.errors import MalformedMessage
+from samelog.consensus.errors import HistoryConflict, MalformedMessage
 from samelog.consensus.messages import (
     Append,
     AppendReject,
@@ -25,7 +26,6 @@ from samelog.consensus.messages import (
     SnapshotReply,
 )
 from samelog.consensus.types import Entry, Role
-from samelog.format.errors import InvariantError
 
 
 def on_append(core: Core, sender: int, message: Append) -> None:
@@ -37,8 +37,9 @@ def on_append(core: Core, sender: int, message: Append) -> None:
     if entries:
         _check_entries(message)
     if prev_index < core.commit:
-        prev_index, entries = _skip_committed(core, prev_index, entries)
+        prev_index, entries = _skip_committed(core, prev_index, message.prev_term, entries)
     elif log.term_at(prev_index) != message.prev_term:
+        _check_committed(core, prev_index, message.prev_term)
         _reject(core, sender, message)
         return
     if entries:
@@ -80,6 +81,7 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
             core.send(sender, SnapshotReply(core.term, message.last_index, message.offset, offset))
             return
         core.install(snapshot)
+    _check_committed(core, message.last_index, message.last_term)
     core.receiver.discard()
     core.advance_commit(message.last_index)
     core.send_after_save(sender, AppendReply(core.term, 0, core.commit, core.may_vote))
@@ -87,16 +89,18 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
 
 def _follow(core: Core, sender: int) -> None:
     """The sender leads our term, whether we know it as a voter or not: it may hold a configuration
-    that we don't (thesis 4.1). Raises InvariantError if another node leads.
+    that we don't (thesis 4.1). Raises HistoryConflict if another node leads.
     """
     if core.leader == sender:
         core.leader_seen = core.now
         core.election_deadline = core.now + core.patience.wait_s
         return
     if core.elected not in (None, sender) or core.role is Role.LEADER:
-        raise InvariantError(f"nodes {core.elected} and {sender} both lead term {core.term}")
+        raise HistoryConflict(f"nodes {core.elected} and {sender} both lead term {core.term}")
     core.elected = sender
     core.become_follower(core.term, sender)
+    if core.trust.agreed_term == core.term and core.vote == sender:
+        core.may_vote = True  # all voted for it, so nobody has more than it has
 
 
 def _check_entries(message: Append) -> None:
@@ -116,19 +120,16 @@ def _check_entries(message: Append) -> None:
 
 
 def _skip_committed(
-    core: Core, prev_index: int, entries: Sequence[Entry]
+    core: Core, prev_index: int, prev_term: int, entries: Sequence[Entry]
 ) -> tuple[int, Sequence[Entry]]:
     """The part of an append that lies above our commit index; below it, it must agree with what we
     have.
     """
-    log = core.log
+    _check_committed(core, prev_index, prev_term)
     for entry in entries:
         if entry.index > core.commit:
             break
-        if entry.index > log.base_index and log.term_at(entry.index) != entry.term:
-            raise InvariantError(
-                f"the leader of term {core.term} would replace committed entry {entry.index}"
-            )
+        _check_committed(core, entry.index, entry.term)
     return core.commit, entries[core.commit - prev_index :]
 
 
@@ -140,10 +141,6 @@ def _store(core: Core, prev_index: int, entries: Sequence[Entry]) -> None:
         if conflict is None:
             return
         if conflict <= log.last_index:
-            if conflict <= core.commit:
-                raise InvariantError(
-                    f"the leader of term {core.term} would replace committed entry {conflict}"
-                )
             core.cut_from(conflict)
         entries = entries[conflict - prev_index - 1 :]
     core.append(entries)
@@ -160,6 +157,19 @@ def _reject(core: Core, sender: int, message: Append) -> None:
 
 def _learn_commit(core: Core, index: int, term: int) -> None:
     """The leader's entry (index, term) is committed; if we have it, so is all we hold up to it."""
-    if index > core.commit and core.log.term_at(index) == term:
-        core.commit = index
+    if index > core.commit:
+        if core.log.term_at(index) == term:
+            core.commit = index
+    else:
+        _check_committed(core, index, term)
     core.regain_certainty()
+
+
+def _check_committed(core: Core, index: int, term: int) -> None:
+    """Raises HistoryConflict if the leader's entry (index, term) is not the one committed here."""
+    known = core.log.term_at(index) if index <= core.commit else None
+    if known not in (None, term):
+        raise HistoryConflict(
+            f"entry {index} is committed here with term {known}; the leader of term {core.term} "
+            f"has it with term {term}"
+        )

@@ -45,19 +45,20 @@ class PreVoteReply(RaftMessage, frozen=True, tag=2):
 
 class Vote(RaftMessage, frozen=True, tag=3):
     """Vote for me in `term`. `transfer`: the leader asked for this election, so leases don't hinder
-    it.
+    it. `needs_all`: the sender leads only if every voter votes for it.
     """
 
     last_index: Number
     last_term: Number
     transfer: bool
+    needs_all: bool = False
 
 
 class VoteReply(RaftMessage, frozen=True, tag=4):
     """The answer to Vote, sent only once it is durable.
 
-    `counts` is false when the sender may have lost entries that it once acknowledged: what it
-    grants is part of no majority, only of the votes of all.
+    `counts` is false when the sender may have forgotten what it once acknowledged or voted: what
+    it grants is part of no majority, only of the votes of all.
     """
 
     granted: bool

@@ -119,8 +119,8 @@ class Raft(Core):
     def step(self, sender: int, message: wire.RaftMessage, now: float) -> None:
         """Take a message; answers of nodes that are no members, and old terms, change nothing.
 
-        Raises MalformedMessage for one that contradicts itself, InvariantError if Raft's promises
-        are broken.
+        Raises MalformedMessage for one that contradicts itself, HistoryConflict for one that
+        contradicts what is committed here: nothing may be called any more then.
         """
         self.now = now
         self.touched = True
@@ -237,6 +237,22 @@ class Raft(Core):
         self.now = now
         self.delayed(by_s)
 
+    def begin_group(self) -> None:
+        """This node was made for a new group, which all voters elect the first leader of."""
+        self.trust.begins = True
+
+    def become_suspect(self) -> None:
+        """A peer knows of something that this node has forgotten: it counts for nothing more."""
+        self.touched = True
+        self.may_vote = False
+        if self.role is not Role.FOLLOWER:
+            self.become_follower(self.term, None)
+
+    def regain_trust(self) -> None:
+        """An entry that lets this node in again, committed without it, is durable here."""
+        self.touched = True
+        self.may_vote = True
+
     def leader_lost(self, now: float) -> None:
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
         self.now = now
@@ -311,7 +327,7 @@ class Raft(Core):
         """Whether this node leads by the votes of all voters, too many of them doubtful: committed
         entries may be lost.
         """
-        return self.role is Role.LEADER and self.elected_in_doubt
+        return self.role is Role.LEADER and self.trust.elected_in_doubt
 
     @property
     def commit_index(self) -> int:
@@ -355,6 +371,11 @@ class Raft(Core):
         lead = self.leadership
         progress = None if lead is None else lead.progress.get(node)
         return None if progress is None else progress.status()
+
+    def counts(self, node: int) -> bool:
+        """Whether a follower says to this leader that what it promises counts."""
+        lead = self.leadership
+        return lead is not None and node in lead.progress and lead.progress[node].counts
 
     # --- terms ------------------------------------------------------------------------------------
 

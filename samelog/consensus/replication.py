@@ -108,10 +108,11 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
     if lead is None:
         return
     match = message.match
-    if match > core.log.last_index:
-        raise MalformedMessage(f"node {sender} acknowledges entry {match} of {core.log.last_index}")
     progress = lead.progress[sender]
     progress.last_active = core.now
+    if match > core.log.last_index:
+        core.trust.ahead[sender] = match
+        return
     if 0 < message.stream < progress.first_stream:
         return  # what it acknowledged before it lost entries, or began anew
     if message.counts != progress.counts:

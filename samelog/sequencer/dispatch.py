@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.runtime.network.transport import Connection, Handler
+from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Member
+from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, ConnectionRole, Hello, Welcome
+from samelog.wire.peer_messages import Forgotten
 
 WINDOW_BYTES = 16 << 20
 
@@ -23,8 +27,11 @@ WINDOW_BYTES = 16 << 20
 class Introduction(PeerListener, Protocol):
     """What a node does with its peers."""
 
-    def peer_introduced(self, node: int, boot: int) -> None:
-        """A peer dials in, in this boot of it."""
+    def peer_introduced(self, node: int, *, is_new: bool) -> None:
+        """A peer dials in; `is_new`: in another life of it than before."""
+
+    def forgot(self, found: Contradiction) -> None:
+        """This node has forgotten something: it ends, to begin again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,7 @@ class Gate:
     """What a connection may lead to."""
 
     member: MemberParts
+    group: RaftGroup
     logs: LogParts
     peers: PeerParts
     listener: Introduction
@@ -65,6 +73,11 @@ class Dispatcher:
 
     def _handler(self, hello: Hello) -> Handler:
         member, logs = self._gate.member, self._gate.logs
+        if self._gate.group.halted and hello.role is not ConnectionRole.RAFT:
+            text = f"the replica of {member.config.name} is halted: {self._gate.group.halted}"
+            raise ProtocolFault(
+                FaultCode.NOT_READY, text, "docs/operations.md, SamelogReplicaHalted"
+            )
         match hello.role:
             case ConnectionRole.RAFT:
                 return self._peer(hello)
@@ -89,16 +102,33 @@ class Dispatcher:
             )
         if hello.number is None:
             return self._introduce(member)
-        known = self._gate.logs.machine.state.boots.get(name, 0)
-        if hello.boot < known:
+        if hello.life is None:
+            raise ProtocolFault(FaultCode.PROTOCOL, "no life in Hello")
+        self._compare(member, hello.life)
+        is_new = self._gate.peers.lives.meet(member.number, hello.life)
+        self._welcome(life=self._gate.peers.lives.own())
+        self._gate.listener.peer_introduced(member.number, is_new=is_new)
+        life = hello.life.incarnation
+        return PeerServer(member.number, life, self._connection, self._gate.listener)
+
+    def _compare(self, member: Member, life: Life) -> None:
+        """Raises ProtocolFault unless nothing that is known speaks against this life of a peer."""
+        peers = self._gate.peers
+        if peers.callers.has_other(member.number, life.incarnation):
             raise ProtocolFault(
-                FaultCode.STALE_BOOT,
-                f"boot {hello.boot} of {name} is older than boot {known}",
-                "this is an old copy of the node's directory: remove it and add the node anew",
+                FaultCode.NOT_READY,
+                f"another life of {member.name} is connected: two copies of one directory?",
+                "stop one of them; after a restart this passes by itself",
             )
-        self._welcome()
-        self._gate.listener.peer_introduced(member.number, hello.boot)
-        return PeerServer(member.number, self._connection, self._gate.listener)
+        found = peers.lives.contradiction(member.number, life)
+        if found is None:
+            return
+        if found.is_own:
+            self._gate.listener.forgot(found)
+            raise ProtocolFault(FaultCode.NOT_READY, "this node has to begin again")
+        self._connection.send(Forgotten(found.reason, *found.known))
+        text = f"{member.name} has forgotten something: {found.reason}"
+        raise ProtocolFault(FaultCode.STALE_BOOT, text, "it begins again, and is let in then")
 
     def _introduce(self, member: Member) -> Handler:
         """A node with an empty directory asks for its number: tell it, and who else is there."""
@@ -114,7 +144,7 @@ class Dispatcher:
             "grant it in the node's configuration",
         )
 
-    def _welcome(self, *, is_fresh: bool = False) -> None:
+    def _welcome(self, *, is_fresh: bool = False, life: Life | None = None) -> None:
         self._connection.send(
             Welcome(
                 cluster=self._gate.member.config.cluster,
@@ -124,6 +154,8 @@ class Dispatcher:
                 boot=self._gate.member.directory.record.boot,
                 number=self._gate.peers.number,
                 is_fresh=is_fresh,
+                cluster_id=self._gate.peers.lives.own().cluster_id,
+                life=life,
             )
         )
 

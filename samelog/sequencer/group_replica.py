@@ -223,11 +223,6 @@ class GroupReplica:
         there = filter(self._site.presence.is_there, self._site.peers.numbers)
         return sorted(there, key=lambda number: number != leader)
 
-    def peer_introduced(self, number: int, boot: int) -> None:
-        """A peer dialled in: if it began anew, what it acknowledged before counts no more."""
-        if boot != self.raft.coordinator.views[number].boot:
-            self.raft.group.raft.peer_restarted(number)
-
     def peer_gone(self, number: int) -> None:
         """No connection that the peer dialled is left."""
         if self.raft.group.raft.leader == number:

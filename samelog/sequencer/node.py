@@ -24,9 +24,18 @@ from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import (
+    NEVER_SEEN,
+    Contradiction,
+    HasForgotten,
+    KnownLife,
+    Lives,
+    descends,
+)
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
-from samelog.sequencer.cluster.peers import PeerMessage, make_hello
+from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.peers import Callers, PeerMessage, PeerServer, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
@@ -35,7 +44,10 @@ from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
-from samelog.wire.peer_messages import MemberList, MemberState
+from samelog.wire.bounds import Life
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import Hello
+from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +74,16 @@ class Node:
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
-        record = self.member.directory.record
-        hello = make_hello(
-            cluster=config.cluster, node=config.name, boot=record.boot, number=record.number
-        )
-        links = Links(hello, given.tls, self, given.rng, clock)
+        directory, record = self.member.directory, self.member.directory.record
+        links = Links(self._hello, given.tls, self, given.rng, clock)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            given, self.member.directory, links, presence, self, measures=self.member.measures
+            given, directory, links, presence, self, measures=self.member.measures
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
+        self._life = OwnLife(directory, self.raft.group, self.logs.machine)
+        lives = Lives(self._life.told, self._life.recorded, self._life.acknowledged)
         members = Members(self.logs.machine, record.members, configured=config.peers)
         changes = Changes(
             record.number,
@@ -82,8 +93,15 @@ class Node:
             coordinator=self.raft.coordinator,
             clock=clock,
             connected=self.group_replica.peers_to_ask,
+            lives=lives,
         )
-        self.peers = PeerParts(record.number, members, links, changes, presence)
+        callers = Callers()
+        self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
+
+    def _hello(self) -> Hello:
+        config, life = self._given.config, self._life.told()
+        number = self.member.directory.record.number
+        return make_hello(cluster=config.cluster, node=config.name, number=number, life=life)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -102,12 +120,13 @@ class Node:
         self.group_replica.start()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
-        self._tasks.spawn(come_up(self.member, self.group_replica, self.services))
+        self._tasks.spawn(come_up(self.member, self.group_replica, self._life, self.services))
         self.peers.links.start(self._tasks.spawn)
         return self._server.port
 
     def _greet(self, connection: Connection) -> Handler:
-        return Dispatcher(Gate(self.member, self.logs, self.peers, self), connection)
+        gate = Gate(self.member, self.raft.group, self.logs, self.peers, self)
+        return Dispatcher(gate, connection)
 
     def reconfigure(self, config: NodeConfig, problem: str) -> None:
         """Go by what may change while it runs; `problem`: why a newer configuration is not in
@@ -173,6 +192,7 @@ class Node:
 
     def members_changed(self) -> None:
         """The member list moved: say so, also to whom it does not name any more, and go by it."""
+        self._life.settle()
         members, record = self.peers.members, self.member.directory.record
         self.peers.links.send_all(members.told())
         self._use_members()
@@ -208,9 +228,11 @@ class Node:
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""
         self.member.directory.check_is_there()
+        self._life.settle()
         if self._watched is not None:
             self._watched.reload_certificates()
         self._measure_disk()
+        self._stop_if_halted()
         if self.logs.intake.stopped is not None and self.raft.group.is_leader:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
@@ -219,6 +241,13 @@ class Node:
     def _tell_state(self) -> None:
         self._told = self.member.status.state
         self.peers.links.send_all(own_state(self))
+
+    def _stop_if_halted(self) -> None:
+        """With another history than the leader it takes nothing in, and answers no Kafka client."""
+        if self.raft.group.halted and self.logs.intake.stopped is None:
+            self.logs.intake.room.stop("its replica is halted", for_good=True)
+            for service in self.services:
+                self._tasks.spawn(service.close())
 
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
@@ -239,21 +268,47 @@ class Node:
         elif self.peers.members.hear(message):
             self.members_changed()
 
-    def on_peer_connected(self, node: int) -> None:
+    def on_peer_welcomes(self, node: int, life: Life) -> None:
         """Send a newly connected peer the member list and a whole report."""
+        found = self.peers.lives.contradiction(node, life)
+        if found is not None and found.is_own:
+            self.forgot(found)
+        if found is not None:
+            raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
         self.peers.links.send(node, self.peers.members.told())
         self.peers.links.send(node, own_state(self))
         self.group_replica.reporter.tell_everything(node)
 
-    def on_peer_dialled(self, node: int) -> None:
+    def on_forgotten(self, node: int, message: Forgotten) -> None:
+        """A peer knows something of this node that it has forgotten."""
+        known = KnownLife(message.boot, message.incarnation)
+        reason = f"{self.peers.members.name(node)} says: {message.reason}"
+        self.forgot(Contradiction(reason, known, is_own=True))
+
+    def forgot(self, found: Contradiction) -> None:
+        """This node has forgotten something: it counts for nothing. Where the others know a life of
+        it that it does not, it ends, to begin one that follows.
+        """
+        self.raft.group.raft.become_suspect()
+        self.raft.group.pump()
+        if found.known != NEVER_SEEN and not descends(self._life.told(), found.known):
+            self.fail(HasForgotten(found))
+        elif self.member.directory.record.may_vote:
+            self.member.directory.is_suspect(found.reason)
+            log_event(log, logging.WARNING, "suspect", reason=found.reason)
+
+    def on_peer_dialled(self, server: PeerServer) -> None:
         """A peer dialled a connection."""
-        self.peers.presence.dialled(node)
+        self.peers.callers.add(server)
+        self.peers.presence.dialled(server.number)
 
-    def peer_introduced(self, node: int, boot: int) -> None:
-        """A peer dials in, in this boot of it."""
-        self.group_replica.peer_introduced(node, boot)
+    def peer_introduced(self, node: int, *, is_new: bool) -> None:
+        """A peer dials in: in another life, what it acknowledged before counts no more."""
+        if is_new:
+            self.raft.group.raft.peer_restarted(node)
 
-    def on_peer_gone(self, node: int) -> None:
+    def on_peer_gone(self, server: PeerServer) -> None:
         """A connection that a peer dialled broke. The peer is gone if it was the last one."""
-        if self.peers.presence.broke(node):
-            self.group_replica.peer_gone(node)
+        self.peers.callers.remove(server)
+        if self.peers.presence.broke(server.number):
+            self.group_replica.peer_gone(server.number)

@@ -18,8 +18,10 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.peers import Callers
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
@@ -114,6 +116,8 @@ class PeerParts:
     number: int
     """Of this node."""
     members: Members
+    lives: Lives
+    callers: Callers
     links: Links
     changes: Changes
     presence: Presence

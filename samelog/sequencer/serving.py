@@ -14,9 +14,15 @@ from typing import TypeVar
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.sequencer.cluster.joining import find_place, is_new, take_new_place
+from samelog.sequencer.cluster.joining import (
+    check_never_started,
+    find_place,
+    is_new,
+    take_new_place,
+)
+from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.members import NotAMember
-from samelog.sequencer.cluster.node_dir import NodePlace
+from samelog.sequencer.cluster.node_dir import NodePlace, suspect
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import FileSystem
 
@@ -39,13 +45,20 @@ async def serve_node(
     it was removed.
     """
     place = None
-    if not bootstrap and is_new(fs, config):
-        place = await _unless_stopped(find_place(config, tls), stop)
+    if is_new(fs, config):
+        if bootstrap:
+            await _unless_stopped(check_never_started(config, tls), stop)
+        else:
+            place = await _unless_stopped(find_place(config, tls), stop)
     while not stop.is_set():
         node = make(place)
         on_started(node, await node.start())
         try:
             await _unless_stopped(node.run_until_failure(), stop)
+        except HasForgotten as error:
+            await node.stop()
+            suspect(fs, config.data, error.found)
+            log_event(log, logging.WARNING, "begins again, as a suspect", reason=error)
         except NotAMember as error:
             await node.stop()
             if error.number is None:

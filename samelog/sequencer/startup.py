@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
 from samelog.config.authorisation import Rights
+from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
@@ -39,6 +41,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
         place,
         bootstrap=bootstrap,
         wall_s=clock.wall_ms() // 1000,
+        chance=given.rng,
         host_boot=given.host.boot(),
     )
     connections, rights = Connections(measures), Rights(config.grants, ())
@@ -46,15 +49,23 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
 
 
 async def come_up(
-    member: MemberParts, group_replica: GroupReplica, services: Sequence[Service]
+    member: MemberParts,
+    group_replica: GroupReplica,
+    life: OwnLife,
+    services: Sequence[Service],
 ) -> None:
-    """Become Live: applied and executed up to what was committed when the node started."""
+    """Become Live: applied and executed up to what was committed when the node started, and, as a
+    voter, with a vote that counts. Raises HasForgotten if the cluster knows another life of it.
+    """
     member.status.state = NodeState.SYNCING
     raft, logs = group_replica.raft, group_replica.logs
     # A look now and then is all these waits need: nobody is told when they end.
     while (index := await raft.group.read_index()) is None:  # noqa: ASYNC110
         await asyncio.sleep(RETRY_S)
     await raft.replica.wait_applied(index)
+    if (found := life.contradiction()) is not None:
+        raise HasForgotten(found)
+    life.settle()
     raft.replica.forget_deleted()
     logs.sessions.set_gaps_aside()
     partitions = logs.machine.state.partitions
@@ -64,8 +75,10 @@ async def come_up(
         await asyncio.sleep(LOOK_S)
     for service in services:
         await service.start()
+    await _record_life(member, raft.proposer)
+    while member.directory.record.number in raft.group.raft.voters and not life.is_sure:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
     member.status.state = NodeState.LIVE
-    await _record_boot(member, raft.proposer)
 
 
 def _executed(merging: Merging, wanted: Mapping[int, int]) -> bool:
@@ -75,10 +88,10 @@ def _executed(merging: Merging, wanted: Mapping[int, int]) -> bool:
     )
 
 
-async def _record_boot(member: MemberParts, proposer: Proposer) -> None:
-    """Let the cluster remember this boot, however long there may be no leader."""
+async def _record_life(member: MemberParts, proposer: Proposer) -> None:
+    """Let the cluster remember this life, however long there may be no leader."""
     record = member.directory.record
-    command = NodeStarted(member.config.name, record.boot, record.number)
+    command = NodeStarted(member.config.name, record.boot, record.number, record.incarnation)
     while True:
         try:
             await proposer.propose(command)

@@ -26,6 +26,9 @@ Unsigned32 = numbers.Unsigned32
 Partition = numbers.PartitionIndex
 Identifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,64}\Z")]
 """A random id: of a run, a session's directory, a topic."""
+OptionalIdentifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{0,64}\Z")]
+LIVES_TOLD = 64
+"""How many of the lives before this one a node remembers."""
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 """Words for a human; whoever logs or shows them escapes them."""
 ShortText = Annotated[str, msgspec.Meta(max_length=256)]
@@ -46,6 +49,22 @@ class Health(NamedTuple):
     disk_total: Place63
     wall_ms: Place63
     policy: ShortText = ""
+
+
+class Life(NamedTuple):
+    """One life of a node's process, as it introduces itself: its boot, a random id of this life and
+    those of the lives before it (the newest last), whether it is sure to have forgotten nothing,
+    the cluster's id (empty: its cluster has none yet), and what of Raft is durable there.
+    """
+
+    boot: Place63
+    incarnation: Identifier
+    predecessors: Annotated[tuple[Identifier, ...], msgspec.Meta(max_length=LIVES_TOLD)]
+    is_sure: bool
+    cluster_id: OptionalIdentifier
+    term: Place63
+    last_index: Place63
+    last_term: Place63
 
 
 class PartitionChecksum(NamedTuple):

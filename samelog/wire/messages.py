@@ -27,7 +27,9 @@ from samelog.wire.bounds import (
     Handle,
     Identifier,
     LastStart,
+    Life,
     Message,
+    OptionalIdentifier,
     Partition,
     Place63,
     RunEnd,
@@ -49,6 +51,7 @@ from samelog.wire.frames import (
 )
 from samelog.wire.peer_messages import (
     Cursors,
+    Forgotten,
     Forward,
     Forwarded,
     HistoryAsked,
@@ -104,6 +107,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     boot: Place63 = 0
     number: Unsigned32 | None = None
     """RAFT: the sender's number in the cluster; None asks for it, and who else is there."""
+    life: Life | None = None
+    """RAFT, with a number: which life of the node this is."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -124,6 +129,10 @@ class Welcome(Message, frozen=True, tag=2):
     number: Unsigned32 | None = None
     is_fresh: bool = False
     """To a node that asks for its number: no node has ever started under it."""
+    cluster_id: OptionalIdentifier = ""
+    """Empty: the cluster has none yet."""
+    life: Life | None = None
+    """To a RAFT connection."""
 
     def __post_init__(self) -> None:
         check_session_name(self.cluster)
@@ -397,6 +406,7 @@ AnyMessage: TypeAlias = (
     | LogArchived
     | Report
     | Cursors
+    | Forgotten
     | Forward
     | Forwarded
     | RunEnded

@@ -13,6 +13,7 @@ from samelog.wire.bounds import (
     Health,
     Identifier,
     Message,
+    OptionalIdentifier,
     PartitionChecksum,
     Place63,
     RunEnd,
@@ -113,6 +114,16 @@ class HistoryTold(Message, frozen=True, tag=47):
 
     partition: Unsigned32
     records: bytes
+
+
+class Forgotten(Message, frozen=True, tag=48):
+    """To a node that introduced itself: it has forgotten something. `boot` and `incarnation` are of
+    its life that is known here and that it does not know; 0 and empty: there is none.
+    """
+
+    reason: Text
+    boot: Place63 = 0
+    incarnation: OptionalIdentifier = ""
 
 
 class MemberState(Message, frozen=True, tag=49):

@@ -1,7 +1,7 @@
 """Node processes that can be started with another environment, in another place, and are watched.
 
-Invariant: a node is bootstrapped once; a data directory that is empty later is that of a node that
-lost its memory.
+Invariant: a node is bootstrapped once, unless a scenario asks for it again; a data directory that
+is empty later is that of a node that lost its memory.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class ChaosNode(LocalNode):
         Path(self.config_file).write_text(to_toml(config), encoding="utf-8")
         self.data, self.address = config.data, config.listen
 
-    def start(self) -> None:
+    def start(self, *, bootstrap: bool = False) -> None:
         """Start the process; the very first start is its bootstrap."""
-        bootstrap = [] if self._is_bootstrapped else ["--bootstrap"]
+        flags = ["--bootstrap"] if bootstrap or not self._is_bootstrapped else []
         self._is_bootstrapped = True
         self.starts += 1
         command = [*self.prefix, "nice", "-n", NICE, sys.executable, "-m", "samelog", "node"]
         with open(self.log_file, "ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--config", self.config_file, *bootstrap],
+                [*command, "--config", self.config_file, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,7 +8,7 @@ from tests.chaos import scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import SKIPPED, run_scenario
 
-FAST = ("kill-leader", "link-corrupt", "power-all", "kafka-kill-leader", "sidecars")
+FAST = ("amnesia", "kill-leader", "link-corrupt", "power-all", "kafka-kill-leader", "sidecars")
 SECONDS = 3.0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -47,6 +48,9 @@ class Disk:
         """(name of a process, what it does)."""
         self.changes = 0
         """How often anything in it was changed."""
+        self.number = zlib.crc32(seed.encode())
+        """Of the file system."""
+        self._births = 0
         self._flat: dict[str, Inode | Directory] = {"/": self.root}
 
     # --- names ------------------------------------------------------------------------------------
@@ -98,6 +102,11 @@ class Disk:
 
     def _names(self) -> dict[str, Inode | Directory]:
         return {"/": self.root, **dict(_walk("", self.root))}
+
+    def next_birth(self) -> int:
+        """For a file that is made now."""
+        self._births += 1
+        return self._births
 
     def stamp(self, changed: Inode | Directory) -> None:
         """It has changed: times are never equal, so nothing depends on their grain."""
@@ -169,6 +178,8 @@ class Disk:
         parent = self.directory_of(under)
         if parent is None:
             raise FileNotFoundError(under)
+        for _, file in _walk("", restored):
+            file.born = self.next_birth()
         parent.link(parts(under)[1], restored)
         parent.sync()
         self.is_lossy = True

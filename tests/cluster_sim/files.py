@@ -13,6 +13,7 @@ import os
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.runtime.inotify import Mask
+from samelog.store.disk.birth import Birth
 from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, NoSpace, NoSuchFile
 from samelog.store.disk.files import TEMPORARY_SUFFIX, StrPath, SyncTarget
 from tests.cluster_sim.disk import Disk
@@ -183,6 +184,7 @@ class SimFileSystem:
         if self.disk.used_bytes >= self.disk.capacity_bytes:
             raise NoSpace(name, "open", errno.ENOSPC)
         inode = Inode()
+        inode.born = self.disk.next_birth()
         self.disk.link(name, inode)
         self.disk.tell(name, Mask.CREATE)
         return inode
@@ -279,6 +281,12 @@ class SimFileSystem:
         if found is None:
             raise NoSuchFile(f"{path} is not there")
         return 0, id(found)
+
+    def birth(self, path: StrPath) -> Birth:
+        found = self.disk.find(os.fspath(path))
+        if found is None:
+            raise NoSuchFile(f"{path} is not there")
+        return Birth(self.disk.number, found.born, found.born)
 
     def free_bytes(self, path: StrPath) -> int:
         return max(0, self.disk.capacity_bytes - self.disk.used_bytes)

@@ -38,6 +38,8 @@ class Inode:
         self.promised_bytes = 0
         """So much of it was durable once."""
         self.modified = 0
+        self.born = 0
+        """Another number for each file that was ever made on a machine."""
         self._changes: list[_Change] = []
         self._serial = 0
 
@@ -196,6 +198,7 @@ class Directory:
 
     children: dict[str, Inode | Directory] = field(default_factory=dict)
     modified: int = 0
+    born: int = 0
     _durable: dict[str, Inode | Directory] = field(default_factory=dict)
     _changes: list[_Renaming] = field(default_factory=list)
 

@@ -1,9 +1,10 @@
 """Faults that make a machine forget or misremember: rot, wiped disks, old copies, twins.
 
-Nodes may lose their memory as long as they are a minority; an old copy of a node's directory is put
-back only when the node has been started twice since, because a boot counter cannot tell more.
+Nodes may lose their memory at any moment, also while others are down: their disks may be wiped, and
+bootstrapped again, or be what they were in a copy of any age. As long as they are a minority at any
+time, nothing that was acknowledged may be lost: who forgot counts for nothing until it is let in.
 
-Invariant: at most a minority of the voters is condemned.
+Invariant: at most a minority of the voters is condemned; who counts again is condemned no more.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class MemoryFaults:
         self.ways: dict[str, Callable[[random.Random], str | None]] = {
             "rot": self._rot,
             "wipe": self._wipe,
+            "wipe_and_bootstrap": self._wipe_and_bootstrap,
             "stale_node": self._stale_node,
             "twin_node": self._twin_node,
             "stale_publisher": self._stale_publisher,
@@ -74,23 +76,30 @@ class MemoryFaults:
         actor.wipe()
         return actor.host
 
+    def _wipe_and_bootstrap(self, chance: random.Random) -> str | None:
+        """The unit file still has `--bootstrap`."""
+        done = self._wipe(chance)
+        if done is not None:
+            self.world.actors[done].bootstraps = True  # type: ignore[attr-defined]
+        return done
+
     # --- old copies -------------------------------------------------------------------------------
 
     def _stale_node(self, chance: random.Random) -> str | None:
         """Take a copy, or put an old one back."""
         actor = chance.choice(self.world.nodes)
-        backup = self._usable_backup(actor)
+        backup = self._backups.get(actor.host)
         if backup is None or not self._may_condemn(actor):
             return self._take_copy(actor)
         actor.kill()
         actor.disk.bring_back(DATA, backup.directory)
-        actor.is_condemned = actor.forgot = actor.is_stale = True
+        actor.is_condemned = actor.forgot = True
         return f"{actor.host} is what it was at boot {backup.boot}"
 
     def _twin_node(self, chance: random.Random) -> str | None:
         """Another machine runs an old copy of a node."""
         actor = chance.choice(self.world.nodes)
-        backup = self._usable_backup(actor)
+        backup = self._backups.get(actor.host)
         host = f"{actor.host}x{len(self._twins)}"
         if backup is None or len(self._twins) > 1:
             return self._take_copy(actor)
@@ -99,34 +108,18 @@ class MemoryFaults:
         twin.disk.root.sync()
         twin.disk.bring_back(DATA, backup.directory)
         twin.bootstraps = False
-        twin.is_stale = True
+        twin.forgot = True
         self._twins.append(twin)
         self.world.actors[host] = twin
         twin.start()
         return f"{host} is {actor.host} at boot {backup.boot}"
 
     def _take_copy(self, actor: NodeActor) -> str | None:
-        if actor.host in self._backups or actor.node is None or actor.is_condemned:
+        if actor.node is None or actor.has_rotten:
             return None
         boot = actor.node.member.directory.record.boot
         self._backups[actor.host] = _Backup(actor.disk.copy_of(DATA), boot)
         return f"a copy of {actor.host} at boot {boot}"
-
-    def _usable_backup(self, actor: NodeActor) -> _Backup | None:
-        backup = self._backups.get(actor.host)
-        if backup is None:
-            return None
-        others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
-        known = [node.raft.replica.machine.state.boots.get(actor.name, 0) for node in others]
-        return backup if known and min(known) > backup.boot + 1 else None
-
-    def _is_refused(self, actor: NodeActor) -> bool:
-        """Whether the others take an empty node for an old copy of itself."""
-        if actor.node is None or not actor.forgot:
-            return False
-        others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
-        known = [node.raft.replica.machine.state.boots.get(actor.name, 0) for node in others]
-        return max(known, default=0) > actor.node.member.directory.record.boot
 
     def _stale_publisher(self, chance: random.Random) -> str | None:
         actor: PublisherActor = chance.choice(self.world.publishers)
@@ -144,14 +137,7 @@ class MemoryFaults:
     # --- at the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Stale nodes are given empty disks, twins are found and switched off. So are nodes that
-        lost their disk when their clock was behind: a new life is told from an old one by its date.
-        """
+        """Twins are found and switched off."""
         for twin in self._twins:
             twin.stays_away = True
             twin.kill()
-        for actor in self.world.nodes:
-            actor.clock.jump_ahead()
-            if actor.is_stale or self._is_refused(actor):
-                actor.wipe()
-                actor.is_stale = False

@@ -105,14 +105,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     },
     "keep_speculation": {"kinds": ("isolate_leader", "mend", "kill_leader")},
     "plan_before_noop": {"kinds": ("isolate_leader", "mend", "kill_leader")},
-    "believe_any_boot": {
-        "kinds": ("stale_node", "stale_node", "kill", "kill_leader"),
-        "nodes": 3,
-        "fault_every_s": 0.2,
-        "restart_s": 0.1,
-        "append_every_s": 0.05,
-        "latency_s": 0.0002,
-    },
     "share_run_numbers": {"kinds": ("stale_publisher", "kill_publisher"), "fault_every_s": 0.3},
     "forget_runs": {
         "kinds": ("stale_publisher", "kill_publisher"),

@@ -231,7 +231,7 @@ def wiped_nodes_vote() -> Iterator[None]:
 
     def open_(cls: Any, *args: Any, **options: Any) -> NodeDirectory:
         directory: NodeDirectory = original(*args, **options)
-        directory.record = msgspec.structs.replace(directory.record, may_vote=True)
+        directory.record = msgspec.structs.replace(directory.record, suspicion="")
         return directory
 
     with patch.object(NodeDirectory, "open", classmethod(open_)):
@@ -254,12 +254,12 @@ def snapshots_are_not_synced() -> Iterator[None]:
 @contextmanager
 def forget_unclean_ends() -> Iterator[None]:
     """With fsync=interval, a node does not notice that its host went down under it."""
-    original = NodeDirectory._begin_boot
+    original = NodeDirectory._begin_life
 
-    def begin(fs: Any, config: Any, record: Any, host_boot: str) -> Any:
-        return original(fs, config, record, "")
+    def begin(fs: Any, config: Any, record: Any, host_boot: str, incarnation: str) -> Any:
+        return original(fs, config, record, "", incarnation)
 
-    with patch.object(NodeDirectory, "_begin_boot", staticmethod(begin)):
+    with patch.object(NodeDirectory, "_begin_life", staticmethod(begin)):
         yield
 
 

@@ -10,7 +10,6 @@ from unittest.mock import patch
 from samelog.consensus import Role
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge import merger
@@ -179,20 +178,6 @@ def close_beside_plans() -> Iterator[None]:
 
 
 @contextmanager
-def believe_any_boot() -> Iterator[None]:
-    """Old copies of a node's directory are let in, and their reports count like its own."""
-    original = Dispatcher._peer
-
-    def peer(self: Dispatcher, hello: Any) -> Any:
-        boots = self._gate.logs.machine.state.boots
-        with patch.dict(boots, {hello.node: 0}):
-            return original(self, hello)
-
-    with patch.object(Dispatcher, "_peer", peer):
-        yield
-
-
-@contextmanager
 def acknowledge_what_is_durable() -> Iterator[None]:
     """Publishers hear that what one node holds is acknowledged."""
 
@@ -326,7 +311,6 @@ ORDERING = (
     close_runs_early,
     close_at_what_the_leader_holds,
     close_beside_plans,
-    believe_any_boot,
     acknowledge_what_is_durable,
     release_what_is_committed,
     release_what_one_has_merged,

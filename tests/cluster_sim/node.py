@@ -6,6 +6,7 @@ threads.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
@@ -22,11 +23,12 @@ from samelog.config.tables.node import (
 from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.cluster.node_dir import NodeDirectoryError
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
 from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.serving import serve_node
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.copier import URL, SimCopier
@@ -103,11 +105,11 @@ class NodeActor(Actor):
         self.forgot = False
         """Whether its disk was ever wiped, or put back to an older state."""
         self.is_condemned = False
-        """Whether it counts for nothing: what it has lost, a majority of the others has."""
+        """Whether it counts for nothing, until it is let in again: what it has lost, a majority of
+        the others has.
+        """
         self.has_rotten = False
         """Whether bytes of its disk were changed, so that it may ask for an operator."""
-        self.is_stale = False
-        """Whether it runs on an old copy of its directory."""
         self.bootstraps = True
         self.power_losses = 0
         self._has_lost_power = False
@@ -129,6 +131,12 @@ class NodeActor(Actor):
             raft.role,
             raft.term,
         )
+        if node.raft.group.halted:
+            raise Violation("one history", f"{self.host} is halted: {node.raft.group.halted}")
+        record, state = node.member.directory.record, node.logs.machine.state
+        if self.is_condemned and not self.has_rotten:
+            known = state.started.get(record.number)
+            self.is_condemned = known is None or known.let_in != record.incarnation
         if now != self.looked_when:
             self.looked_when = now
             self.world.checker.look_at_node(self, node)
@@ -182,15 +190,25 @@ class NodeActor(Actor):
         rng = random.Random(f"{process.name} {self.world.options.seed}")
         tls = cast(Any, self.tls())
         given = NodeResources(self.config(), fs, self.clock, tls, rng, host)
-        node = Node(given, bootstrap=self.bootstraps)
-        self.bootstraps = False
-        node.raft.group._applier = _Recorder(self, node.raft.group._applier)
-        node.raft.group._send = partial(self._sends, node.raft.group._send)
-        self.node = node
-        self.world.judge(self.world.checker.node_opened, self)
-        await node.start()
-        self.world.checker.node_started(self)
-        await node.run_until_failure()
+        bootstrap, self.bootstraps = self.bootstraps, False
+
+        def make(place: NodePlace | None) -> Node:
+            node = Node(given, bootstrap=bootstrap, place=place)
+            node.raft.group._applier = _Recorder(self, node.raft.group._applier)
+            node.raft.group._send = partial(self._sends, node.raft.group._send)
+            self.node = node
+            self.world.judge(self.world.checker.node_opened, self)
+            return node
+
+        await serve_node(
+            given.config,
+            make,
+            asyncio.Event(),
+            fs=fs,
+            tls=tls,
+            bootstrap=bootstrap,
+            on_started=lambda node, port: self.world.checker.node_started(self),
+        )
 
     # --- fsync = interval -------------------------------------------------------------------------
 
@@ -223,6 +241,8 @@ class NodeActor(Actor):
             return
         if isinstance(error, DiskFault) and self.disk.used_bytes >= self.disk.capacity_bytes // 2:
             return
+        if isinstance(error, NodeDirectoryError) and "without --bootstrap" in str(error):
+            return  # its operator takes the flag away
         refusals = (RaftStoreError, NodeDirectoryError, LogFormatError)
         if isinstance(error, refusals) and self.has_rotten:
             self.world.operator_wipes(self)
@@ -245,5 +265,5 @@ class NodeActor(Actor):
         self.kill(power=True)
         self.disk.wipe()
         self.forgot = self.is_condemned = True
-        self.has_rotten = self.is_stale = False
+        self.has_rotten = False
         self.world.trace.event(self.host, "has an empty disk")

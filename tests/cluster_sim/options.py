@@ -29,6 +29,7 @@ KINDS = (
     "rot",
     "clock_jump",
     "wipe",
+    "wipe_and_bootstrap",
     "stale_node",
     "twin_node",
     "stale_publisher",
@@ -86,7 +87,8 @@ class Options:
     """Numbers of planned faults that are left out."""
 
 
-SURE = frozenset(("failing_sync", "slow_disk", "rot", "wipe", "stale_node", "twin_node"))
+FORGETTING = ("rot", "wipe", "wipe_and_bootstrap", "stale_node", "twin_node")
+SURE = frozenset(("failing_sync", "slow_disk", *FORGETTING))
 """Faults by which a node loses, in its own way, what others count on."""
 
 

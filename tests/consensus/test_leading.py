@@ -132,19 +132,87 @@ def test_votes_wait_for_the_candidates_own_save() -> None:
     assert group.leader == 0
 
 
-def test_a_node_that_may_not_vote_refuses_and_never_campaigns() -> None:
+def test_what_a_suspect_node_grants_is_part_of_no_majority() -> None:
     group = Group(3, timid=[2])
     group[2].step(1, PreVote(1, 0, 0), group.now)
-    assert group[2].take_effects().send == [(1, PreVoteReply(0, granted=False))]
+    assert group[2].take_effects().send == [(1, PreVoteReply(1, granted=True, counts=False))]
     group[2].step(1, Vote(1, 0, 0, transfer=False), group.now)
-    assert group[2].take_effects().send_after_save == [(1, VoteReply(1, granted=False))]
-    group[2].tick(group.now + 10)
-    assert group[2].role is Role.FOLLOWER
+    answer = [(1, VoteReply(1, granted=True, counts=False))]
+    assert group[2].take_effects().send_after_save == answer
     group[2].step(1, TimeoutNow(1), group.now)
     assert group[2].role is Role.FOLLOWER
 
 
-def test_a_node_that_may_not_vote_replicates_but_does_not_count() -> None:
+@pytest.mark.parametrize(("voters", "suspects"), [(3, 1), (5, 2), (5, 3), (5, 5)])
+def test_no_part_elects_a_leader_without_a_majority_of_sure_ones(
+    voters: int, suspects: int
+) -> None:
+    """Three need both others, five three of four; all suspect, everybody."""
+    group = Group(voters, timid=range(suspects))
+    group.isolate(voters - 1)
+    group.wait(5)
+    assert group.leader is None
+
+
+@pytest.mark.parametrize(("voters", "suspects", "away"), [(3, 1, 0), (5, 2, 0), (5, 1, 1)])
+def test_sure_nodes_elect_one_of_them_in_the_next_term(
+    voters: int, suspects: int, away: int
+) -> None:
+    group = Group(voters, timid=range(suspects))
+    if away:
+        group.isolate(voters - 1)
+    group.wait(5)
+    assert group.leader is not None
+    assert group.leader >= suspects
+    assert group[group.leader].term < 100
+    assert not group[group.leader].is_elected_in_doubt
+    assert not any(group[number].may_vote for number in range(suspects))
+
+
+@pytest.mark.parametrize(("voters", "suspects"), [(2, 2), (3, 2), (3, 3), (5, 5)])
+def test_where_all_agree_the_newest_log_leads_in_a_far_term(voters: int, suspects: int) -> None:
+    group = Group(voters)
+    group.elect(0)
+    group.propose(0, b"a")
+    term = group[0].term
+    for number in range(voters):
+        group.crash(number)
+        if number:
+            group.lose(number, 2)
+    group.doubtful.clear()
+    group.timid.update(range(suspects))
+    for number in range(voters):
+        group.restart(number)
+    group.wait(6)
+    assert group.leader == 0
+    assert group[0].term >= term + 1000
+    assert group[0].is_elected_in_doubt
+    assert all(group[number].may_vote for number in range(voters))
+    group.propose(0, b"b")
+    assert all(group.data(number) == [b"a", b"b"] for number in range(voters))
+
+
+def test_the_only_voter_that_is_suspect_waits_for_an_operator() -> None:
+    group = Group(1, timid=[0])
+    group.wait(5)
+    assert group.leader is None
+
+
+def test_a_leader_that_turns_out_suspect_leads_no_more() -> None:
+    group = led()
+    group[0].become_suspect()
+    assert group[0].role is Role.FOLLOWER
+    group.wait(3)
+    assert group.leader in (1, 2)
+    group.crash(3 - group.leader)
+    group.wait(3)
+    assert group.leader is None
+    group[0].regain_trust()
+    group.wait(3)
+    assert group.leader is not None
+
+
+def test_a_suspect_node_replicates_but_does_not_count() -> None:
     group = led(timid=[2])
     group.isolate(1)
     group.propose(0, b"a")
@@ -155,11 +223,11 @@ def test_a_node_that_may_not_vote_replicates_but_does_not_count() -> None:
     assert group.data(2) == [b"a"]
 
 
-def test_a_node_that_may_vote_again_counts_again() -> None:
+def test_a_node_that_is_let_in_again_counts_again() -> None:
     group = led(timid=[2])
     group.isolate(1)
     group.propose(0, b"a")
-    group[2].may_vote = True
+    group[2].regain_trust()
     group.wait(0.3)
     assert group[0].commit_index == 2
 
@@ -304,3 +372,22 @@ def test_planning_waits_until_the_noop_is_applied() -> None:
     assert not raft.applied_own_noop
     group.drain()
     assert raft.applied_own_noop
+
+
+def test_a_new_group_elects_its_first_leader_by_the_votes_of_all() -> None:
+    group = Group(3)
+    for number in range(3):
+        group[number].begin_group()
+    group.isolate(2)
+    group.wait(5)
+    assert group.leader is None
+    group.mend()
+    group.wait(3)
+    leader = group.leader
+    assert leader is not None
+    assert group[leader].term < 1000
+    assert not group[leader].is_elected_in_doubt
+    group.configure(leader, range(3))
+    group.isolate(leader)
+    group.wait(5)
+    assert group.leader not in (None, leader)  # a majority is enough from then on

@@ -13,7 +13,7 @@ from samelog.consensus import (
     Configuration,
     Entry,
     HardState,
-    InvariantError,
+    HistoryConflict,
     MalformedMessage,
     Membership,
     Raft,
@@ -265,7 +265,7 @@ def test_a_committed_configuration_is_never_replaced() -> None:
     group.configure(0, (0, 1))
     term = group[1].term + 1
     entries = (Entry(2, term, b""),)
-    with pytest.raises(InvariantError):
+    with pytest.raises(HistoryConflict):
         group[1].step(0, Append(term, 1, 1, 1, entries, 0), group.now)
 
 

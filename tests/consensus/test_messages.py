@@ -25,6 +25,7 @@ def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Raft
     values: dict[str, st.SearchStrategy[object]] = {
         "granted": st.booleans(),
         "transfer": st.booleans(),
+        "needs_all": st.booleans(),
         "counts": st.booleans(),
         "data": st.binary(max_size=20),
         "entries": st.lists(entries, max_size=4).map(tuple),

@@ -10,7 +10,7 @@ from samelog.consensus import (
     Effects,
     Entry,
     HardState,
-    InvariantError,
+    HistoryConflict,
     NotLeader,
     Raft,
     RaftConfig,
@@ -20,9 +20,11 @@ from samelog.consensus.messages import (
     Append,
     AppendReject,
     AppendReply,
+    Commit,
     Heartbeat,
     PreVoteReply,
     RaftMessage,
+    SnapshotChunk,
     Vote,
     VoteReply,
 )
@@ -165,8 +167,24 @@ def test_append_5_commit_is_the_leaders_or_the_last_new_entry(
 
 def test_a_committed_entry_is_never_replaced() -> None:
     raft = make(terms=(1, 1), commit=2)
-    with pytest.raises(InvariantError, match="replace committed entry 2"):
+    with pytest.raises(HistoryConflict, match="entry 2 is committed here with term 1"):
         raft.step(1, Append(3, 1, 1, 1, (Entry(2, 3, b"x"),), 0), NOW)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Append(3, 1, 1, 2, (), 0),
+        Append(3, 1, 2, 2, (), 0),
+        Heartbeat(3, 2, 2, 1),
+        Commit(3, 2, 2),
+        SnapshotChunk(3, 2, 2, (0, 1, 2), (), 0, 4, b"body"),
+    ],
+)
+def test_another_history_is_noticed_without_entries(message: RaftMessage) -> None:
+    raft = make(terms=(1, 1, 1), commit=2)
+    with pytest.raises(HistoryConflict, match="is committed here with term 1"):
+        raft.step(1, message, NOW)
 
 
 def test_appends_are_idempotent() -> None:
@@ -409,8 +427,8 @@ def test_figure_8_entries_of_older_terms_are_not_committed_by_counting() -> None
     assert raft.commit_index == 3
 
 
-def test_two_leaders_in_one_term_end_the_process() -> None:
+def test_two_leaders_in_one_term_are_two_histories() -> None:
     raft = make()
     raft.step(1, Heartbeat(1, 0, 0, 0), NOW)
-    with pytest.raises(InvariantError, match="both lead term 1"):
+    with pytest.raises(HistoryConflict, match="both lead term 1"):
         raft.step(2, Heartbeat(1, 0, 0, 0), NOW)

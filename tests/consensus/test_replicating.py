@@ -9,6 +9,7 @@ from samelog.consensus import (
     InvariantError,
     MalformedMessage,
     ProgressState,
+    ProgressStatus,
     RaftConfig,
     Role,
 )
@@ -112,10 +113,15 @@ def test_late_answers_of_an_old_stream_start_nothing() -> None:
     assert not group[0].take_effects()
 
 
-def test_acknowledging_what_the_leader_lacks_is_nonsense() -> None:
+def test_who_acknowledges_what_the_leader_lacks_is_remembered_and_not_counted() -> None:
     group = led()
-    with pytest.raises(MalformedMessage, match="acknowledges"):
-        group[0].step(1, AppendReply(group[0].term, 1, 99, counts=True), group.now)
+    before = group[0].progress(1)
+    group[0].step(1, AppendReply(group[0].term, 1, 99, counts=True), group.now)
+    assert group[0].trust.ahead == {1: 99}
+    assert before is not None
+    assert group[0].progress(1) == ProgressStatus(
+        before.match, before.next, before.state, group.now
+    )
 
 
 @pytest.mark.parametrize(

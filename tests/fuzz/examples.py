@@ -21,6 +21,7 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    LetIn,
     Merge,
     NodeStarted,
     OpenInputCommand,
@@ -139,7 +140,8 @@ def commands() -> list[AnyCommand]:
             stamp=True,
         ),
         CloseRun("s", "run"),
-        NodeStarted("rt-sequencer-0", 2),
+        NodeStarted("rt-sequencer-0", 2, 0, "life"),
+        LetIn(0, "life"),
         RetireSessionCommand("s"),
         DeleteTopicCommand("t"),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import starmap
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -44,6 +45,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.elections import never_patient, patient_with_candidates
+from tests.mutants.forgetting import FORGETTING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.telling import believe_any_checksum, lead_on_with_old_cursors, tell_once
 
@@ -333,6 +335,7 @@ _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 
 PLANTED = (
+    *starmap(Planted, FORGETTING),
     Planted(
         5,
         skip_what_is_missing,

@@ -76,7 +76,6 @@ CLUSTER_RULES = {
     "close_runs_early": "rule 2",
     "close_at_what_the_leader_holds": "rule 2",
     "close_beside_plans": "rule 2",
-    "believe_any_boot": "rule 13",
     "acknowledge_what_is_durable": "invariant 3",
     "release_what_is_committed": "rule 4",
     "release_what_one_has_merged": "rule 4",

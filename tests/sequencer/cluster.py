@@ -61,7 +61,7 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
     config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S)
-    return Node(resources(config, number), bootstrap=bootstrap)
+    return Node(resources(config), bootstrap=bootstrap)
 
 
 def plain_config(
@@ -81,10 +81,10 @@ def plain_config(
     )
 
 
-def resources(config: NodeConfig, seed: int) -> NodeResources:
-    """What a node of this process is given."""
+def resources(config: NodeConfig) -> NodeResources:
+    """What a node of this process is given; no two of its lives may draw the same ids."""
     tls = ReloadingContext(config.tls)
-    return NodeResources(config, OsFileSystem(), SystemClock(), tls, random.Random(seed))
+    return NodeResources(config, OsFileSystem(), SystemClock(), tls, random.Random())
 
 
 async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
@@ -93,7 +93,7 @@ async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
     cluster.prepare()
     config = load_node(cluster.join().config_file)
     await node.peers.changes.add(config.name, str(config.listen), promote=promote)
-    given = resources(config, 99)
+    given = resources(config)
     async with asyncio.timeout(PATIENCE_S):
         place = await find_place(config, given.tls)
     joined = Node(given, bootstrap=False, place=place)

@@ -31,6 +31,7 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
         coordinator=cast(Any, SimpleNamespace(damaged_inputs=lambda: damaged)),
         clock=cast(Any, None),
         connected=lambda: [1],
+        lives=cast(Any, None),
     )
     asked: list[int | None] = []
     answers = iter([None, 1, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from tests.sequencer.cluster import plain_config, run_with, until
 
 def begin(path: Path, host_boot: str, fsync: Fsync = Fsync.INTERVAL) -> NodeDirectory:
     config = plain_config(path, fsync=fsync)
-    return NodeDirectory.open(OsFileSystem(), config, bootstrap=True, wall_s=1, host_boot=host_boot)
+    chance = random.Random()
+    return NodeDirectory.open(
+        OsFileSystem(), config, bootstrap=True, wall_s=1, chance=chance, host_boot=host_boot
+    )
 
 
 def boot(path: Path, host_boot: str, *, fsync: Fsync = Fsync.INTERVAL, clean: bool = False) -> bool:

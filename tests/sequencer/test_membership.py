@@ -197,8 +197,7 @@ def test_a_node_that_joined_starts_again_whatever_its_peers_say(
             await until(lambda: is_voter(leader, 3), "the new node votes")
         for number, kind in enumerate(WHERE_TO_LOOK, 1):
             await joined.stop()
-            given = resources(looking(leader, config, kind), number)
-            joined = Node(given, bootstrap=False)
+            joined = Node(resources(looking(leader, config, kind)), bootstrap=False)
             await joined.start()
             try:
                 await session.send([*nodes, joined], batch(b"1"))

@@ -276,7 +276,7 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
 def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
     nodes = [make_node(tmp_path, 1, 0, bootstrap=False)]
     assert not nodes[0].raft.group.raft.may_vote
-    assert "may not vote" in trouble(nodes[0])
+    assert "counts for nothing until the others let it in" in trouble(nodes[0])
 
 
 def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None:
@@ -429,27 +429,6 @@ def test_a_node_that_comes_back_hears_what_is_released(tmp_path: Path) -> None:
         nodes[number] = make_node(tmp_path, 3, number)
         await nodes[number].start()
         await until(lambda: is_released(nodes[number], "a"), "it knows")
-
-    run_with(tmp_path, 3, body)
-
-
-def test_a_node_that_lost_its_directory_catches_up_again(tmp_path: Path) -> None:
-    async def body(nodes: list[Node]) -> None:
-        session = Session("a")
-        await session.send(nodes, batch(b"x"))
-        await until(lambda: all(offset(node) == 1 for node in nodes), "merged")
-        old = nodes[2]
-        await until(
-            lambda: "rt-sequencer-2" in nodes[0].raft.replica.machine.state.boots, "its boot"
-        )
-        await old.stop()
-        shutil.rmtree(old.member.config.data)
-        fresh = make_node(tmp_path, 3, 2, bootstrap=False)
-        assert fresh.member.directory.record.boot >= old.member.directory.record.boot
-        await fresh.start()
-        nodes[2] = fresh
-        await until(lambda: offset(fresh) == 1, "it has copied what was merged")
-        assert merged(fresh) == merged(nodes[0])
 
     run_with(tmp_path, 3, body)
 

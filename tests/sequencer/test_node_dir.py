@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodeDirectoryError
+from samelog.sequencer.cluster.lives import Contradiction, KnownLife
+from samelog.sequencer.cluster.node_dir import (
+    IS_A_COPY,
+    NodeDirectory,
+    NodeDirectoryError,
+    NodePlace,
+    suspect,
+)
 from samelog.store.disk.files import OsFileSystem
+from samelog.wire.bounds import LIVES_TOLD
 from tests.sequencer.cluster import plain_config
 
 
@@ -15,7 +25,9 @@ def open_directory(
     path: Path, cluster: str = "c", node: str = "n", peers: int = 1
 ) -> NodeDirectory:
     config = plain_config(path, cluster=cluster, node=node, peers=peers)
-    return NodeDirectory.open(OsFileSystem(), config, bootstrap=True, wall_s=7)
+    return NodeDirectory.open(
+        OsFileSystem(), config, bootstrap=True, wall_s=7, chance=random.Random()
+    )
 
 
 def test_a_disk_of_its_own_is_an_empty_directory(tmp_path: Path) -> None:
@@ -59,3 +71,64 @@ def test_the_peers_count_only_until_there_is_a_directory(tmp_path: Path, peers: 
     directory = open_directory(tmp_path, peers=peers)
     assert (directory.record.number, directory.record.boot) == (0, 8)
     directory.close()
+
+
+def lives(directory: NodeDirectory) -> tuple[str, list[str], str]:
+    """Of a directory that is opened: this life, those before it, and why it is suspect."""
+    record = directory.record
+    directory.close()
+    return record.incarnation, record.predecessors, record.suspicion
+
+
+def test_every_start_is_a_life_of_its_own_and_knows_those_before_it(tmp_path: Path) -> None:
+    told = [lives(open_directory(tmp_path)) for _ in range(LIVES_TOLD + 3)]
+    incarnations = [incarnation for incarnation, _, _ in told]
+    assert len(set(incarnations)) == len(incarnations)
+    for number, (_, before, suspicion) in enumerate(told):
+        assert before == incarnations[:number][-LIVES_TOLD:]
+        assert suspicion == ""
+
+
+def test_a_copy_of_a_directory_is_suspect_however_it_was_made(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.mkdir()
+    open_directory(original).close()
+    shutil.copytree(original, copy)
+    assert lives(open_directory(copy))[2] == IS_A_COPY
+    assert lives(open_directory(copy))[2] == IS_A_COPY  # until it is let in
+    directory = open_directory(copy)
+    directory.is_let_in()
+    directory.close()
+    assert lives(open_directory(copy))[2] == ""
+    original.rename(tmp_path / "moved")  # a move is no copy
+    assert lives(open_directory(tmp_path / "moved"))[2] == ""
+
+
+def test_an_old_copy_put_back_in_its_place_is_suspect(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.mkdir()
+    open_directory(original).close()
+    shutil.copytree(original, copy)
+    open_directory(original).close()
+    shutil.rmtree(original)
+    shutil.copytree(copy, original)
+    assert lives(open_directory(original))[2] == IS_A_COPY
+
+
+def test_who_joins_counts_for_nothing_until_it_is_let_in(tmp_path: Path) -> None:
+    config = plain_config(tmp_path, peers=3)
+    place = NodePlace(cluster="c", node="n", number=7, members=[], cluster_id="id")
+    directory = NodeDirectory.open(
+        OsFileSystem(), config, place, bootstrap=False, wall_s=7, chance=random.Random()
+    )
+    assert not directory.record.may_vote
+    assert directory.record.cluster_id == "id"
+    directory.close()
+
+
+def test_a_suspect_goes_on_behind_the_life_that_others_know(tmp_path: Path) -> None:
+    first = lives(open_directory(tmp_path))[0]
+    suspect(OsFileSystem(), str(tmp_path), Contradiction("why", KnownLife(99, "theirs")))
+    directory = open_directory(tmp_path)
+    assert directory.record.boot == 100
+    assert lives(directory)[1:] == (["theirs", first], "why")

@@ -72,7 +72,9 @@ class Served:
         await self.task
 
 
-def test_a_node_that_lost_its_directory_votes_again_under_a_new_number(tmp_path: Path) -> None:
+def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
+    tmp_path: Path,
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await session.send(nodes, batch(b"1"))
@@ -87,16 +89,24 @@ def test_a_node_that_lost_its_directory_votes_again_under_a_new_number(tmp_path:
         served = Served(lost.member.config)
         await until(lambda: bool(served.nodes), "it found its place")
         first = served.nodes[0]
-        assert (first.peers.number, first.member.directory.record.may_vote) == (
-            lost.peers.number,
-            False,
-        )
-        await until(lambda: first.member.status.state is NodeState.LIVE, "Live without a vote")
+        assert first.peers.number == lost.peers.number
+        assert not first.member.directory.record.may_vote
+
+        def is_live() -> bool:
+            return served.nodes[-1].member.status.state is NodeState.LIVE
+
+        await until(is_live, "Live with a vote, after the others said that it had another life")
+        first, lives = served.nodes[-1], len(served.nodes)
+        assert first.raft.group.raft.may_vote
+        await until(lambda: offset(first) == 1, "it has copied what was merged")
+        assert merged(first) == merged(leader)
+        life = first.member.directory.record.incarnation
+        assert leader.raft.replica.machine.state.started[first.peers.number].let_in == life
         assert (await leader.peers.changes.readmit(lost.member.config.name)).number == 3
-        await until(lambda: len(served.nodes) == 2, "it begins again")
-        second = served.nodes[1]
+        await until(lambda: len(served.nodes) == lives + 1, "it begins again")
+        second = served.nodes[-1]
         await until(lambda: 3 in leader.raft.group.raft.voters, "it votes")
-        assert second.member.directory.record.may_vote
+        await until(lambda: second.member.directory.record.may_vote, "its vote counts")
         await session.send(left, batch(b"2"))
         await until(lambda: offset(second) == 2, "it has everything")
         assert merged(second) == merged(leader)

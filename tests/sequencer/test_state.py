@@ -13,6 +13,7 @@ from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
     Expire,
+    LetIn,
     Merge,
     NodeStarted,
     OpenInputCommand,
@@ -55,7 +56,8 @@ def test_commands_survive_encoding() -> None:
     commands: list[AnyCommand] = [
         merge(0, take(0, 10)),
         open_run("x"),
-        NodeStarted("n", 4),
+        NodeStarted("n", 4, 0, "life"),
+        LetIn(0, "life"),
         Checkpoint([(1, 2, 3)]),
     ]
     assert decode_commands(encode_commands(commands)) == commands
@@ -192,8 +194,8 @@ def test_only_five_batches_are_remembered(machine: StateMachine) -> None:
 
 
 def test_an_older_boot_is_refused(machine: StateMachine) -> None:
-    assert machine.apply(NodeStarted("n", 4)) == 4
-    assert isinstance(machine.apply(NodeStarted("n", 3)), Rejection)
+    assert machine.apply(NodeStarted("n", 4, 0, "a")) == 4
+    assert isinstance(machine.apply(NodeStarted("n", 3, 0, "b")), Rejection)
 
 
 def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:

@@ -168,6 +168,8 @@ def _raft(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_raft_is_leader", (), raft.leader == node.peers.number
     yield "samelog_raft_has_leader", (), raft.leader is not None
     yield "samelog_raft_may_vote", (), raft.may_vote
+    yield "samelog_raft_halted", (), bool(node.raft.group.halted)
+    yield "samelog_raft_ahead", (), len(raft.trust.ahead)
     yield "samelog_raft_elections_total", (), node.raft.group.elections
     yield "samelog_raft_voters", (), len(raft.voters)
     yield "samelog_raft_commit_index", (), raft.commit_index

@@ -5,6 +5,7 @@ Invariant: reading the status changes nothing and costs no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
@@ -82,12 +83,14 @@ def not_ready(node: ServedNode) -> str:
     status, raft = node.member.status, node.raft.group.raft
     if status.is_stopping:
         return "the node stops"
+    if halted := node.raft.group.halted:
+        return f"its replica is halted: {halted}"
     if status.state in NOT_READY_STATES:
         return NOT_READY_STATES[status.state]
     if raft.leader is None:
         return "no leader is known"
     if node.peers.number in raft.voters and not raft.may_vote:
-        return "the node may not vote: its directory was lost"
+        return "the node counts for nothing until the others let it in"
     return ""
 
 
@@ -99,11 +102,7 @@ def _detail(node: ServedNode) -> str:
 
 def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
-    archive, troubles = node.care.archive, []
-    if not node.member.directory.record.may_vote:
-        troubles.append("may not vote: its directory was lost")
-    if node.raft.group.raft.is_doubtful:
-        troubles.append("may lack entries that it acknowledged before its host went down")
+    archive, troubles = node.care.archive, list(_raft_troubles(node))
     if node.logs.intake.stopped is not None:
         troubles.append(f"intake stopped: {node.logs.intake.stopped}")
     for number, reason in node.raft.coordinator.damaged_inputs().items():
@@ -122,6 +121,21 @@ def trouble(node: ServedNode) -> str:
     troubles += node.care.file_guard.troubles
     troubles += node.care.scrubber.troubles
     return "; ".join(troubles)[:TEXT_CHARACTERS]
+
+
+def _raft_troubles(node: ServedNode) -> Iterator[str]:
+    raft, halted = node.raft.group.raft, node.raft.group.halted
+    if halted:
+        yield f"halted, as there is another history: {halted}"
+    for number, index in raft.trust.ahead.items():
+        name, last = node.peers.members.name(number), raft.last_index
+        yield f"{name} acknowledged entry {index} of {last}: a majority forgot the rest"
+    if suspicion := node.member.directory.record.suspicion:
+        yield f"counts for nothing until the others let it in: {suspicion}"
+    if raft.is_beginning:
+        yield "its cluster begins when all voters are there"
+    if raft.is_doubtful:
+        yield "may lack entries that it acknowledged before its host went down"
 
 
 def _own_role(node: ServedNode) -> str:

@@ -14,21 +14,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.consensus import ChangePending, NotLeader, ProgressState, Role
+from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState, Role
 from samelog.consensus.types import MAX_NODE_ID
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
-from samelog.sequencer.state.commands import Member, SetMembers
+from samelog.sequencer.state.commands import LetIn, Member, SetMembers
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
+    from samelog.sequencer.cluster.lives import Lives
     from samelog.sequencer.cluster.members import Members
     from samelog.sequencer.raft.coordinator import Coordinator
     from samelog.sequencer.state.machine import StateMachine
@@ -67,6 +69,7 @@ class Changes:
         coordinator: Coordinator,
         clock: Clock,
         connected: Callable[[], list[int]],
+        lives: Lives,
     ) -> None:
         self._number = number
         self._group = group
@@ -75,12 +78,15 @@ class Changes:
         self._coordinator = coordinator
         self._clock = clock
         self._connected = connected
+        self._lives = lives
         self._led_term = -1
         self._seen_version = -1
         self._needed: dict[int, int] = {}
         """Partition -> offset that a majority must have merged durably before the next change."""
         self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
         """Learner -> when its round of catching up began, and what it must reach."""
+        self._asked: dict[int, tuple[int, str]] = {}
+        """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
         self._left: set[tuple[int, SessionPosition]] = set()
         """Inputs, and where, that were left to another leader."""
 
@@ -94,8 +100,10 @@ class Changes:
         state = self._machine.state
         if not state.members:
             self._propose_soon(list(self._members.all.values()))
-        elif self._is_step_left() and self._is_free():
-            self._remove_replaced() or self._promote_learners()
+        else:
+            self._let_suspects_in()
+            if self._is_step_left() and self._is_free():
+                self._remove_replaced() or self._promote_learners()
         if self._in_maintenance(self._number):
             self.give_leadership_away()
         self._leave_damage_to_others()
@@ -155,18 +163,35 @@ class Changes:
 
     def _promote_learners(self) -> bool:
         for member in self._machine.state.members.values():
-            if not member.voter and member.promote and self._is_close(member.number):
+            if not member.voter and member.promote and self._is_let_in_and_close(member.number):
                 log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
                 voter = msgspec.structs.replace(member, voter=True)
                 self._propose_soon([*self._without(member.number), voter])
                 return True
         return False
 
+    def _let_suspects_in(self) -> None:
+        """Who may have forgotten what it promised counts again from an entry on that names its life
+        and that a majority commits without it; not before it has the log and the merged bytes.
+        """
+        state = self._machine.state
+        for number in self._connected():
+            life = self._lives.met.get(number)
+            if life is None or (life.is_sure and self._group.raft.counts(number)):
+                continue
+            asked = self._group.raft.term, life.incarnation
+            if number not in state.members or self._asked.get(number) == asked:
+                continue
+            if self._is_close(number):
+                with suppress(NotLeader, Busy):
+                    self._group.propose([LetIn(number, life.incarnation)])
+                    self._asked[number] = asked
+
     def _is_close(self, number: int) -> bool:
-        """Whether a learner holds the log and the merged bytes, but for what came in just now."""
+        """Whether a node holds the log and the merged bytes, but for what came in just now."""
         raft = self._group.raft
         progress = raft.progress(number)
-        if progress is None or number not in self._machine.state.started:
+        if progress is None:
             return False
         behind = raft.last_index - progress.match
         if progress.state is not ProgressState.REPLICATE or behind > CLOSE_ENTRIES:
@@ -176,6 +201,12 @@ class Changes:
             return False
         del self._rounds[number]
         return self._clock.now() - began <= ROUND_S
+
+    def _is_let_in_and_close(self, number: int) -> bool:
+        """Whether it will count as a voter, and hold what voters hold."""
+        state, life = self._machine.state, self._lives.met.get(number)
+        is_trusted = life is not None and self._group.raft.counts(number)
+        return is_trusted and number in state.started and self._is_close(number)
 
     def _without(self, number: int) -> list[Member]:
         """The members but one, and nobody waits to replace that one any more."""
@@ -188,10 +219,14 @@ class Changes:
     def _propose_soon(self, members: list[Member]) -> None:
         """Propose; whatever comes of it shows in the member list."""
         try:
-            future = self._group.propose_members(SetMembers(members))
+            future = self._group.propose_members(SetMembers(members, self._new_cluster_id()))
         except (NotLeader, ChangePending):
             return
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _new_cluster_id(self) -> str:
+        """Of the first entry of a cluster; empty once it has one."""
+        return "" if self._machine.state.cluster_id else self._lives.own().incarnation
 
     # --- what an operator asks for ----------------------------------------------------------------
 

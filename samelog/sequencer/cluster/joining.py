@@ -1,9 +1,9 @@
 """How a node with an empty directory finds its place: it asks the nodes that its configuration
 names which number it has, and who else there is.
 
-A new node's number has never been used, so it has promised nothing and may vote once the cluster
-makes it a voter. A node that lost its directory keeps its number until an operator has it
-readmitted, and may not vote under it (invariants.md, rule 13).
+Whether its number was ever used it cannot know, so it counts for nothing until an entry of the
+cluster lets it in (invariants.md, rules 13 and 34). `--bootstrap` is refused where a member knows
+that the node has started before.
 
 Invariant: nothing is written before some member has named this node.
 """
@@ -22,6 +22,7 @@ from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.sequencer.cluster.node_dir import (
+    NOT_LET_IN,
     NodeDirectoryError,
     NodePlace,
     NodeRecord,
@@ -47,12 +48,14 @@ class _Question:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._list: MemberList | None = None
+        self.is_fresh = True
+        """Whether no node has ever started under the number, as far as the member knows."""
         self.place: asyncio.Future[NodePlace] = asyncio.get_running_loop().create_future()
 
     def open(self, connection: Connection) -> _Question:
         """Introduce ourselves, without a number."""
         config = self._config
-        connection.send(make_hello(cluster=config.cluster, node=config.name, boot=0, number=None))
+        connection.send(make_hello(cluster=config.cluster, node=config.name, number=None))
         return self
 
     def on_message(self, message: AnyMessage) -> None:
@@ -60,9 +63,10 @@ class _Question:
         if isinstance(message, MemberList):
             self._list = message
         elif isinstance(message, Welcome) and self._list is not None and not self.place.done():
-            self.place.set_result(self._place_in(self._list, is_fresh=message.is_fresh))
+            self.is_fresh = message.is_fresh
+            self.place.set_result(self._place_in(self._list, message.cluster_id))
 
-    def _place_in(self, told: MemberList, *, is_fresh: bool) -> NodePlace:
+    def _place_in(self, told: MemberList, cluster_id: str) -> NodePlace:
         members = [Member(*member) for member in told.members]
         own = [member.number for member in members if member.name == self._config.name]
         if not own:
@@ -73,7 +77,7 @@ class _Question:
             number=own[0],
             members=members,
             members_version=told.version,
-            is_fresh=is_fresh,
+            cluster_id=cluster_id,
         )
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
@@ -125,8 +129,30 @@ async def find_place(config: NodeConfig, tls: ReloadingContext) -> NodePlace:
         await asyncio.sleep(RETRY_S)
 
 
+async def check_never_started(config: NodeConfig, tls: ReloadingContext) -> None:
+    """Raises NodeDirectoryError if a member that can be reached knows of a life of this node: then
+    a bootstrap would make a second one, that has forgotten the first.
+    """
+    others = [peer for peer in config.peers if peer.name != config.name]
+    questions = [_Question(config) for _ in others]
+    asked = zip(questions, others, strict=True)
+    answers = [_answer(question, config, peer, tls) for question, peer in asked]
+    await asyncio.gather(*answers, return_exceptions=True)
+    for question, peer in zip(questions, others, strict=True):
+        if not question.is_fresh:
+            raise NodeDirectoryError(
+                f"{peer.name} knows {config.name}: it has started in this cluster before, and "
+                f"{config.data} is empty. Start it without --bootstrap: the others fill it"
+            )
+
+
 async def _ask(config: NodeConfig, peer: PeerConfig, tls: ReloadingContext) -> NodePlace:
-    question = _Question(config)
+    return await _answer(_Question(config), config, peer, tls)
+
+
+async def _answer(
+    question: _Question, config: NodeConfig, peer: PeerConfig, tls: ReloadingContext
+) -> NodePlace:
     connection = await connect(
         peer.address, tls, question.open, expected_identity=NODE_PREFIX + peer.name
     )
@@ -159,7 +185,8 @@ def take_new_place(fs: FileSystem, path: str, place: NodePlace) -> str:
     record: NodeRecord = msgspec.structs.replace(
         known,
         number=place.number,
-        may_vote=place.is_fresh,
+        suspicion=NOT_LET_IN,
+        cluster_id=place.cluster_id,
         members=list(place.members),
         members_version=place.members_version,
         voters=[],

@@ -39,11 +39,13 @@ class LeaderUpkeep:
         self._staging = staging
         self._clock = clock
         self._told_term = -1
+        self._told_ahead: dict[int, int] = {}
         self._next_expiry = clock.now() + EXPIRY_INTERVAL_S
 
     def tick(self) -> None:
         """To be called about once a second."""
         self._settle_doubt()
+        self._tell_of_the_forgotten()
         if self._clock.now() >= self._next_expiry:
             self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
             self._expire()
@@ -58,11 +60,25 @@ class LeaderUpkeep:
         if raft.is_elected_in_doubt and raft.term != self._told_term:
             text = (
                 f"{self._config.name} leads term {raft.term} from entry {raft.commit_index} on by"
-                " the votes of all, after too many hosts went down with fsync=interval: what was"
-                " acknowledged just before may be lost"
+                " the votes of all, as too many had been put back, copied or wiped, or had gone"
+                " down with fsync=interval: what was acknowledged last may be lost"
             )
             if self._propose(RecordEvent(self._clock.wall_ms(), "possible-loss", text)):
                 self._told_term = raft.term
+
+    def _tell_of_the_forgotten(self) -> None:
+        """Leave a record of a voter that acknowledged what this leader does not have."""
+        raft = self._group.raft
+        for number, index in raft.trust.ahead.items():
+            if self._told_ahead.get(number) == raft.term:
+                continue
+            text = (
+                f"node {number} acknowledged entry {index}, and {self._config.name} leads term "
+                f"{raft.term} with {raft.last_index}: a majority forgot what was committed. Keep "
+                "all data directories"
+            )
+            if self._propose(RecordEvent(self._clock.wall_ms(), "history-lost", text)):
+                self._told_ahead[number] = raft.term
 
     def _expire(self) -> None:
         if not self._group.is_leader:

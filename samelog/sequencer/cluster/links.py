@@ -26,7 +26,7 @@ class Links:
 
     def __init__(
         self,
-        hello: Hello,
+        hello: Callable[[], Hello],
         tls: ReloadingContext,
         listener: PeerListener,
         rng: random.Random,

@@ -1,9 +1,11 @@
-"""A node's data directory: whose it is, which boot this is, and whether the node may vote.
+"""A node's data directory: whose it is, which life of the node this is, and whether it is sure to
+have forgotten nothing.
 
-`node.json` names the cluster, the node and its boot counter, raised durably at every start, so that
-a copy of the directory put back later is recognised (invariants.md, rule 13). A directory is made
-once, by an explicit bootstrap, with the right to vote; one that appears empty without it belongs to
-a node that lost its memory, and may not vote.
+`node.json` names the cluster, the node, its boot counter, and the random id of this life with those
+before it, all durable before the node says anything. It also names `node.id`, a file that was made
+once, by its place and time of birth: a directory in which that is another file is a copy, and the
+node suspect. So is one that did not bootstrap its directory: it may have had another one
+(invariants.md, rules 13 and 34).
 
 Invariant: two processes never use one directory; a directory of another cluster, node or newer
 format is never touched.
@@ -14,20 +16,27 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
 
 import msgspec
 
 from samelog.config.tables.node import VOTER_COUNTS, Fsync, NodeConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
+from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.members import members_of
 from samelog.sequencer.state.commands import Member
+from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import DiskFault, File, FileSystem
+from samelog.wire.bounds import LIVES_TOLD
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_LIMIT_BYTES = 1 << 16
-PASSED_OVER = ("node.lock", "lost+found")
-"""What an empty directory may hold: the own lock, and what ext4 puts where it is mounted."""
+PASSED_OVER = ("node.lock", "node.id", "node.id.tmp", "node.json.tmp", "lost+found")
+"""What an empty directory may hold: what was begun, and what ext4 puts where it is mounted."""
+NOT_LET_IN = "it is new here, and was not let in yet"
+IS_A_COPY = "its directory is a copy of the one that it ran on"
 
 
 class NodeDirectoryError(Exception):
@@ -36,9 +45,8 @@ class NodeDirectoryError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
-    """A node's place in its cluster: its number, and who else is there.
-
-    `is_fresh`: no node has ever started under this number.
+    """A node's place in its cluster: its number, and who else is there. `cluster_id` is empty where
+    the cluster is yet to begin.
     """
 
     cluster: str
@@ -46,7 +54,14 @@ class NodePlace:
     number: int
     members: Sequence[Member]
     members_version: int = 0
-    is_fresh: bool = False
+    cluster_id: str = ""
+
+
+class DirectoryMark(NamedTuple):
+    """What `node.id` held, and what file it was."""
+
+    directory_id: str
+    birth: Birth
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -56,9 +71,17 @@ class NodeRecord(msgspec.Struct, frozen=True):
     cluster: str
     node: str
     boot: int
-    may_vote: bool
     number: Unsigned32
     """The node's number in the cluster."""
+    incarnation: str = ""
+    """The random id of this life."""
+    predecessors: list[str] = []
+    """Those of the lives before it, the newest last."""
+    made: DirectoryMark = DirectoryMark("", Birth(0, 0, 0))
+    cluster_id: str = ""
+    """Empty until the first committed entry is applied."""
+    suspicion: str = ""
+    """Why the node may have forgotten something, and counts for nothing; empty: it has not."""
     members: list[Member] = []
     """Who belonged to the cluster when the directory was made."""
     members_version: int = 0
@@ -71,6 +94,15 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """
     doubtful: bool = False
     """Such a host has gone down since: acknowledged entries may be missing here."""
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether what it promised under its number is known here."""
+        return not self.suspicion
+
+    def after(self, incarnation: str) -> list[str]:
+        """The lives before a new one, `incarnation` being the newest of them."""
+        return [*self.predecessors, incarnation][-LIVES_TOLD:] if incarnation else self.predecessors
 
 
 class NodeDirectory:
@@ -91,13 +123,13 @@ class NodeDirectory:
         *,
         bootstrap: bool,
         wall_s: int,
+        chance: Random,
         host_boot: str = "",
     ) -> NodeDirectory:
-        """Lock the directory and begin a new boot. Raises NodeDirectoryError.
+        """Lock the directory and begin a new life. Raises NodeDirectoryError.
 
         `place` is what a new directory is made for; None: a cluster made from the configuration.
-        Nothing is asked of either once there is a directory. One that is not bootstrapped may vote
-        only if nobody has ever heard of its number: then nothing was promised under it.
+        Nothing is asked of either once there is a directory.
 
         A new directory's boots are counted from the time of day: so they are later than those of
         any directory that this node had and lost, and an old copy's are not.
@@ -112,25 +144,40 @@ class NodeDirectory:
                 known = read_record(fs, path)
                 _check(known, config)
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
+                record = cls._compared(fs, path, record)
             else:
                 _check_is_empty(fs, path)
                 record = _first_record(place or place_in(config), wall_s, bootstrap=bootstrap)
-            record = cls._begin_boot(fs, config, record, host_boot)
+                _write_id(fs, path, _random_id(chance))
+                record = known_by_birth(fs, path, record)
+            record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
         except BaseException:
             lock.close()
             raise
         return cls(fs, path, record, lock)
 
     @staticmethod
-    def _begin_boot(
-        fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str
+    def _compared(fs: FileSystem, path: str, record: NodeRecord) -> NodeRecord:
+        """The record of a suspect if this is not the directory that it was written in."""
+        if not fs.exists(os.path.join(path, "node.id")):
+            _write_id(fs, path, record.made.directory_id)
+        found = known_by_birth(fs, path, record)
+        if found == record:
+            return record
+        return msgspec.structs.replace(found, suspicion=record.suspicion or IS_A_COPY)
+
+    @staticmethod
+    def _begin_life(
+        fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
     ) -> NodeRecord:
-        """What is on disk before the boot begins."""
+        """What is on disk before the node says anything."""
         is_lost = record.at_risk not in ("", host_boot)
         record = msgspec.structs.replace(
             record,
             at_risk=host_boot if config.fsync is Fsync.INTERVAL else "",
             doubtful=record.doubtful or is_lost,
+            incarnation=incarnation,
+            predecessors=record.after(record.incarnation),
         )
         write_record(fs, config.data, record)
         return record
@@ -155,6 +202,18 @@ class NodeDirectory:
     def is_whole_again(self) -> None:
         """The node holds all that was ever committed."""
         self._rewrite(doubtful=False)
+
+    def is_suspect(self, reason: str) -> None:
+        """This life may have forgotten something."""
+        self._rewrite(suspicion=reason)
+
+    def is_let_in(self) -> None:
+        """An entry that names this life is here: nothing that it may have forgotten counts."""
+        self._rewrite(suspicion="")
+
+    def belongs_to(self, cluster_id: str) -> None:
+        """The cluster has begun."""
+        self._rewrite(cluster_id=cluster_id)
 
     def _rewrite(self, **changes: object) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
@@ -191,8 +250,9 @@ def _first_record(place: NodePlace, wall_s: int, *, bootstrap: bool) -> NodeReco
         place.cluster,
         place.node,
         max(1, wall_s),
-        may_vote=bootstrap or place.is_fresh,
-        number=place.number,
+        place.number,
+        cluster_id=place.cluster_id,
+        suspicion="" if bootstrap else NOT_LET_IN,
         members=list(place.members),
         members_version=place.members_version,
         voters=voters if bootstrap else [],
@@ -206,6 +266,39 @@ def _check_is_empty(fs: FileSystem, path: str) -> None:
             f"{path} holds {others[0]!r} but no node.json: not a node's directory; "
             "choose an empty one, or restore node.json"
         )
+
+
+def _random_id(chance: Random) -> str:
+    return f"{chance.getrandbits(64):016x}"
+
+
+def _write_id(fs: FileSystem, path: str, directory_id: str) -> None:
+    fs.write_atomically(os.path.join(path, "node.id"), directory_id.encode())
+
+
+def known_by_birth(fs: FileSystem, path: str, record: NodeRecord) -> NodeRecord:
+    """The record with what `node.id` holds, and is."""
+    file = os.path.join(path, "node.id")
+    held = fs.read_file(file, FILE_LIMIT_BYTES).decode("ascii", "replace")
+    return msgspec.structs.replace(record, made=DirectoryMark(held, fs.birth(file)))
+
+
+def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
+    """Make a stopped node's directory one of a node that has forgotten something: its next life
+    follows the one that the others know.
+    """
+    record = read_record(fs, path)
+    known = found.known
+    write_record(
+        fs,
+        path,
+        msgspec.structs.replace(
+            record,
+            boot=max(record.boot, known.boot),
+            predecessors=record.after(known.incarnation),
+            suspicion=found.reason,
+        ),
+    )
 
 
 def _lock(fs: FileSystem, path: str) -> File:

@@ -11,8 +11,10 @@ misses Raft repeats, and reports are stated anew with every connection.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from samelog.consensus import decode_messages, encode_messages
@@ -23,12 +25,14 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver, PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
+from samelog.sequencer.cluster.lives import LIVE_S
 from samelog.sequencer.events import Ends
-from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
+from samelog.wire.bounds import Health, Life, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome
 from samelog.wire.peer_messages import (
     Cursors,
+    Forgotten,
     Forward,
     Forwarded,
     HistoryAsked,
@@ -63,14 +67,19 @@ class PeerListener(Protocol):
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else between peers."""
 
-    def on_peer_dialled(self, node: int) -> None:
-        """The peer has dialled a connection, perhaps before its older one is gone."""
+    def on_peer_dialled(self, server: PeerServer) -> None:
+        """A peer has dialled a connection, perhaps before its older one is gone."""
 
-    def on_peer_gone(self, node: int) -> None:
-        """A connection that the peer dialled is gone."""
+    def on_peer_gone(self, server: PeerServer) -> None:
+        """A connection that a peer dialled is gone."""
 
-    def on_peer_connected(self, node: int) -> None:
-        """The connection to the peer stands."""
+    def on_peer_welcomes(self, node: int, life: Life) -> None:
+        """The connection to the peer stands, in this life of it. Raises ProtocolFault if that is
+        none to talk to.
+        """
+
+    def on_forgotten(self, node: int, message: Forgotten) -> None:
+        """The peer knows something of this node that it has forgotten."""
 
 
 class PeerSender(Protocol):
@@ -101,7 +110,7 @@ class PeerLink:
         self,
         number: int,
         peer: PeerPlace,
-        hello: Hello,
+        hello: Callable[[], Hello],
         listener: PeerListener,
         *,
         tls: ReloadingContext,
@@ -138,7 +147,7 @@ class PeerLink:
 
     def _open(self, connection: Connection, on_over: OnOver) -> PeerLink:
         self._on_over = on_over
-        connection.send(self._hello)
+        connection.send(self._hello())
         return self
 
     def send_raft(self, messages: Sequence[Any]) -> None:
@@ -168,9 +177,14 @@ class PeerLink:
             if message.number != self._number:
                 reason = f"the peer is number {message.number}, not {self._number}"
                 raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
-            self.connected = self._was_accepted = True
+            if message.life is None:
+                raise ProtocolFault(FaultCode.PROTOCOL, "no life in Welcome")
+            self._was_accepted = self.connected = True
             self._link.succeeded()
-            self._listener.on_peer_connected(self._number)
+            self._listener.on_peer_welcomes(self._number, message.life)
+        elif isinstance(message, Forgotten):
+            self._was_accepted = True
+            self._listener.on_forgotten(self._number, message)
         else:
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
 
@@ -194,17 +208,32 @@ class PeerLink:
 class PeerServer:
     """A connection that a peer dialled. Implements transport.Handler."""
 
-    def __init__(self, number: int, connection: Connection, listener: PeerListener) -> None:
-        self._number = number
+    def __init__(
+        self, number: int, incarnation: str, connection: Connection, listener: PeerListener
+    ) -> None:
+        self.number = number
+        self.incarnation = incarnation
         self._connection = connection
         self._listener = listener
-        listener.on_peer_dialled(number)
+        self._is_void = False
+        listener.on_peer_dialled(self)
+
+    @property
+    def last_received(self) -> float:
+        """When it was last heard of, in the event loop's seconds."""
+        return self._connection.last_received
+
+    def void(self) -> None:
+        """The peer has begun another life: nothing of this one counts any more."""
+        self._is_void = True
+        self._connection.close()
 
     def on_message(self, message: AnyMessage) -> None:
         """Reports, cursors and forwarded proposals."""
         if not isinstance(message, PeerMessage):
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
-        self._listener.on_peer_message(self._number, message)
+        if not self._is_void:
+            self._listener.on_peer_message(self.number, message)
 
     def on_raft(self, payload: memoryview) -> None:
         """Raft messages."""
@@ -212,7 +241,8 @@ class PeerServer:
             messages = decode_messages(payload)
         except MalformedMessage as error:
             raise ProtocolFault(FaultCode.PROTOCOL, str(error), "") from error
-        self._listener.on_raft(self._number, messages)
+        if not self._is_void:
+            self._listener.on_raft(self.number, messages)
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """Never sent on this connection."""
@@ -223,12 +253,40 @@ class PeerServer:
 
     def on_closed(self, error: Exception | None) -> None:
         """The peer is gone, or replaced this connection."""
-        self._listener.on_peer_gone(self._number)
+        self._listener.on_peer_gone(self)
 
 
-def make_hello(*, cluster: str, node: str, boot: int, number: int | None) -> Hello:
-    """The first message to a peer."""
-    return Hello(role=ConnectionRole.RAFT, cluster=cluster, node=node, boot=boot, number=number)
+class Callers:
+    """The connections that peers dialled, and that are not over."""
+
+    def __init__(self) -> None:
+        self._servers: defaultdict[int, list[PeerServer]] = defaultdict(list)
+
+    def add(self, server: PeerServer) -> None:
+        """One more. What an older life of the peer says on another one counts no more."""
+        known = self._servers[server.number]
+        for other in known:
+            if other.incarnation != server.incarnation:
+                other.void()
+        known.append(server)
+
+    def remove(self, server: PeerServer) -> None:
+        """It is over."""
+        self._servers[server.number].remove(server)
+
+    def has_other(self, number: int, incarnation: str) -> bool:
+        """Whether another life of a peer is connected, and was heard of lately."""
+        since = asyncio.get_running_loop().time() - LIVE_S
+        return any(
+            server.incarnation != incarnation and server.last_received >= since
+            for server in self._servers[number]
+        )
+
+
+def make_hello(*, cluster: str, node: str, number: int | None, life: Life | None = None) -> Hello:
+    """The first message to a peer; without a number it asks for it."""
+    role = ConnectionRole.RAFT
+    return Hello(role=role, cluster=cluster, node=node, number=number, life=life)
 
 
 def make_report(

@@ -22,6 +22,7 @@ from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
+    known_by_birth,
     read_record,
     write_record,
 )
@@ -35,7 +36,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.types import MemberLives, Rejection
 from samelog.store.disk.files import File, FileSystem
 
 TERM_STEP = 1000
@@ -119,8 +120,6 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
             "newest set-aside directory is it; rename that to raft, and begin again"
         )
     number = record.number
-    if number < 0:
-        number = [peer.name for peer in config.peers].index(config.name)
     directory = os.path.join(config.data, "raft", "0")
     store = RaftStore.open(fs, directory, cluster=config.cluster, node=number)
     store.close()
@@ -132,7 +131,6 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
             continue
         last_index, last_term = entry.index, entry.term
         pending = _replay(machine, pending, entry.data)
-    record = msgspec.structs.replace(record, number=number)
     finding = Finding(
         node=config.name,
         number=number,
@@ -189,7 +187,7 @@ def _stand_alone(life: _Life, config: NodeConfig) -> None:
     }
     state.members_version += VERSION_STEP
     state.next_member = highest + 1 + NUMBER_STEP
-    state.started = {record.number: record.boot}
+    state.started = {record.number: MemberLives(record.boot, record.incarnation)}
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:
@@ -199,19 +197,19 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
         fs.remove_tree(new)
     _write_raft(fs, os.path.join(new, "0"), life)
     aside = os.path.join(data, f"set-aside.raft.{wall_ms}")
-    fenced = msgspec.structs.replace(record, may_vote=False, voters=[])
+    fenced = msgspec.structs.replace(record, suspicion="its recovery was interrupted", voters=[])
     write_record(fs, data, fenced)
     fs.rename(os.path.join(data, "raft"), aside)
     fs.rename(new, os.path.join(data, "raft"))
     fs.sync_directory(data)
     alone = msgspec.structs.replace(
         record,
-        may_vote=True,
+        suspicion="",
         members=list(life.machine.state.members.values()),
         members_version=life.machine.state.members_version,
         voters=[finding.number],
     )
-    write_record(fs, data, alone)
+    write_record(fs, data, known_by_birth(fs, data, alone))
     return aside
 
 

@@ -17,7 +17,7 @@ def restored(
     store: RaftStore, record: NodeRecord, settings: RaftSettings, rng: random.Random, *, now: float
 ) -> Raft:
     """A follower with everything that is in the files; `now`: monotonic seconds."""
-    return Raft(
+    raft = Raft(
         record.number,
         tuple(record.voters),
         config=RaftConfig(
@@ -32,3 +32,6 @@ def restored(
         may_vote=record.may_vote,
         doubtful=record.doubtful,
     )
+    if record.voters:
+        raft.begin_group()
+    return raft

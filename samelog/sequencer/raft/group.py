@@ -12,6 +12,7 @@ leaves before.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -22,6 +23,7 @@ from samelog.consensus import (
     Effects,
     Entry,
     HardState,
+    HistoryConflict,
     NotLeader,
     Raft,
     Role,
@@ -32,10 +34,13 @@ from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.log import log_event
 from samelog.sequencer.raft.elections import ElectionLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.store.disk.files import DiskFault
+
+log = logging.getLogger(__name__)
 
 SHORTEST_TICK_S = 0.002
 """Deadlines are kept no more exactly than this."""
@@ -99,11 +104,21 @@ class RaftGroup:
         self._hard_state: HardState | None = store.hard_state
         self._pumping = False
         self._on_fault = on_fault
-        self._is_broken = False
-        self._fault: DiskFault | None = None
-        """The sync that failed: nothing written before it may ever be called durable."""
+        self._fault: Exception | None = None
+        """Why this replica takes no part any more. After a failed sync (DiskFault) nothing written
+        before it may ever be called durable.
+        """
         self._timer: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
+
+    @property
+    def _is_broken(self) -> bool:
+        return self._fault is not None
+
+    @property
+    def halted(self) -> str:
+        """What contradicts this replica's history; empty: nothing. Its files stay as they are."""
+        return str(self._fault) if isinstance(self._fault, HistoryConflict) else ""
 
     @property
     def is_leader(self) -> bool:
@@ -125,16 +140,27 @@ class RaftGroup:
     # --- input ------------------------------------------------------------------------------------
 
     def receive(self, sender: int, messages: Sequence[Any]) -> None:
-        """Messages of a peer."""
+        """Messages of a peer. One that contradicts what is committed here halts the replica."""
+        if self.halted:
+            return
         now = self._clock.now()
-        for message in messages:
-            self.raft.step(sender, message, now)
+        try:
+            for message in messages:
+                self.raft.step(sender, message, now)
+        except HistoryConflict as conflict:
+            self._halt(conflict)
         self.pump()
+
+    def _halt(self, conflict: HistoryConflict) -> None:
+        self._fault = conflict
+        remedy = "keep the data directories of all nodes: docs/operations.md, SamelogReplicaHalted"
+        log_event(log, logging.CRITICAL, "replica halted", reason=conflict, remedy=remedy)
 
     def tick(self, late_s: float = 0.0) -> None:
         """Let time pass; `run_ticks` does, whenever the core has something to do."""
-        self.raft.tick(self._clock.now(), late_s)
-        self.pump()
+        if not self.halted:
+            self.raft.tick(self._clock.now(), late_s)
+            self.pump()
 
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""
@@ -143,6 +169,8 @@ class RaftGroup:
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
         self._elections.lost_connection()
+        if self.halted:
+            return
         self.raft.leader_lost(self._clock.now())
         self.pump()
 
@@ -210,7 +238,7 @@ class RaftGroup:
         except InvariantError:
             raise
         except Exception as error:  # noqa: BLE001 - the seam: whoever called is not at fault
-            self._is_broken = True
+            self._fault = error
             self._on_fault(error)
         finally:
             self._pumping = False
@@ -357,7 +385,7 @@ class RaftGroup:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
         the group takes no part any more.
         """
-        if self._fault is not None:
+        if isinstance(self._fault, DiskFault):
             raise self._fault
         file, mark = self._store.unsynced()
         if file is None:
@@ -366,8 +394,7 @@ class RaftGroup:
             await self._syncer.sync([file])
         except DiskFault as fault:
             self._fault = fault
-            self._is_broken = True
             raise
-        if self._fault is not None:  # of somebody else's sync meanwhile
+        if isinstance(self._fault, DiskFault):  # of somebody else's sync meanwhile
             raise self._fault
         self._store.synced(mark)

@@ -33,6 +33,7 @@ from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
     Expire,
+    LetIn,
     Merge,
     OpenRunCommand,
     PublishStageCommand,
@@ -168,7 +169,7 @@ class Replica:
 
     def _pass_on(self, command: AnyCommand, outcome: Any) -> None:
         """What a command means here that is about neither topics nor runs."""
-        if isinstance(command, SetMembers):
+        if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)

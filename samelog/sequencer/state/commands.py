@@ -177,11 +177,23 @@ class RetireSessionCommand(Command, frozen=True, tag=8):
 
 
 class NodeStarted(Command, frozen=True, tag=9):
-    """A node's durable boot counter, so that an older copy of its directory is recognised."""
+    """A node's life: its durable boot counter and the random id of this start, so that a copy of
+    its directory, or another one, is recognised.
+    """
 
     node: str
     boot: int
-    number: Unsigned32 | None = None
+    number: Unsigned32
+    incarnation: str
+
+
+class LetIn(Command, frozen=True, tag=45):
+    """This life of a node counts from here on, whatever it forgot: this entry was committed without
+    it.
+    """
+
+    number: Unsigned32
+    incarnation: str
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -206,6 +218,8 @@ class SetMembers(Command, frozen=True, tag=10):
     """
 
     members: list[Member]
+    cluster_id: str = ""
+    """Of the first one: what tells this cluster from any other of its name."""
 
 
 class SetMaintenanceCommand(Command, frozen=True, tag=11):
@@ -277,6 +291,7 @@ AnyCommand = (
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted
+    | LetIn
     | SetMembers
     | SetMaintenanceCommand
     | RecordEvent

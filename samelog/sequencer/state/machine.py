@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
     Expire,
+    LetIn,
     Merge,
     NodeStarted,
     OpenInputCommand,
@@ -49,6 +50,7 @@ from samelog.sequencer.state.types import (
     READABLE_VERSIONS,
     STATE_VERSION,
     Input,
+    MemberLives,
     Partition,
     Rejection,
     Run,
@@ -294,13 +296,15 @@ class StateMachine:
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
-        known = self.state.boots.get(command.node, 0)
-        if command.boot < known:
-            return Rejection("STALE_BOOT", f"{command.node}: boot {command.boot} after {known}")
-        self.state.boots[command.node] = command.boot
-        if command.number is not None:
-            self.state.started[command.number] = command.boot
+        known = self.state.started.get(command.number, MemberLives())
+        if command.boot < known.boot:
+            return Rejection("STALE_BOOT", f"{command.node} had boot {known.boot} already")
+        lives = MemberLives(command.boot, command.incarnation, known.let_in)
+        self.state.started[command.number] = lives
         return command.boot
+
+    def _let_in(self, command: LetIn) -> None:
+        self.state.let_in(command.number, command.incarnation)
 
     def _expire(self, command: Expire) -> list[Input]:
         """Forget what an Expire command names. Returns the inputs that are gone."""
@@ -484,6 +488,7 @@ _APPLY: dict[type, Any] = {
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
+    LetIn: StateMachine._let_in,
     RecordEvent: StateMachine._record_event,
     VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,

@@ -20,10 +20,11 @@ Problem = tuple[str, str] | None
 
 def _set_members(state: State, command: SetMembers) -> Problem:
     """Raft has accepted them already, so there is nothing to refuse."""
+    state.name_cluster(command.cluster_id)
     state.members = {member.number: member for member in command.members}
     state.members_version += 1
     state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
-    state.started = {n: boot for n, boot in state.started.items() if n in state.members}
+    state.started = {n: life for n, life in state.started.items() if n in state.members}
     state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}

@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,13 +18,9 @@ from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, Voi
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.setting_commands import Advertised
 
-STATE_VERSION = 4
-READABLE_VERSIONS = (1, 2, 3, 4)
-"""Version 2 added the log starts: a program that passes over them would serve what is archived.
-Version 3 added stages and the ids of logs: one that passes over them would merge what is not
-published, and go on in the logs before a reset.
-Version 4 added the targets of copies: one that passes over them would number new ones otherwise.
-"""
+STATE_VERSION = 5
+READABLE_VERSIONS = (5,)
+"""Version 5 knows members by their lives; nothing that wrote an older one was released."""
 
 
 class Topic(msgspec.Struct):
@@ -143,6 +140,16 @@ class Input(msgspec.Struct):
         return SessionPosition(self.run, self.roll, self.byte)
 
 
+class MemberLives(NamedTuple):
+    """Boot and id of a member's newest life, and the id of the one that counts though it had
+    forgotten something (empty: none).
+    """
+
+    boot: int = 0
+    incarnation: str = ""
+    let_in: str = ""
+
+
 class State(msgspec.Struct):
     """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
 
@@ -156,9 +163,10 @@ class State(msgspec.Struct):
     """Producer id -> partition -> its last batches, oldest first."""
     watermarks: dict[str, dict[int, int]] = {}
     """Dedup id -> partition -> highest id merged."""
-    boots: dict[str, int] = {}
-    started: dict[int, int] = {}
-    """Member -> boot with which it last started; one that is missing never has."""
+    cluster_id: str = ""
+    """Empty until the first leader has written it down, with the members."""
+    started: dict[int, MemberLives] = {}
+    """By member; one that is missing never started."""
     members: dict[int, Member] = {}
     """Empty until the first leader has written down whom the configuration files name."""
     members_version: int = 0
@@ -181,6 +189,15 @@ class State(msgspec.Struct):
     """The ids of the newest ones: one that is proposed twice is done once."""
     copy_targets: list[str] = []
     """Where copies of archived segments are; histories name them by their place here."""
+
+    def name_cluster(self, cluster_id: str) -> None:
+        """The first name stays."""
+        self.cluster_id = self.cluster_id or cluster_id
+
+    def let_in(self, member: int, incarnation: str) -> None:
+        """This life of a member counts, whatever it forgot."""
+        known = self.started.get(member, MemberLives())
+        self.started[member] = known._replace(let_in=incarnation)
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.store.disk.birth import Birth, birth_of
 from samelog.store.disk.disk_errors import (
     DirectoryGone,
     DiskFault,
@@ -148,6 +149,9 @@ class FileSystem(Protocol):
         Raises NoSuchFile.
         """
 
+    def birth(self, path: StrPath) -> Birth:
+        """What tells a file from its copies, also after a restart. Raises NoSuchFile."""
+
     def free_bytes(self, path: StrPath) -> int:
         """What may still be written to the file system of `path`."""
 
@@ -276,6 +280,12 @@ class OsFileSystem:
         """What tells a file or directory from another one of the same name."""
         facts = self._facts(os.fspath(path))
         return facts.st_dev, facts.st_ino
+
+    def birth(self, path: StrPath) -> Birth:
+        """What tells a file from its copies."""
+        name = os.fspath(path)
+        with translated(name, "look at"):
+            return birth_of(name)
 
     def free_bytes(self, path: StrPath) -> int:
         """What may still be written to the file system of `path`."""

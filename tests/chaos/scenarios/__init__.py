@@ -1,6 +1,7 @@
 """All scenarios; importing this package registers them."""
 
 from tests.chaos.scenarios import (
+    amnesia,
     disks,
     kafka,
     network,
@@ -14,6 +15,7 @@ from tests.chaos.scenarios import (
 )
 
 __all__ = [
+    "amnesia",
     "disks",
     "kafka",
     "network",

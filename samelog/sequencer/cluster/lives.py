@@ -1,0 +1,143 @@
+"""What a node knows of the lives of the others, and what an introduction says against that.
+
+Every start of a node is a life with a random id, the incarnation, and a list of those before it.
+The first exchange of every connection between members compares lives, before anything of Raft
+counts: who does not know a life that is known of its number, or ends before what it acknowledged,
+has forgotten something. It has to begin again as a suspect, which counts for nothing until an entry
+lets it in again. This only detects; what makes it safe is that a node whose directory is not
+provably the one it was starts as a suspect by itself (docs/raft.md, "Nodes that forgot").
+
+Invariant: a life that is connected and heard of is never displaced by another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from samelog.wire.bounds import LIVES_TOLD, Life
+from samelog.wire.errors import FaultCode, ProtocolFault
+
+LIVE_S = 2.5
+"""A connection over which nothing came for so long displaces nobody; peers ping every 2 s."""
+
+
+class KnownLife(NamedTuple):
+    """The newest life of a node that is known here."""
+
+    boot: int
+    incarnation: str
+
+
+NEVER_SEEN = KnownLife(0, "")
+BEGAN_BEFORE = "its cluster had begun before it was bootstrapped"
+
+
+class Contradiction(NamedTuple):
+    """Somebody has forgotten something: the peer that introduced itself, or this node."""
+
+    reason: str
+    known: KnownLife = NEVER_SEEN
+    """The life that it does not know."""
+    is_own: bool = False
+
+
+class HasForgotten(Exception):
+    """A peer knows something of this node that its directory does not: it begins again, as a
+    suspect.
+    """
+
+    def __init__(self, found: Contradiction) -> None:
+        super().__init__(found.reason)
+        self.found = found
+
+
+class Acknowledged(NamedTuple):
+    """What a peer acknowledged to this leader: the leader's term, and the entry."""
+
+    term: int
+    entry: int
+
+
+def descends(life: Life, known: KnownLife) -> bool:
+    """Whether a life came after another one of the same directory, as far as its list can tell."""
+    if life.incarnation == known.incarnation:
+        return life.boot == known.boot
+    if life.boot <= known.boot:
+        return False
+    told = life.predecessors
+    is_beyond = len(told) >= LIVES_TOLD and life.boot - known.boot > LIVES_TOLD
+    return is_beyond or known.incarnation in told
+
+
+def contradiction(
+    own: Life, peer: Life, known: KnownLife, acknowledged: Acknowledged | None
+) -> Contradiction | None:
+    """What an introduction contradicts. Raises ProtocolFault where nobody forgot: these are two
+    clusters.
+    """
+    _check_same_cluster(own, peer)
+    if own.is_sure and peer.cluster_id and not own.cluster_id:
+        return Contradiction(BEGAN_BEFORE, is_own=True)
+    if known != NEVER_SEEN and not descends(peer, known):
+        return Contradiction(f"boot {known.boot} was another life of it", known)
+    return _forgotten(own, peer, known, acknowledged) if peer.is_sure else None
+
+
+def _check_same_cluster(own: Life, peer: Life) -> None:
+    if own.cluster_id and peer.cluster_id and own.cluster_id != peer.cluster_id:
+        raise ProtocolFault(
+            FaultCode.WRONG_CLUSTER,
+            f"cluster id {peer.cluster_id}, here it is {own.cluster_id}: two clusters of one name",
+            "one was bootstrapped beside the other: stop the nodes of the younger, empty their "
+            "directories, start them without --bootstrap",
+        )
+
+
+def _forgotten(
+    own: Life, peer: Life, known: KnownLife, acknowledged: Acknowledged | None
+) -> Contradiction | None:
+    """What a peer that thinks itself sure should know."""
+    if own.cluster_id and not peer.cluster_id:
+        return Contradiction(BEGAN_BEFORE, known)
+    if acknowledged and (peer.term, peer.last_index) < acknowledged:
+        text = f"it acknowledged entry {acknowledged.entry} in term {acknowledged.term}"
+        return Contradiction(text, known)
+    return None
+
+
+class Lives:
+    """One node's knowledge of its peers' lives."""
+
+    def __init__(
+        self,
+        own: Callable[[], Life],
+        recorded: Callable[[int], KnownLife],
+        acknowledged: Callable[[int], Acknowledged | None],
+    ) -> None:
+        """`recorded`: by the replicated state; `acknowledged`: to this node, while it leads."""
+        self.own = own
+        self._recorded = recorded
+        self._acknowledged = acknowledged
+        self._met: dict[int, Life] = {}
+
+    @property
+    def met(self) -> Mapping[int, Life]:
+        """The lives that introduced themselves, by number."""
+        return self._met
+
+    def known(self, number: int) -> KnownLife:
+        """The newest life of a member."""
+        met = self._met.get(number)
+        recorded = self._recorded(number)
+        return recorded if met is None else max(recorded, KnownLife(met.boot, met.incarnation))
+
+    def contradiction(self, number: int, life: Life) -> Contradiction | None:
+        """What the introduction of a member contradicts. Raises ProtocolFault."""
+        return contradiction(self.own(), life, self.known(number), self._acknowledged(number))
+
+    def meet(self, number: int, life: Life) -> bool:
+        """A member has introduced itself, and nothing is against it; whether it began anew."""
+        before = self._met.get(number)
+        self._met[number] = life
+        return before is None or before.incarnation != life.incarnation

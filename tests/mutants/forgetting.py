@@ -1,0 +1,114 @@
+"""Planted bugs in how nodes that forgot something are told, kept out, and let in again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.consensus import election, follower
+from samelog.consensus.core import Core
+from samelog.consensus.quorum import Tally, tally
+from samelog.sequencer.cluster import lives
+from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.peers import Callers
+
+
+@contextmanager
+def copies_are_sure() -> Iterator[None]:
+    """A copy of a node's directory counts like the one it was made of."""
+    same = staticmethod(lambda fs, path, record: record)
+    with patch.object(NodeDirectory, "_compared", same):
+        yield
+
+
+@contextmanager
+def agree_in_part() -> Iterator[None]:
+    """Suspects elect a leader by a majority of themselves."""
+
+    def count(votes: Mapping[int, bool], voters: Collection[int], doubted: Any = ()) -> Tally:
+        return tally(votes, voters)
+
+    with patch.object(election, "tally", count):
+        yield
+
+
+@contextmanager
+def let_in_by_any_entry() -> Iterator[None]:
+    """A suspect counts again by an entry that let an earlier life of it in."""
+
+    def is_let_in(self: OwnLife) -> bool:
+        known = self._machine.state.started.get(self._directory.record.number)
+        return known is not None and known.let_in != ""
+
+    with patch.object(OwnLife, "_is_let_in", is_let_in):
+        yield
+
+
+@contextmanager
+def believe_any_boot() -> Iterator[None]:
+    """A life that does not know the one before it is taken for a later one."""
+    with patch.object(lives, "descends", lambda life, known: True):
+        yield
+
+
+@contextmanager
+def displace_the_living() -> Iterator[None]:
+    """Another life of a node takes the place of one that is connected."""
+    with patch.object(Callers, "has_other", lambda self, number, incarnation: False):
+        yield
+
+
+@contextmanager
+def hear_older_lives() -> Iterator[None]:
+    """What a connection of an older life says counts though a newer one was met."""
+
+    def add(self: Callers, server: Any) -> None:
+        self._servers[server.number].append(server)
+
+    with patch.object(Callers, "add", add):
+        yield
+
+
+@contextmanager
+def begin_with_a_majority() -> Iterator[None]:
+    """A new group elects its first leader without some of its voters."""
+    with patch.object(Core, "is_beginning", property(lambda self: False)):
+        yield
+
+
+@contextmanager
+def compare_entries_only() -> Iterator[None]:
+    """A follower that gets no entries does not look whether its history is the leader's."""
+    with patch.object(follower, "_check_committed", lambda core, index, term: None):
+        yield
+
+
+_LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_lives.py::"
+_DIRECTORY = "tests/sequencer/test_node_dir.py::"
+
+FORGETTING = (
+    (13, copies_are_sure, _DIRECTORY + "test_a_copy_of_a_directory_is_suspect_however_it_was_made"),
+    (34, agree_in_part, _LEADING + "test_no_part_elects_a_leader_without_a_majority_of_sure_ones"),
+    (
+        34,
+        let_in_by_any_entry,
+        _LIVES + "test_a_suspect_counts_again_by_an_entry_that_names_this_very_life",
+    ),
+    (35, believe_any_boot, _LIVES + "test_who_has_forgotten_something_is_found_out"),
+    (35, displace_the_living, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
+    (35, hear_older_lives, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
+    (
+        36,
+        begin_with_a_majority,
+        _LEADING + "test_a_new_group_elects_its_first_leader_by_the_votes_of_all",
+    ),
+    (
+        37,
+        compare_entries_only,
+        "tests/consensus/test_paper.py::test_another_history_is_noticed_without_entries",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from samelog.consensus.doubt import Doubt
+from samelog.consensus.doubt import Doubt, Trust
 from samelog.consensus.effects import NOTHING, Addressed, Effects
 from samelog.consensus.log import RaftLog
 from samelog.consensus.membership import Membership, Memberships, configurations_in
@@ -23,7 +23,6 @@ from samelog.consensus.progress import Progress
 from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.snapshots import SnapshotReceiver
-from samelog.consensus.trust import Trust
 from samelog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
 from samelog.format.errors import InvariantError
 

@@ -5,6 +5,8 @@ It is over when the node holds a committed entry of its leader's term, and with 
 majority does, all that were ever committed. But a leader that has led since before the loss may
 still count on what was lost, until it has answered: so much, too, must be there then.
 
+`Trust` is for what a node may have forgotten besides: docs/raft.md, "Nodes that forgot".
+
 Invariant: nothing that the node acknowledged before is counted by a leader of a later term.
 """
 
@@ -42,3 +44,23 @@ class Doubt:
         is of the present `term`.
         """
         return term > self.term or (self._index is not None and self._index <= commit)
+
+
+class Trust:
+    """Who else may have forgotten what it promised, as far as one node knows."""
+
+    __slots__ = ("agreed_term", "ahead", "begins", "elected_in_doubt", "needs_all")
+
+    def __init__(self) -> None:
+        self.begins = False
+        """The node was made for a group that is yet to begin."""
+        self.needs_all = False
+        """It campaigns for the votes of all: too few of those that it has are of any majority."""
+        self.agreed_term = -1
+        """In which it voted, while suspect, for a candidate that needs all."""
+        self.elected_in_doubt = False
+        """This node leads by the votes of all, because too many were doubtful or suspect."""
+        self.ahead: dict[int, int] = {}
+        """Voter -> entry that it acknowledged to this leader, which has no such entry: a majority
+        has forgotten what was committed.
+        """

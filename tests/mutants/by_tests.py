@@ -333,7 +333,6 @@ _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
 _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
-
 PLANTED = (
     *starmap(Planted, FORGETTING),
     Planted(

@@ -102,6 +102,21 @@ def test_a_report_of_one_partition_makes_the_leader_look_at_one() -> None:
     assert (looked_at, world.told[3]) == ([3, 3], 5)
 
 
+def test_what_was_reported_before_a_leader_may_act_is_told_when_it_may() -> None:
+    """A new leader hears everything at once, before its no-op is applied. Where nothing happened
+    afterwards, publishers waited for ever for the word that their records were merged.
+    """
+    world = World()
+    world.report(0, 3, 5)
+    world.coordinator.leadership_changed()
+    world.report(1, 3, 5)
+    world.report(2, 3, 5)
+    assert 3 not in world.told
+    world.group.is_leader = True  # its no-op is applied, and everybody is silent
+    world.coordinator.tick()
+    assert world.told[3] == 5
+
+
 def test_an_older_boot_of_a_node_says_nothing_and_a_newer_one_begins_anew() -> None:
     world = World()
     world.coordinator.positions(1, 5, {7: SessionPosition(0, 0, 9)})

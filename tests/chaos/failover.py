@@ -23,8 +23,7 @@ from tests.chaos.checker import check, promises_of
 from tests.chaos.faults.proxy import HELD, Network, put_between
 from tests.chaos.field import Field
 from tests.chaos.nodes import ChaosNode, wait
-from tests.chaos.notes import Kind, read_notes
-from tests.chaos.run import longest_gap_ms
+from tests.chaos.notes import Kind, longest_gap_ms, read_notes
 
 CALM_S = 1.0
 BEFORE_S = 0.1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,3 +63,9 @@ def read_notes(path: Path) -> list[Note]:
 def last_count(notes: list[Note], kind: Kind) -> int:
     """How far a life came."""
     return max((note.records for note in notes if note.kind is kind), default=0)
+
+
+def longest_gap_ms(times: list[float], began: float, finished: float) -> int:
+    """The longest time between two of these moments, as far as it lies in the interval."""
+    inside = [began, *sorted(at for at in times if began <= at <= finished), finished]
+    return round(1000 * max(later - earlier for earlier, later in pairwise(inside)))

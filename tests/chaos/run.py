@@ -11,13 +11,12 @@ import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from samelog.cli.local_cluster import ClusterError
 from tests.chaos.checker import Findings, check, promises_of
 from tests.chaos.field import Field, NotInTime
-from tests.chaos.notes import Kind, read_notes
+from tests.chaos.notes import Kind, longest_gap_ms, read_notes
 from tests.chaos.registry import Expect, Scenario
 
 BROKEN = "broken"
@@ -111,12 +110,6 @@ def _measure(place: Field, row: Row, began: float, finished: float) -> None:
     paths = place.directory.glob(f"notes-{place.subscriber.name}-*")
     received = [note.at_s for path in paths for note in read_notes(path)]
     row.read_pause_ms = longest_gap_ms(received, began, finished)
-
-
-def longest_gap_ms(times: list[float], began: float, finished: float) -> int:
-    """The longest time between two of these moments, as far as it lies in the interval."""
-    inside = [began, *sorted(at for at in times if began <= at <= finished), finished]
-    return round(1000 * max(later - earlier for earlier, later in pairwise(inside)))
 
 
 def _judge(scenario: Scenario, place: Field, row: Row, problem: str) -> None:

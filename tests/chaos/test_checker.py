@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.checker import Promise, RecordCheck, judge, promises_of
-from tests.chaos.notes import Kind, NoteBook
+from tests.chaos.notes import Kind, NoteBook, longest_gap_ms
 from tests.chaos.record import Author, Writer
-from tests.chaos.run import longest_gap_ms
 
 ONE, TWO = Author("a", 1), Author("a", 2)
 

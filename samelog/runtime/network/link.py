@@ -1,5 +1,8 @@
 """Keeps a connection to a node up: dials, waits until it is over, says why, and dials again.
 
+A node that is not in time may just have too little processor time, and each attempt costs it more.
+So after every attempt that took too long the next one may take twice as long, up to a bound.
+
 Invariant: at most one connection at a time; between two attempts lies a delay that grows until one
 has lasted, or was called a success.
 """
@@ -15,7 +18,7 @@ from typing import NamedTuple
 from samelog.config.values import Address
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
-from samelog.runtime.errors import ConnectFault
+from samelog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import (
@@ -30,6 +33,9 @@ log = logging.getLogger(__name__)
 
 LASTING_S = 5.0
 """A connection that held for so long counts as a success."""
+
+LONGER_MAX = 4
+"""So many times as long as at first a node may take at last."""
 
 OnOver = Callable[[Exception | None], None]
 """To be called by a link's handler when its connection is over."""
@@ -85,6 +91,7 @@ class NodeLink:
         self._says = says
         self._level = level
         self._deadlines = deadlines
+        self._longer = 1
 
     async def keep_up(
         self, target: Callable[[], NodeAddress], on_ended: Callable[[Exception | None], None]
@@ -125,7 +132,7 @@ class NodeLink:
                 self._tls,
                 open_handler,
                 expected_identity=None if target.node is None else NODE_PREFIX + target.node,
-                deadlines=self._deadlines,
+                deadlines=self._deadlines.longer(self._longer),
             )
             error = await over
         except ConnectFault as fault:
@@ -133,6 +140,9 @@ class NodeLink:
         self.connection = None
         if self._clock.now() >= started + LASTING_S:
             self._backoff.reset()
+            self._longer = 1
+        if is_too_late(error):
+            self._longer = min(LONGER_MAX, 2 * self._longer)
         self._note(target, error)
         return error
 
@@ -142,3 +152,10 @@ class NodeLink:
         if text is not None and text != self.last_error:
             log_event(log, self._level, self._says, node=target.address, error=text)
         self.last_error = text
+
+
+def is_too_late(error: Exception | None) -> bool:
+    """Whether a connection ended, or never began, because the peer took too long."""
+    if isinstance(error, ConnectFault):
+        return error.problem is ConnectProblem.TIMEOUT
+    return isinstance(error, DeadlinePassed)

@@ -10,7 +10,7 @@ deadline stays missed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 
@@ -25,6 +25,16 @@ class Deadlines:
     idle_s: float = 10.0
     ping_s: float = 2.0
     close_s: float = 5.0
+
+    def longer(self, times: int) -> Deadlines:
+        """The same, but the peer may take so many times as long to answer and to be silent."""
+        return replace(
+            self,
+            connect_s=self.connect_s * times,
+            handshake_s=self.handshake_s * times,
+            first_frame_s=self.first_frame_s * times,
+            idle_s=self.idle_s * times,
+        )
 
 
 class _Phase(Enum):

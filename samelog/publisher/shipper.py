@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
@@ -23,12 +23,14 @@ from samelog.publisher.errors import NotMerged, ShippingStopped
 from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
+from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.files import File, FileSystem, OsFileSystem
+from samelog.wire.errors import FaultCode
 
 LOCK_FILE = "push.lock"
 
@@ -159,6 +161,8 @@ class Shipper:
             try:
                 while missing := _behind(self._still_wanted(wanted), reached()):
                     self._check_possible(missing)
+                    if refusal := self._refusal(missing):
+                        raise NotMerged(refusal)
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
                         raise NotMerged(self._explain(missing, reached(), what))
@@ -188,6 +192,13 @@ class Shipper:
                     f"{lost.start[0]}:{lost.start[1]}: what lies behind is kept here, not merged"
                 )
 
+    def _refusal(self, missing: Places) -> str | None:
+        """Why a majority of the nodes does not let this identity publish what is missing."""
+        nodes = () if self._status is None else self._status.nodes
+        names = {name for name, _ in missing}
+        refusing = [each for each in nodes if any(map(_is_grant, _reasons(each, names)))]
+        return "; ".join(_by_reason(refusing)) if 2 * len(refusing) > len(nodes) else None
+
     def _explain(self, missing: Places, reached: PartitionPositions, what: str) -> str:
         parts = [
             f"{name} is {what} up to {_shown(reached.get(name))} of {_shown(position)}"
@@ -195,16 +206,7 @@ class Shipper:
         ]
         status = self._status
         if status is not None:
-            parts += [
-                f"node {node.node or node.address}: {node.last_error or 'not connected'}"
-                for node in status.nodes
-                if node.phase is None
-            ]
-            parts += [
-                f"node {node.node or node.address} refuses {name[0]}-{name[1]}: {problem}"
-                for node in status.nodes
-                for name, problem in node.problems.items()
-            ]
+            parts += _by_reason(status.nodes)
             if status.session_fault is not None:
                 parts.append(str(status.session_fault))
         if self._follower.problem:
@@ -224,6 +226,30 @@ class Shipper:
     async def _end(self) -> None:
         self._follower.stop()
         await self._client.stop()
+
+
+def _reasons(node: NodeStatus, names: Container[InputName] | None = None) -> list[str]:
+    """Why a node is not shipped to, or does not take these partitions (None: any)."""
+    if node.phase is None:
+        return [node.last_error or "not connected"]
+    return [
+        f"{name[0]}-{name[1]} is refused: {problem}"
+        for name, problem in node.problems.items()
+        if names is None or name in names
+    ]
+
+
+def _is_grant(reason: str) -> bool:
+    return f"{FaultCode.NOT_AUTHORISED.name}: " in reason
+
+
+def _by_reason(nodes: Iterable[NodeStatus]) -> list[str]:
+    """Each reason once, behind the nodes that give it."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        for reason in _reasons(node):
+            found.setdefault(reason, []).append(f"node {node.node or node.address}")
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _behind(wanted: Places, reached: PartitionPositions) -> Places:

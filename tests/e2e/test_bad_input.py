@@ -21,6 +21,7 @@ from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.publisher.errors import PublisherError
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
@@ -89,6 +90,25 @@ def test_an_identity_without_the_right_is_refused(single: World) -> None:
     with Publisher("t", session="x", directory=directory, config=config) as publisher:
         publisher.append(b"denied")
         wait_for(lambda: "may not" in not_merged(publisher), "the refusal")
+    alive(single, single.cluster.nodes[0])
+
+
+def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(single: World) -> None:
+    pki = str(Path(single.cluster.directory) / "pki")
+    files = issue(pki, CertificateRole.PUBLISHER, "nobody")
+    ours = single.cluster.client_config().tls
+    config = client_with(single, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
+    client_file = single.directory / "nobody.toml"
+    client_file.write_text(to_toml(config))
+    told = ("--topic", "t", "--session", "s", "--dir", str(single.directory / "pub"))
+    wait = ("--wait", "--timeout", "3600", "--config", str(client_file))
+    ended = samelog("publish", *told, *wait, stdin="1\n2\n")
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(
+        "samelog: 2 records are in the session, and not all of them are merged: "
+    )
+    assert line.count("may not publish as session 's'") == 1
     alive(single, single.cluster.nodes[0])
 
 

@@ -94,7 +94,7 @@ def test_a_refusal_is_told_by_the_one_who_waits(tmp_path: Path) -> None:
         )
         publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
         publisher.append(b"a")
-        wait_for(lambda: "refuses t-0: " in not_merged(publisher), "the refusal")
+        wait_for(lambda: "t-0 is refused: " in not_merged(publisher), "the refusal")
         assert "not for you" in not_merged(publisher)
         publisher.close(timeout=0)
 

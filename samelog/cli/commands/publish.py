@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -28,8 +29,11 @@ from samelog.cli.output import (
     report,
 )
 from samelog.config.tables.client import ClientConfig
+from samelog.publisher.errors import PublisherError
 from samelog.publisher.publisher import Publisher
 
+LINK_LOG = logging.getLogger("samelog.runtime.network.link")
+PUBLISHER_LOG = logging.getLogger("samelog.publisher")
 CHUNK_RECORDS = 1000
 FORMATS = ("lines", "csv", "jsonl")
 
@@ -121,16 +125,26 @@ def command(
     started = time.monotonic()
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
+    LINK_LOG.setLevel(logging.ERROR)  # whoever waits, or closes, says the same
     with publisher:
         is_numbered = publishing["dedup_id"] is not None
         count = InputRecords(publisher, partition, skip, is_numbered=is_numbered).append_all(rows)
         if wait:
-            publisher.wait_merged(timeout=timeout)
+            _wait(publisher, count, timeout)
     seconds = time.monotonic() - started
     report(
         {"topic": topic, "records": count, "merged": wait, "seconds": seconds},
         f"{count} records {'merged' if wait else 'appended'} in {seconds:.1f} s",
     )
+
+
+def _wait(publisher: Publisher, count: int, timeout: float) -> None:
+    try:
+        publisher.wait_merged(timeout=timeout)
+    except PublisherError as error:
+        PUBLISHER_LOG.setLevel(logging.ERROR)  # it would say the same
+        publisher.close(timeout=0)
+        fail(f"{count} records are in the session, and not all of them are merged: {error}")
 
 
 def _leave_out(rows: Iterator[Row], count: int) -> None:

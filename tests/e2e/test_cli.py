@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
@@ -29,6 +31,15 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     )
     assert read.returncode == 0, read.stderr
     assert read.stdout == lines
+
+    peek = ("topic", "peek", "lines", *config)
+    assert samelog(*peek, "--max", "3").stdout == "line 0\nline 1\nline 2\n"
+    assert samelog(*peek, "--last", "2").stdout == "line 998\nline 999\n"
+    assert samelog(*peek, "--offset", "500", "--max", "1").stdout == "line 500\n"
+    assert json.loads(samelog(*peek, "--last", "1", "--json").stdout)["offset"] == 999
+    beyond = samelog(*peek, "--offset", "1000")
+    assert (beyond.returncode, "from 0 to 1000" in beyond.stderr) == (1, True)
+    assert samelog("topic", "peek", "none", *config).returncode == 1
 
     topics = as_json("topic", "list", *config)
     assert [topic["name"] for topic in topics] == ["lines"]

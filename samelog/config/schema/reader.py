@@ -53,7 +53,8 @@ class TableReader:
         known = [*self._spec.keys, *self._spec.tables]
         for key in self._values:
             if key not in known and self._spec.named is None:
-                text = f"unknown key{did_you_mean(key, known)} Allowed are: {', '.join(known)}"
+                hint = did_you_mean(key, known) or "."
+                text = f"unknown key{hint} Allowed are: {', '.join(known)}"
                 raise self.error(key, text)
 
     @property

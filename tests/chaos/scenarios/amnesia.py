@@ -69,6 +69,8 @@ def amnesia(field: Field) -> None:
         right.kill()
         if what == "bootstrapped":
             _bootstrap_again(forgetful)
+            made = os.path.join(forgetful.data, "node.json")  # nobody who knows it was there to ask
+            field.wait_for(lambda made=made: os.path.exists(made), "a bootstrap")  # type: ignore[misc]
         else:
             _put_back(forgetful, copy)
             forgetful.start()

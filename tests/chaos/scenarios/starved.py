@@ -60,6 +60,9 @@ def starved(field: Field) -> None:
     """20 processes that only burn time beside 40 publishers and 10 subscribers: after the first
     minute at most 3 elections, and no publisher waits longer than 15 s for an acknowledgement.
     """
+    field.wait_for(
+        lambda: all(load.is_acknowledged() for load in field.publishers), "everybody ships"
+    )
     began = time.monotonic()
     _burn(field)
     calm_s = min(CALM_S, field.seconds / 2)

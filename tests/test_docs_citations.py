@@ -56,8 +56,9 @@ def sections() -> dict[str, str]:
 
 
 def test_rules_are_numbered_from_one_on() -> None:
-    expected = [*(f"Invariant {n}" for n in range(1, 10)), *(f"Rule {n}" for n in range(1, 33))]
-    assert [" ".join(found) for found in HEADING.findall(invariants())] == expected
+    found = [" ".join(heading) for heading in HEADING.findall(invariants())]
+    rules = range(1, len(found) - 8)
+    assert found == [*(f"Invariant {n}" for n in range(1, 10)), *(f"Rule {n}" for n in rules)]
 
 
 def test_every_cited_rule_exists() -> None:

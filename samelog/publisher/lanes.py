@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
@@ -221,7 +221,16 @@ class Partitioner:
 class Lanes:
     """The lanes of one publisher, made when they are first taken."""
 
-    def __init__(self, writer: SessionWriter, options: PublisherOptions) -> None:
+    def __init__(
+        self,
+        writer: SessionWriter,
+        options: PublisherOptions,
+        learn: Callable[[str], int] = lambda topic: 0,
+    ) -> None:
+        """`learn`: how many partitions a topic has in the cluster; 0: not known."""
+        self._learn = learn
+        self._counts: dict[str, int] = {}
+        self._told: Mapping[str, int] = {}
         self._writer = writer
         self._options = options
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -244,6 +253,43 @@ class Lanes:
             self._lanes[name] = lane
         return lane
 
+    # --- partitions ---------------------------------------------------------------------------
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has: as the cluster says, once it did; else as was given.
+        Publishers that share ids must not differ, or ids are merged in two partitions: for them
+        the given number always counts.
+        """
+        known = self._counts.get(topic)
+        if known is None:
+            given = self._options.partitions or 1
+            learned = self._learn(topic)
+            self._counts[topic] = known = given if self._is_fixed else learned or given
+            self._check_idea(topic, learned)
+            self.learned(self._told)  # while the first answer was given up
+        return known
+
+    @property
+    def _is_fixed(self) -> bool:
+        return self._options.dedup_id is not None or self._options.stage is not None
+
+    def learned(self, topics: Mapping[str, int]) -> None:
+        """The cluster says how many partitions topics have. May be called from another thread."""
+        self._told = topics
+        for topic, count in topics.items():
+            known = self._counts.get(topic)
+            if count and known not in (None, count):
+                if not self._is_fixed:
+                    self._counts[topic] = count
+                log.info("topic %s has %d partitions now, not %s", topic, count, known)
+
+    def _check_idea(self, topic: str, learned: int) -> None:
+        given = self._options.partitions
+        if given is not None and learned not in (0, given):
+            counts = given if self._is_fixed else learned
+            text = "topic %s has %d partitions, the publisher was given %d: %d count"
+            log.warning(text, topic, learned, given, counts)
+
     # --- one record ----------------------------------------------------------------------------
 
     def choose(
@@ -256,8 +302,8 @@ class Lanes:
         if topic is None:
             topic = self._options.topic
         if partition is not None:
-            self.check_partition(partition)
-        elif self._options.partitions == 1:
+            self.check_partition(topic, partition)
+        elif self.count(topic) == 1:
             partition = 0
         elif key is not None:
             partition = self._partitioner(topic).of_key(key)
@@ -288,8 +334,9 @@ class Lanes:
 
     def _partitioner(self, topic: str) -> Partitioner:
         partitioner = self._partitioners.get(topic)
-        if partitioner is None:
-            partitioner = Partitioner(self._options.partitions, self._options.limits.batch_bytes)
+        count = self.count(topic)
+        if partitioner is None or partitioner.partitions != count:
+            partitioner = Partitioner(count, self._options.limits.batch_bytes)
             self._partitioners[topic] = partitioner
         return partitioner
 
@@ -323,7 +370,7 @@ class Lanes:
         self, columns: RecordColumns, topic: str, partition: int | None
     ) -> Sequence[int] | int:
         """Where each record goes, or all."""
-        if partition is not None or self._options.partitions == 1:
+        if partition is not None or self.count(topic) == 1:
             return partition or 0
         keyless = self._choose_keyless(topic, columns.keys)
         if columns.keys is None:
@@ -333,7 +380,7 @@ class Lanes:
     def _named(self, topic: str, chosen: Sequence[int] | int) -> Names:
         if isinstance(chosen, int):
             return TopicPartition(topic, chosen)
-        names = [TopicPartition(topic, number) for number in range(self._options.partitions)]
+        names = [TopicPartition(topic, number) for number in range(max(chosen) + 1)]
         return [names[number] for number in chosen]
 
     def _choose_keyless(self, topic: str, keys: Sequence[Buffer | None] | None) -> int:
@@ -388,10 +435,10 @@ class Lanes:
         if not is_numbered and self._options.dedup_id is not None:
             raise InvalidId(f"with dedup_id {self._options.dedup_id!r} every record needs an id")
 
-    def check_partition(self, partition: int | None) -> None:
-        """Raise ValueError unless the publisher has this partition, or it is None."""
-        if partition is not None and not 0 <= partition < self._options.partitions:
+    def check_partition(self, topic: str, partition: int | None) -> None:
+        """Raise ValueError unless the topic has this partition, or it is None."""
+        if partition is not None and not 0 <= partition < self.count(topic):
             raise ValueError(
-                f"partition {partition} is not one of the publisher's {self._options.partitions}: "
-                "set partitions"
+                f"partition {partition} is not one of the {self.count(topic)} of topic {topic!r}: "
+                "set partitions, or samelog topic add-partitions"
             )

@@ -114,7 +114,7 @@ class PublisherKeywords(TypedDict, total=False):
     directory: str | os.PathLike[str] | None
     config: str | os.PathLike[str] | ClientConfig | None
     ship: bool
-    partitions: int
+    partitions: int | None
     dedup_id: str | None
     linger_ms: float
     batch_bytes: int
@@ -136,7 +136,7 @@ class PublisherOptions:
     """Of the session itself."""
     config: ClientConfig | None
     ship: bool
-    partitions: int
+    partitions: int | None
     dedup_id: str | None
     linger_s: float
     limits: BatchLimits
@@ -156,6 +156,7 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
     disk = PublisherConfig() if client is None else client.publisher
     dedup_id, stage = given.get("dedup_id"), given.get("stage")
     on_full, budget_bytes = given.get("on_full"), given.get("budget_bytes")
+    count = given.get("partitions")
     budget = disk.budget_bytes if budget_bytes is None else budget_bytes
     return PublisherOptions(
         topic=check_topic_name(topic),
@@ -163,7 +164,7 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
         directory=os.path.join(_root(given.get("directory"), disk), session),
         config=client,
         ship=given.get("ship", True) and client is not None,
-        partitions=_in_range("partitions", given.get("partitions", 1), 1, 1 << 20),
+        partitions=None if count is None else _in_range("partitions", count, 1, 1 << 20),
         dedup_id=dedup_id,
         linger_s=_in_range("linger_ms", given.get("linger_ms", 0), 0, 60_000) / 1000,
         limits=_batch_limits(given, dedup_id),

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
@@ -72,8 +72,12 @@ class Publisher:
             Default: `dir` in [publisher] of the config.
         config: client.toml, its https:// URL, or its value. None: local files only, for a sidecar.
         ship: False: write local files only although there is a config.
-        partitions: of the topics. A key decides by Kafka's murmur2; records without a key stay with
-            one partition for `batch_bytes`, then go to the next.
+        partitions: with how many a topic is created that is not there. One that is there has what
+            it has: the first append to a topic asks the cluster, for up to 2 s, and more partitions
+            count soon after they are added. Without an answer, or without shipping, the given
+            number counts, or 1; with a dedup_id always, so give all its publishers the same. A key
+            decides by Kafka's murmur2; records without a key stay with one partition for
+            `batch_bytes`, then go to the next.
         dedup_id: shared by publishers that append the same records under the same ids; each record
             is then merged once.
         linger_ms: 0: every append is written at once, as a batch of its own. Otherwise records wait
@@ -103,10 +107,9 @@ class Publisher:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._sync_failure: DiskFault | None = None
-        self._lanes = Lanes(self._writer, self._options)
+        self._lanes = Lanes(self._writer, self._options, self._learn)
         self._closed = False
-        is_plain = self._options.partitions == 1 and self._options.dedup_id is None
-        self._plain_lane = self._lanes.lane(topic, 0) if is_plain else None
+        self._plain_lane: Lane | None = None
         """Of a record that names neither topic nor partition, if there is but one for it."""
         self._linger_s = self._options.linger_s
         self._max_record_bytes = self._options.limits.max_record_bytes
@@ -129,10 +132,29 @@ class Publisher:
 
         try:
             left = self._writer.left_behind()
-            return Shipper(self._options.directory, config, left)
+            return Shipper(self._options.directory, config, left, self._learned)
         except BaseException:
             self._writer.close()
             raise
+
+    def _learn(self, topic: str) -> int:
+        if self._shipper is None:
+            return 0
+        return self._shipper.learn_topic(topic, self._options.partitions or 0)
+
+    def _learned(self, topics: Mapping[str, int]) -> None:
+        """In the shipper's thread."""
+        self._lanes.learned(topics)
+        self._plain_lane = None
+
+    def _find_lane(
+        self, topic: str | None, partition: int | None, key: Buffer | None, value: Buffer | None
+    ) -> Lane:
+        lane = self._lanes.choose(topic, partition, key, value)
+        own = self._options.topic
+        if topic is None and partition is None and self._lanes.count(own) == 1:
+            self._plain_lane = lane
+        return lane
 
     def __enter__(self) -> Self:
         return self
@@ -181,7 +203,7 @@ class Publisher:
                 with self._lock:
                     lane = self._plain_lane
                     if lane is None or topic is not None or partition is not None:
-                        lane = self._lanes.choose(topic, partition, key, value)
+                        lane = self._find_lane(topic, partition, key, value)
                     if self._linger_s == 0:
                         lane.output.write_record(value, key, pairs, stamp, self._max_record_bytes)
                     elif lane.add(value, key, pairs, stamp):
@@ -242,7 +264,8 @@ class Publisher:
         columns.check_lengths()
         numbers = as_ids(ids, first_id, len(columns.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)
-        self._lanes.check_partition(partition)
+        with self._lock:
+            self._lanes.check_partition(topic or self._options.topic, partition)
         if not columns.values:
             return
         with self._lock:

@@ -33,6 +33,8 @@ from samelog.store.disk.files import File, FileSystem, OsFileSystem
 from samelog.wire.errors import FaultCode
 
 LOCK_FILE = "push.lock"
+LEARN_S = 2.0
+"""How long the first append to a topic waits to hear how many partitions it has."""
 
 
 def lock_shipping(fs: FileSystem, session: str) -> File:
@@ -51,8 +53,15 @@ def lock_shipping(fs: FileSystem, session: str) -> File:
 class Shipper:
     """The embedded push client. All methods may be called from any thread but its own."""
 
-    def __init__(self, path: str, config: ClientConfig, left: Places = ()) -> None:
-        """Start shipping. `left`: the ends of earlier runs, which every wait covers, too.
+    def __init__(
+        self,
+        path: str,
+        config: ClientConfig,
+        left: Places = (),
+        on_topics: Callable[[Mapping[str, int]], None] = lambda topics: None,
+    ) -> None:
+        """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
+        `on_topics`: told in another thread how many partitions topics have, when that is news.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -68,6 +77,8 @@ class Shipper:
         self._status_version = -1
         self._left = left
         self._is_released = False
+        self._on_topics = on_topics
+        self._topics: Mapping[str, int] = {}
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("samelog-push")
         self._follower = self._thread.run(self._start(path, config, tls))
@@ -98,8 +109,29 @@ class Shipper:
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
             self._is_released = client.is_released
+            if client.topics is not self._topics:
+                self._topics = client.topics
+                self._on_topics(self._topics)
             if self._waiting:
                 self._moved.notify_all()
+
+    def learn_topic(self, topic: str, partitions: int) -> int:
+        """How many partitions a topic has, created with so many if need be; 0 if no node says so
+        within LEARN_S, or can be reached.
+        """
+        self._thread.run(self._want_topic(topic, partitions))
+        with self._state_lock:
+            self._waiting += 1
+            self._moved.wait_for(lambda: topic in self._topics or self._is_alone(), LEARN_S)
+            self._waiting -= 1
+            return self._topics.get(topic, 0)
+
+    async def _want_topic(self, topic: str, partitions: int) -> None:
+        self._client.want_topic(topic, partitions)
+
+    def _is_alone(self) -> bool:
+        nodes = () if self._status is None else self._status.nodes
+        return bool(nodes) and all(node.last_error and node.phase is None for node in nodes)
 
     def acknowledged(self) -> PartitionPositions:
         """How far each partition is committed."""

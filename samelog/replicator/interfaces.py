@@ -132,6 +132,11 @@ class SessionIntake(Protocol):
     ) -> OpenedRun:
         """Claim or find a run; an older one is ended first. Raises RequestRefused."""
 
+    async def open_topic(self, topic: str, partitions: int) -> int:
+        """How many partitions a topic has, created with so many if need be. Raises
+        RequestRefused.
+        """
+
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:

@@ -239,6 +239,27 @@ class Ack(Message, frozen=True, tag=15):
     merged_byte: Place63
 
 
+class OpenTopic(Message, frozen=True, tag=16):
+    """How many partitions has a topic? It is created with so many, if it is not there."""
+
+    topic: str
+    partitions: Unsigned32
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.topic)
+
+
+class TopicOpened(Message, frozen=True, tag=17):
+    """So many; 0: nobody can say, and why."""
+
+    topic: str
+    partitions: Unsigned32
+    reason: Text = ""
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.topic)
+
+
 # --- both directions of data --------------------------------------------------------------------
 
 
@@ -393,6 +414,8 @@ AnyMessage: TypeAlias = (
     | EndRun
     | RunClosed
     | Ack
+    | OpenTopic
+    | TopicOpened
     | SessionStartsAt
     | RollSealed
     | SessionReleased

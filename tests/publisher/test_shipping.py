@@ -13,7 +13,7 @@ import pytest
 from samelog import AsyncPublisher, Publisher
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse
-from samelog.publisher import NotMerged, ShippingStopped, TopicPartition
+from samelog.publisher import NotMerged, ShippingStopped, TopicPartition, shipper
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.clock import SystemClock
@@ -22,6 +22,7 @@ from samelog.runtime.used_directory import Trouble
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.wire.errors import FaultCode
+from samelog.wire.push import sender
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.publisher.nodes import running
@@ -352,3 +353,90 @@ def test_a_closed_publisher_leaves_no_files(tmp_path: Path) -> None:
         publisher.append(b"a")
         publisher.close(timeout=PATIENCE_S)
         assert reading.log_names(tmp_path / "s") == []
+
+
+def keyed(publisher: Publisher, count: int) -> None:
+    for number in range(count):
+        publisher.append(b"v", key=str(number).encode())
+
+
+def partitions_of(publisher: Publisher) -> set[int]:
+    return {name.partition for name in publisher.positions.appended}
+
+
+def test_a_topic_is_created_with_the_number_asked_for(tmp_path: Path) -> None:
+    with running(tmp_path, 3) as nodes:
+        config, counts = nodes.world.config(), nodes.world.cluster.counts
+        with Publisher(
+            "t", session="s", directory=tmp_path, config=config, partitions=3
+        ) as publisher:
+            keyed(publisher, 30)
+            publisher.append(b"u", topic="u")
+            publisher.wait_merged(timeout=PATIENCE_S)
+            assert (counts, partitions_of(publisher)) == ({"t": 3, "u": 3}, {0, 1, 2})
+
+
+def test_a_topics_partitions_count_not_the_publishers_idea(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as nodes, caplog.at_level(logging.WARNING, "samelog.publisher"):
+        config = nodes.world.config()
+        nodes.world.cluster.counts["t"] = 4
+        for given in (None, 4, 2, 6):
+            with Publisher(
+                "t", session=f"s{given or 0}", directory=tmp_path, config=config, partitions=given
+            ) as publisher:
+                keyed(publisher, 30)
+                assert partitions_of(publisher) == {0, 1, 2, 3}
+                with pytest.raises(ValueError, match="partition 5 is not one of the 4 of topic"):
+                    publisher.append(b"x", partition=5)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"topic t has 4 partitions, the publisher was given {given}: 4 count" for given in (2, 6)
+    ]
+
+
+def test_partitions_that_are_added_count_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "TOPICS_AGAIN_S", 0.0)
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            keyed(publisher, 30)
+            assert partitions_of(publisher) == {0}
+            nodes.world.cluster.counts["t"] = 3
+
+            def has_grown() -> bool:
+                keyed(publisher, 30)
+                return partitions_of(publisher) == {0, 1, 2}
+
+            wait_for(has_grown, "the new partitions")
+            for _ in range(300):
+                publisher.append(bytes(1000))
+            publisher.wait_merged(timeout=PATIENCE_S)
+
+
+def test_ids_stay_in_their_partitions_whatever_the_topic_has(tmp_path: Path) -> None:
+    """Another publisher of the same ids may not have heard of the new partitions."""
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        nodes.world.cluster.counts["t"] = 4
+        with Publisher(
+            "t", session="s", directory=tmp_path, config=config, partitions=2, dedup_id="d"
+        ) as publisher:
+            for number in range(30):
+                publisher.append(b"v", key=str(number).encode(), id=number)
+            assert partitions_of(publisher) == {0, 1}
+
+
+def test_nobody_waits_for_nodes_that_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "LEARN_S", 10 * PATIENCE_S)
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        nodes.stop_nodes()
+    publisher = Publisher("t", session="s", directory=tmp_path, config=config, partitions=3)
+    keyed(publisher, 30)
+    assert partitions_of(publisher) == {0, 1, 2}
+    publisher.close(timeout=0)

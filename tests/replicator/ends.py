@@ -160,6 +160,12 @@ class PushSenderScript(EndScript):
     def on_topic_gone(self, run: int, name: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: topic gone")
 
+    def wanted_topics(self) -> dict[str, int]:
+        return {}
+
+    def on_topic_told(self, topic: str, partitions: int) -> None:
+        self.trace.append(f"{topic} has {partitions} partitions")
+
     def is_given_up(self, run: int, name: Any) -> bool:
         return self.gives_up
 

@@ -66,6 +66,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.topics: dict[str, str] = {}
         self.partitions = 4
+        self.counts: dict[str, int] = {}
+        """Partitions of the topics that were asked for."""
         self.session_ids: dict[str, str] = {}
         self.runs: dict[str, dict[str, KnownRun]] = defaultdict(dict)
         self.inputs: dict[InputKey, int] = {}
@@ -185,6 +187,13 @@ class FakeIntake:
         known = runs[run_id]
         self.opened_runs.append(run_id)
         return OpenedRun(known.number, known.closed, dict(known.ends))
+
+    async def open_topic(self, topic: str, partitions: int) -> int:
+        """Create it if need be."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.cluster.topic_id(topic)
+        return self.cluster.counts.setdefault(topic, max(1, partitions))
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int

@@ -58,7 +58,7 @@ class Publishing(TypedDict):
 
     session: str
     directory: str | None
-    partitions: int
+    partitions: int | None
     session_header: bool
     dedup_id: str | None
 
@@ -72,7 +72,7 @@ class Publishing(TypedDict):
 @click.option("--key", help="Field that gives the key (csv, jsonl).")
 @click.option("--timestamp", help="Field that gives the time: ms, or ISO 8601 (csv, jsonl).")
 @click.option("--partition", type=click.IntRange(min=0), help="The partition; else by key.")
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that is created.")
 @click.option(
     "--session-header", is_flag=True, help="Each record says its session: header samelog.session."
 )
@@ -119,9 +119,8 @@ def command(
         raise click.UsageError("--key and --timestamp need --format csv or jsonl")
     rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
     _leave_out(rows, skip)
-    publishing["partitions"] = max(
-        publishing["partitions"], 0 if partition is None else partition + 1
-    )
+    if partition is not None:
+        publishing["partitions"] = max(publishing["partitions"] or 1, partition + 1)
     started = time.monotonic()
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)

@@ -42,6 +42,7 @@ from samelog.wire.push.effects import (
     ShipInput,
     ShippedInput,
     StatusChanged,
+    TopicTold,
 )
 from samelog.wire.push.sender import PushSender
 
@@ -57,6 +58,9 @@ class PushEvents(ClusterKnowledge, Protocol):
 
     def on_topic_gone(self, run: int, name: InputName) -> None:
         """The topic of an input was deleted."""
+
+    def on_topic_told(self, topic: str, partitions: int) -> None:
+        """How many partitions a topic has, by one node; 0: it cannot say."""
 
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
@@ -111,6 +115,10 @@ class PushConversation(ReplicatorHandler):
     def session_changed(self) -> None:
         """Runs or inputs have come or gone."""
         self._guarded(self._sender.session_changed)
+
+    def topics_wanted(self) -> None:
+        """The client wants to know more topics."""
+        self._guarded(self._sender.ask_topics)
 
     def time_passed(self) -> None:
         """To be called about once a second."""
@@ -191,6 +199,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_run_closed(run, ends)
             case InputIsGone(run, name):
                 self._events.on_topic_gone(run, name)
+            case TopicTold(topic, partitions):
+                self._events.on_topic_told(topic, partitions)
             case Forked(fault):
                 self._events.on_fork(fault)
                 raise fault

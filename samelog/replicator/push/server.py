@@ -38,6 +38,7 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
+    OpenTopic,
     Refused,
     RollSealed,
     RunClosed,
@@ -45,6 +46,7 @@ from samelog.wire.messages import (
     SessionReleased,
     SessionStartsAt,
     TopicGone,
+    TopicOpened,
 )
 from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.effects import ProgressTold
@@ -121,6 +123,8 @@ class PushServer(ReplicatorHandler):
                 self._requests.add(lambda: self._open_run(message), alone=True)
             case OpenInput():
                 self._requests.add(lambda: self._open_input(message), alone=False)
+            case OpenTopic():
+                self._requests.add(lambda: self._open_topic(message), alone=True)
             case EndRun():
                 self._requests.add(lambda: self._end_run(message), alone=True)
             case Close():
@@ -214,6 +218,17 @@ class PushServer(ReplicatorHandler):
             text = f"the run is closed, and has nothing in {topic}-{message.partition}"
             return RequestRefused(FaultCode.OUT_OF_RANGE, text)
         return None
+
+    async def _open_topic(self, message: OpenTopic) -> None:
+        topic = message.topic
+        try:
+            if not self._rights.may_publish(self._identity, self._session, topic):
+                raise self._denied(f"publish to topic {topic!r} in session {self._session!r}")
+            partitions = await self._intake.open_topic(topic, message.partitions)
+        except RequestRefused as refused:
+            self._connection.send(TopicOpened(topic, 0, refused.message[:1000]))
+        else:
+            self._connection.send(TopicOpened(topic, partitions))
 
     async def _open_at_intake(self, message: OpenInput) -> None:
         try:

@@ -146,6 +146,12 @@ class RunIntake(ABC):
                 FaultCode.NOT_READY, message, "retry: it closes once it is merged"
             ) from None
 
+    async def open_topic(self, topic: str, partitions: int) -> int:
+        """How many partitions a topic has; created with so many if it may be. Raises
+        RequestRefused.
+        """
+        return (await self._topic(check_topic_name(topic), max(partitions, 1) - 1)).partitions
+
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:

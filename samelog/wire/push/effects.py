@@ -90,7 +90,10 @@ class SessionView(Protocol):
 
 
 class ClusterKnowledge(Protocol):
-    """What all nodes together have reported."""
+    """What all nodes together have reported, and what is to be asked of each."""
+
+    def wanted_topics(self) -> Mapping[str, int]:
+        """Topics, and with how many partitions each is to be created."""
 
     def merged(self, run: int, name: InputName) -> RollByte:
         """Up to where a run of an input is merged and durable on a majority."""
@@ -213,7 +216,14 @@ class StatusChanged(msgspec.Struct, frozen=True):
     """The phase or a problem has changed."""
 
 
-News = RunIsClosed | InputIsGone | Forked | StatusChanged
+class TopicTold(msgspec.Struct, frozen=True):
+    """How many partitions a topic has; 0: this node cannot say."""
+
+    topic: str
+    partitions: int
+
+
+News = RunIsClosed | InputIsGone | TopicTold | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (

@@ -24,11 +24,13 @@ from samelog.wire.messages import (
     EndRun,
     OpenInput,
     OpenRun,
+    OpenTopic,
     Refused,
     RunClosed,
     RunOpened,
     SessionStartsAt,
     TopicGone,
+    TopicOpened,
     Welcome,
 )
 from samelog.wire.push.effects import (
@@ -44,6 +46,7 @@ from samelog.wire.push.effects import (
     SessionView,
     ShippedInput,
     StatusChanged,
+    TopicTold,
 )
 from samelog.wire.push.inputs import RunInputs
 from samelog.wire.sender import Sender
@@ -51,6 +54,8 @@ from samelog.wire.sender import Sender
 READ_BYTES = 1 << 20
 RUN_ANSWER_S = 90.0
 ASK_AGAIN_S = 1.0
+TOPICS_AGAIN_S = 10.0
+"""A topic may get more partitions."""
 
 
 class PushSender:
@@ -69,6 +74,9 @@ class PushSender:
         self._asked_at = 0.0
         self._record: RunFile | None = None
         """The run that is being opened, shipped or ended."""
+        self._topics: set[str] = set()
+        """Those that were asked for, since `_topics_at`."""
+        self._topics_at = 0.0
         self._closed: set[int] = set()
         self._listed_at_end = False
         self._watched: dict[int, tuple[int, InputName, RollByte]] = {}
@@ -95,6 +103,8 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
+            case TopicOpened():
+                self.effects.append(TopicTold(message.topic, message.partitions))
             case Welcome():
                 self._welcomed(message, now)
             case _:
@@ -117,9 +127,25 @@ class PushSender:
             raise ProtocolFault(FaultCode.TIMEOUT, text)
         if self.phase is PushPhase.ENDING and now >= self._asked_at + ASK_AGAIN_S:
             self._ask_for_run(now)
+        if now >= self._topics_at + TOPICS_AGAIN_S:
+            self._topics.clear()
+            self.ask_topics(now)
         if self.inputs.run is not None:
             self.inputs.time_passed(now)
             self.effects.append(SendMore())
+
+    def ask_topics(self, now: float) -> None:
+        """Ask for the topics that are wanted and were not asked for yet: before anything of them is
+        opened, which would create them with one partition.
+        """
+        if self.phase in (PushPhase.GREETING, PushPhase.OVER):
+            return
+        if not self._topics:
+            self._topics_at = now
+        for topic, partitions in self._cluster.wanted_topics().items():
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._send(OpenTopic(topic, partitions))
 
     def closed(self) -> None:
         """The connection is gone."""
@@ -139,6 +165,8 @@ class PushSender:
             window_bytes=message.window_bytes,
             read_bytes=max(READ_BYTES, message.max_batch_bytes),
         )
+        self.phase = PushPhase.IDLE
+        self.ask_topics(now)
         self._next_run(now)
 
     def _next_run(self, now: float) -> None:

@@ -435,10 +435,11 @@ class Lanes:
         if not is_numbered and self._options.dedup_id is not None:
             raise InvalidId(f"with dedup_id {self._options.dedup_id!r} every record needs an id")
 
-    def check_partition(self, topic: str, partition: int | None) -> None:
+    def check_partition(self, topic: str | None, partition: int | None) -> None:
         """Raise ValueError unless the topic has this partition, or it is None."""
-        if partition is not None and not 0 <= partition < self.count(topic):
+        name = topic or self._options.topic
+        if partition is not None and not 0 <= partition < self.count(name):
             raise ValueError(
-                f"partition {partition} is not one of the {self.count(topic)} of topic {topic!r}: "
+                f"partition {partition} is not one of the {self.count(name)} of topic {name!r}: "
                 "set partitions, or samelog topic add-partitions"
             )

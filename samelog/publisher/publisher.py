@@ -265,7 +265,7 @@ class Publisher:
         numbers = as_ids(ids, first_id, len(columns.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)
         with self._lock:
-            self._lanes.check_partition(topic or self._options.topic, partition)
+            self._lanes.check_partition(topic, partition)
         if not columns.values:
             return
         with self._lock:

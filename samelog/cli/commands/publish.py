@@ -183,13 +183,14 @@ class InputRecords:
         values, keys, timestamps = zip(*chunk, strict=True)
         first_id = self._skipped + self._count if self._is_numbered else None
         try:
-            self._publisher.append_many(
-                values,
-                keys=keys,
-                timestamps=timestamps,
-                partition=self._partition,
-                first_id=first_id,
-            )
+            with api_usage():
+                self._publisher.append_many(
+                    values,
+                    keys=keys,
+                    timestamps=timestamps,
+                    partition=self._partition,
+                    first_id=first_id,
+                )
         except Exception as error:
             told = operator_error(error)
             if told is None:

@@ -119,8 +119,7 @@ def command(
         raise click.UsageError("--key and --timestamp need --format csv or jsonl")
     rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
     _leave_out(rows, skip)
-    if partition is not None:
-        publishing["partitions"] = max(publishing["partitions"] or 1, partition + 1)
+    publishing["partitions"] = _partitions(publishing["partitions"], partition)
     started = time.monotonic()
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
@@ -144,6 +143,11 @@ def _wait(publisher: Publisher, count: int, timeout: float) -> None:
         PUBLISHER_LOG.setLevel(logging.ERROR)  # it would say the same
         publisher.close(timeout=0)
         fail(f"{count} records are in the session, and not all of them are merged: {error}")
+
+
+def _partitions(wanted: int | None, partition: int | None) -> int | None:
+    """How many a topic that is created gets: at least the one that is written to."""
+    return wanted if partition is None else max(wanted or 1, partition + 1)
 
 
 def _leave_out(rows: Iterator[Row], count: int) -> None:

@@ -89,9 +89,6 @@ class PushClient:
         self._random = random
         self._on_progress = on_progress
         self._poll_s = poll_s
-        self.topics: dict[str, int] = {}
-        """How many partitions topics have, by the node that knows of most; 0: no node can say."""
-        self._wanted_topics: dict[str, int] = {}
         self._session = LocalSession(fs, path, self._changed, new_inotify)
         self._progress = SessionProgress()
         self._links = [self._make_link(*each) for each in _nodes_of(config)]
@@ -110,6 +107,11 @@ class PushClient:
     def progress(self) -> Mapping[InputName, InputProgress]:
         """How far each input has come, by the best knowledge of any node."""
         return self._progress.inputs
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """How many partitions topics have, as far as nodes said; another value when that moves."""
+        return self._progress.topics
 
     @property
     def status(self) -> PushStatus:
@@ -277,19 +279,18 @@ class PushClient:
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""
-        self._wanted_topics[topic] = partitions
+        self._progress.wanted_topics[topic] = partitions
         for link in self._links:
             if link.conversation is not None:
                 link.conversation.topics_wanted()
 
     def wanted_topics(self) -> Mapping[str, int]:
         """What `want_topic` was called with."""
-        return self._wanted_topics
+        return self._progress.wanted_topics
 
     def on_topic_told(self, topic: str, partitions: int) -> None:
         """A node tells how many partitions a topic has; another one may not know of the newest."""
-        if partitions > self.topics.get(topic, -1):
-            self.topics = {**self.topics, topic: partitions}
+        if self._progress.topic_told(topic, partitions):
             self._tell_soon(status=False)
 
     def on_topic_gone(self, run: int, name: InputName) -> None:

@@ -57,6 +57,10 @@ class SessionProgress:
     def __init__(self) -> None:
         self.inputs: dict[InputName, InputProgress] = {}
         self.lost: list[LostRange] = []
+        self.topics: Mapping[str, int] = {}
+        """How many partitions topics have, by the node that knows of most; 0: no node can say."""
+        self.wanted_topics: dict[str, int] = {}
+        """Topics to be learnt, and with how many partitions each is created if it is not there."""
         self._merged: dict[tuple[int, InputName], RollByte] = {}
         self._ends: dict[int, RunEnds] = {}
         self._gone: set[tuple[int, InputName]] = set()
@@ -75,6 +79,13 @@ class SessionProgress:
             self._merged[run, name] = merged
         self.inputs[name] = after
         return after != before or merged > known
+
+    def topic_told(self, topic: str, partitions: int) -> bool:
+        """A node says how many partitions a topic has; whether that is news."""
+        is_news = partitions > self.topics.get(topic, -1)
+        if is_news:
+            self.topics = {**self.topics, topic: partitions}
+        return is_news
 
     def close_run(self, run: int, ends: RunEnds) -> bool:
         """The cluster has closed a run, so all of it is committed; whether that is news."""

@@ -406,6 +406,16 @@ cdef Fault walk_records(const uint8_t *at, const uint8_t *end, const Header *hea
     return FINE if at == end else RECORD_SURPLUS
 
 
+cdef Fault look_at_records(const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed) noexcept:
+    """The same, without the GIL where that pays: a thread may look at many without holding up an event loop."""
+    cdef Fault fault
+    if end - at < RELEASE_FROM:
+        return walk_records(at, end, header, failed)
+    with nogil:
+        fault = walk_records(at, end, header, failed)
+    return fault
+
+
 def check_records(data not None, codec_decompress) -> None:
     """Check that the records of all batches in `data` can be decoded: what `decode_records` would raise, at a fraction of
     its price. CRCs are not verified.
@@ -428,10 +438,10 @@ def check_records(data not None, codec_decompress) -> None:
             if fault == FINE and header.attributes & CODEC_BITS:
                 unpacked = unpack(base + start, &header, codec_decompress)
                 PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
-                fault = walk_records(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, &failed)
+                fault = look_at_records(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, &failed)
                 PyBuffer_Release(&plain)
             elif fault == FINE:
-                fault = walk_records(base + start + HEADER, base + start + header.size, &header, &failed)
+                fault = look_at_records(base + start + HEADER, base + start + header.size, &header, &failed)
             if fault != FINE:
                 fail(start, fault, failed)
             start += header.size

@@ -63,7 +63,15 @@ _LZ4_STORED = 1 << 31
 
 
 def decompress(codec: int, blob: Buffer, *, limit_bytes: int = LIMIT_BYTES_DEFAULT) -> bytes:
-    """Return what `blob` unpacks to.
+    """What `blob` unpacks to. Raises as `unpack`."""
+    return bytes(unpack(codec, blob, limit_bytes=limit_bytes))
+
+
+def unpack(
+    codec: int, blob: Buffer, *, limit_bytes: int, scratch: memoryview | None = None
+) -> bytes | memoryview:
+    """Return what `blob` unpacks to, where it was unpacked to: copying it would hold the
+    interpreter, which unpacking does not. That may be `scratch`, of at least `limit_bytes`.
 
     Raises:
         DecompressionError: the blob is corrupt or cut off, the codec is unknown, or the output is
@@ -77,6 +85,8 @@ def decompress(codec: int, blob: Buffer, *, limit_bytes: int = LIMIT_BYTES_DEFAU
         if codec == Codec.ZSTD:
             _check_zstd_windows(bytes(blob), max(limit_bytes, _ZSTD_WINDOW_BYTES))
         if codec in _STREAMS:
+            if scratch is not None:
+                return scratch[: _STREAMS[codec](blob, scratch[:limit_bytes])]
             return _unpack_stream(_STREAMS[codec], blob, limit_bytes)
     except cramjam.DecompressionError as error:
         raise DecompressionError(
@@ -112,7 +122,7 @@ def _plain(blob: Buffer, limit_bytes: int) -> bytes:
     return bytes(blob)
 
 
-def _unpack_stream(into: _Into, blob: Buffer, limit_bytes: int) -> bytes:
+def _unpack_stream(into: _Into, blob: Buffer, limit_bytes: int) -> memoryview:
     """Unpack into a small buffer, and only if that fails into one of the full limit.
 
     The large one is fresh anonymous memory, of which only what is written to becomes real.
@@ -121,14 +131,14 @@ def _unpack_stream(into: _Into, blob: Buffer, limit_bytes: int) -> bytes:
     if guess < limit_bytes:
         small = bytearray(guess)
         try:
-            return bytes(memoryview(small)[: into(blob, small)])
+            return memoryview(small)[: into(blob, small)]
         except cramjam.DecompressionError:
             del small  # it was too small, or the blob is corrupt: the second try tells
-    with mmap.mmap(-1, max(1, limit_bytes)) as large:
-        size = into(blob, large)
-        if size > limit_bytes:
-            raise cramjam.DecompressionError("too large")
-        return large[:size]
+    large = mmap.mmap(-1, max(1, limit_bytes))
+    size = into(blob, large)
+    if size > limit_bytes:
+        raise cramjam.DecompressionError("too large")
+    return memoryview(large)[:size]
 
 
 def _unpack_snappy(blob: bytes, limit_bytes: int) -> bytes:

@@ -24,11 +24,13 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
+from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.reader import MergedReader
 
@@ -57,8 +59,17 @@ class KafkaClient:
     """What its identity has used, if there is a quota for it."""
     tally: ListenerTally = field(default_factory=ListenerTally)
     """What went through the listener."""
+    unpacked_bytes: int = 0
+    """What its batches unpacked to beyond what was sent, and its quota was not charged for yet."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Of batches that could not be read."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """Whose work it is, on however many connections: many hosts may be anonymous."""
+        return self.identity, self.host
 
 
 class BrokerEndpoint(NamedTuple):
@@ -99,14 +110,17 @@ class WatchedLog(Protocol):
 class BatchLog(Protocol):
     """Appends the batches of Kafka clients."""
 
+    checker: BatchChecker
+    """What every batch has to pass before it is appended."""
+
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> Future[AppendResult] | None:
-        """Take one batch: what will become of it; None if the partition is not open. `data` is free
-        on return. Raises ApiError.
+        """Take one sound batch: what will become of it; None if the partition is not open. `data`
+        is free on return. Raises ApiError.
         """
 
 

@@ -21,9 +21,9 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.record_check import check_crc
 from samelog.replicator.interfaces import RequestRefused, RollByte
 from samelog.runtime.network.tls import NODE_PREFIX
+from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.commands import Merge, Range, Verdict
@@ -38,7 +38,6 @@ _VERDICTS = {
     Verdict.FENCED: ErrorCode.invalid_producer_epoch,
 }
 _REFUSED = {
-    FaultCode.INVALID_BATCH: ErrorCode.invalid_record,
     FaultCode.DISK_FULL: ErrorCode.kafka_storage_error,
     FaultCode.TOO_MANY: ErrorCode.throttling_quota_exceeded,
     FaultCode.TOPIC_GONE: ErrorCode.unknown_topic_or_partition,
@@ -76,6 +75,7 @@ class ProducerLog:
         self._machine = logs.machine
         self._sessions = logs.sessions
         self._intake = logs.intake
+        self.checker = logs.intake.checker
         self._identity = NODE_PREFIX + name
         self._session = session_of(number)
         self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{number}"))
@@ -151,8 +151,8 @@ class ProducerLog:
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> asyncio.Future[AppendResult] | None:
-        """Take one batch: what will become of it; None if the partition is not open. `data` is free
-        on return. Raises ApiError.
+        """Take one sound batch: what will become of it; None if the partition is not open. `data`
+        is free on return. Raises ApiError.
         """
         run, intake = self._run, self._intake
         if run is None or not self.is_open(topic, index):
@@ -164,10 +164,8 @@ class ProducerLog:
             if byte >= ROLL_BYTES:
                 intake.seal(number, run.number, roll, byte)
                 roll, byte = roll + 1, 0
-            intake.append(number, run.number, roll, byte, data)
+            intake.append_checked(number, run.number, roll, byte, Taken(data, records, None))
         except RequestRefused as refused:
-            if refused.code is FaultCode.INVALID_BATCH:
-                check_crc(data)
             raise _api_error(refused) from refused
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         queue = self._waiting.setdefault(number, deque())

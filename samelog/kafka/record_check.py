@@ -21,11 +21,12 @@ from samelog.format.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
+    MAX_BATCH_BYTES_DEFAULT,
     Attribute,
     BatchHeader,
     read_header,
 )
-from samelog.format.compression import Codec
+from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec
 from samelog.format.errors import CorruptBatch
 from samelog.kafka.codec.errors import ApiError
 
@@ -34,6 +35,7 @@ _MAGIC_AT = 16
 _SMALLEST_BYTES = 26
 """Of a batch of any format."""
 _CRC_AT, _CRC_FROM = 17, 21
+UNPACKED_FACTOR = 16
 _NEWEST_CODEC = max(Codec)
 _FLAGS = ~CODEC_BITS
 
@@ -58,6 +60,11 @@ def check_records(records: memoryview | None, *, version: int, limit_bytes: int)
             raise
         raise ApiError(ErrorCode.invalid_record, str(fault)) from fault
     return header
+
+
+def unpacked_limit(limit_bytes: int) -> int:
+    """What a batch may unpack to where batches of `limit_bytes` are taken."""
+    return min(LIMIT_BYTES_DEFAULT, UNPACKED_FACTOR * max(limit_bytes, MAX_BATCH_BYTES_DEFAULT))
 
 
 def check_crc(batch: memoryview) -> None:

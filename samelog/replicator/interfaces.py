@@ -11,9 +11,9 @@ of the node and ends the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -151,11 +151,13 @@ class SessionIntake(Protocol):
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
-    ) -> None:
-        """Take batches for a position; validates them, and skips what is held already.
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take batches for a position; validates them, and skips what is held already. Where that
+        is too much for a turn of the event loop, what is returned has to be awaited, before more
+        comes from the same sender.
 
         `data` is valid during the call only. Raises RequestRefused (GAP, INVALID_BATCH, DISK_FULL
-        and others).
+        and others), in both places.
         """
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:

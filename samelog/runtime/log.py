@@ -58,8 +58,12 @@ class RateLimitedLog:
         self._interval_s = interval_s
         self._windows: dict[str, tuple[float, int]] = {}
 
-    def event(self, level: int, event: str, **fields: object) -> None:
-        """Write one line, or count it; the first line after a burst says how many were left out."""
+    def event(
+        self, level: int, event: str, *, fault: BaseException | None = None, **fields: object
+    ) -> None:
+        """Write one line, or count it; the first line after a burst says how many were left out.
+        `fault`: an error whose traceback follows the line.
+        """
         now = self._clock.now()
         started, count = self._windows.get(event, (now, 0))
         if now - started >= self._interval_s:
@@ -68,7 +72,7 @@ class RateLimitedLog:
             started, count = now, 0
         self._windows[event] = (started, count + 1)
         if count < self._burst:
-            log_event(self._logger, level, event, **fields)
+            self._logger.log(level, "%s", format_event(event, **fields), exc_info=fault)
 
 
 def _shown(value: object) -> str:

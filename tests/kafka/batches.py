@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from samelog.format.compression import Codec, compress
 
 
 def batch(*values: bytes, **producer: Any) -> bytes:
@@ -30,3 +32,15 @@ def put(at: int, layout: str, *numbers: int) -> Callable[[bytes], bytes]:
         return bytes(changed)
 
     return change
+
+
+def packed(codec: Codec, *values: bytes) -> bytes:
+    """A batch as a client sends it that compresses."""
+    plain = kernels.build_batches(
+        list(values), timestamps=5, batch_bytes=1 << 29, max_record_bytes=1 << 28
+    )
+    data = bytearray(plain[:HEADER_BYTES] + compress(codec, plain[HEADER_BYTES:]))
+    struct.pack_into(">i", data, 8, len(data) - LENGTH_PREFIX_BYTES)
+    data[22] |= codec
+    struct.pack_into(">I", data, 17, kernels.crc32c(memoryview(data)[21:]))
+    return bytes(data)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import IntEnum
+from functools import partial
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -116,6 +117,30 @@ def test_a_claimed_number_of_elements_sets_no_memory_aside(count: int) -> None:
     many = (200_000).to_bytes(4, "big") + bytes(400_001)
     with pytest.raises(MalformedRequest, match="an array claims 200000 elements"):
         schemas.read_request(3, 5, memoryview(many))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (0, 3, "ffff 0001 00000001 ffffffff"),
+        (0, 9, "00 0001 00000001 00 00"),
+        (1, 12, "ffffffff 00000000 00000000 00000000 00 00000000 00000000 00"),
+        (2, 1, "ffffffff ffffffff"),
+        (2, 1, "ffffffff 00000001 0001 61 ffffffff"),
+        (8, 8, "02 61 00000000 01 00 00 00"),
+        (61, 0, "00 00"),
+        (61, 0, "02 02 61 00 00 00"),
+    ],
+)
+def test_null_is_not_read_where_kafka_forbids_it(key: int, version: int, body: str) -> None:
+    """Nor handed to a handler, which would fail of it."""
+    read = APIS[key].read or partial(schemas.read_request, key)
+    with pytest.raises(MalformedRequest, match="an array claims -1 elements"):
+        read(version, memoryview(bytes.fromhex(body)))
+
+
+def test_null_is_read_where_kafka_allows_it() -> None:
+    assert schemas.read_request(3, 1, memoryview(b"\xff\xff\xff\xff")).topics is None
 
 
 def test_a_long_request_is_refused() -> None:

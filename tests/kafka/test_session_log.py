@@ -22,7 +22,7 @@ from samelog.publisher.session_writer import SessionWriter
 from samelog.sequencer.state.types import Topic
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import OsFileSystem
-from tests.kafka.batches import batch, put
+from tests.kafka.batches import batch
 from tests.publisher import reading
 from tests.runtime.peers import until
 
@@ -86,15 +86,6 @@ def test_a_retry_is_answered_and_not_written_again(tmp_path: Path) -> None:
 
     run(tmp_path, body)
     assert reading.values(tmp_path / "s") == [b"a", b"b", b"c", b"d"]
-
-
-def test_records_that_nobody_could_read_are_not_taken(tmp_path: Path) -> None:
-    async def body(log: SidecarLog) -> None:
-        assert refusal(log, put(61, ">B", 0x7E)(batch(b"x"))) is ErrorCode.invalid_record
-        assert await append(log, batch(b"good")) == APPENDED
-
-    run(tmp_path, body)
-    assert reading.values(tmp_path / "s") == [b"good"]
 
 
 def test_a_full_budget_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:

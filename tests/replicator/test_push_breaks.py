@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -283,6 +285,38 @@ def test_a_bad_batch_is_not_shipped_and_shown(tmp_path: Path) -> None:
             await until(lambda: client.status.nodes[0].problems)
             assert "CRC" in client.status.nodes[0].problems[FLIGHTS].upper()
             assert held(made.nodes[0]) == batch(b"good")
+
+    in_loop(main)
+
+
+def test_nothing_more_is_read_while_an_intake_is_not_done_with_bytes(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        made = World(tmp_path, 1)
+        node: FakeNode = made.nodes[0]
+        await node.start()
+        append = node.intake.append
+        events: list[str] = []
+
+        async def take(place: tuple[int, int, int, int], data: bytes) -> None:
+            for _ in range(200):  # turns of the loop, in which more would be read
+                await asyncio.sleep(0)
+            append(*place, data)
+            events.append("taken")
+
+        def begin(number: int, run: int, roll: int, byte: int, data: memoryview) -> Any:
+            events.append("begun")
+            return take((number, run, roll, byte), bytes(data))
+
+        node.intake.append = begin  # type: ignore[method-assign]
+        ends = [files.append(batch(b"a")), files.append(batch(b"b"), OTHER)]
+        client = made.push(files.path)
+        await until(lambda: {FLIGHTS, OTHER} <= client.progress.keys())
+        await until(lambda: client.progress[FLIGHTS].merged == SessionPosition(0, *ends[0]))
+        await until(lambda: client.progress[OTHER].merged == SessionPosition(0, *ends[1]))
+        assert events == ["begun", "taken"] * 2
+        await made.stop()
 
     in_loop(main)
 

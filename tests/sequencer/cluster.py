@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,13 @@ class Session:
         self.data += data
         for node in nodes:
             opened = await self.open(node, run=run)
-            node.logs.intake.append(opened.input, run, 0, start, data)
+            await taken(node.logs.intake.append(opened.input, run, 0, start, data))
+
+
+async def taken(taking: Coroutine[Any, Any, None] | None) -> None:
+    """When an intake has taken what it was given."""
+    if taking is not None:
+        await taking
 
 
 def merged(node: Node, topic: str = "t") -> bytes:

@@ -32,6 +32,7 @@ from tests.sequencer.cluster import (
     merged,
     offset,
     run_with,
+    taken,
     until,
 )
 
@@ -249,7 +250,7 @@ def test_bad_batches_are_refused_and_nothing_is_written(
         data = spoil(batch(b"good"))  # type: ignore[operator]
         if code is not None:
             with pytest.raises(RequestRefused) as refused:
-                nodes[0].logs.intake.append(opened.input, 0, 0, 0, data)
+                await taken(nodes[0].logs.intake.append(opened.input, 0, 0, 0, data))
             assert refused.value.code is code
         entry = nodes[0].raft.replica.machine.state.inputs[opened.input]
         assert nodes[0].logs.sessions.written(entry).byte == 0

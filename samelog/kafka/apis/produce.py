@@ -29,7 +29,9 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
-from samelog.kafka.record_check import check_records
+from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
+from samelog.sequencer.ingest.batch_check import any_producer
+from samelog.sequencer.ingest.checking import Checked
 from samelog.sequencer.state.types import Topic
 
 OLDEST = 3
@@ -57,6 +59,8 @@ class _PartitionWrite(msgspec.Struct):
     """Of the topic."""
     index: int
     records: memoryview | None
+    count: int = 0
+    """Of records, once the batch was found sound."""
     topic: Topic | None = None
     result: Future[AppendResult] | None = None
     error: ApiError | None = None
@@ -116,18 +120,50 @@ class ProduceWork:
         return write.result is not None
 
     def _append(self, topic: Topic, write: _PartitionWrite) -> Future[AppendResult] | None:
-        """None if the partition is not open. Raises ApiError."""
+        """None if the partition is not open, or this turn of the loop has no room to check the
+        batch. Raises ApiError.
+        """
         if not 0 <= write.index < len(topic.partition_numbers):
             raise no_partition(write.name, write.index)
-        broker, records = self._call.broker, write.records
-        limit = broker.max_message_bytes(topic)
-        header = check_records(records, version=self._call.version, limit_bytes=limit)
-        return broker.batches.append(topic, write.index, records or memoryview(b""), header.records)
+        broker, data = self._call.broker, write.records or memoryview(b"")
+        if not write.count:
+            limit = broker.max_message_bytes(topic)
+            check_records(write.records, version=self._call.version, limit_bytes=limit)
+            who = self._call.client.who
+            checked = broker.batches.checker.now(who, data, any_producer, unpacked_limit(limit))
+            if checked is None:
+                return None
+            self._note(write, data, checked)
+        return broker.batches.append(topic, write.index, data, write.count)
+
+    def _note(self, write: _PartitionWrite, data: memoryview, checked: Checked) -> None:
+        """Charge the client for what was looked into. Raises ApiError if it cannot be taken."""
+        client, refusal = self._call.client, checked.taken.refusal
+        client.unpacked_bytes += checked.bytes - len(data)
+        if refusal is not None:
+            client.refusals.add(self._call.broker.clock.now())
+            check_crc(data)
+            raise ApiError(ErrorCode.invalid_record, refusal.message)
+        write.count = checked.taken.records
+
+    async def _check(self, write: _PartitionWrite) -> None:
+        """Check a batch outside of the event loop."""
+        broker, data = self._call.broker, write.records or memoryview(b"")
+        limit = unpacked_limit(broker.max_message_bytes(write.topic))
+        checker = broker.batches.checker
+        try:
+            self._note(
+                write, data, await checker.later(self._call.client.who, data, any_producer, limit)
+            )
+        except ApiError as error:
+            write.error = error
 
     async def _open_and_append(
         self, unopened: Sequence[_PartitionWrite]
     ) -> MaybeResponse | Future[MaybeResponse]:
-        """Open what is not open yet; then append. A topic that is not known might only be new."""
+        """Open what is not open yet, and check what takes long; then append. A topic that is not
+        known might only be new.
+        """
         broker = self._call.broker
         await broker.look_for(write.name for write in unopened)
         for write in unopened:
@@ -139,6 +175,10 @@ class ProduceWork:
             except ApiError as error:
                 write.error = error
         for write in unopened:
+            if write.error is not None or self._appended(write):
+                continue
+            if not write.count:
+                await self._check(write)
             if write.error is None and not self._appended(write):
                 text = "it was closed meanwhile"
                 write.error = ApiError(ErrorCode.not_leader_or_follower, text)

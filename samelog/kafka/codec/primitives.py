@@ -132,10 +132,10 @@ class MessageReader:
         size = self.uvarint() - 1 if self.flexible else self._number(_INT32)
         return None if size == -1 else self.raw(size)
 
-    def count(self) -> int:
+    def count(self, *, nullable: bool = False) -> int:
         """How many elements an array has; 0 for null. Each takes at least a byte."""
         count = self.uvarint() - 1 if self.flexible else self._number(_INT32)
-        if count < -1 or count > min(len(self.data) - self.at, self._elements_left):
+        if count < -nullable or count > min(len(self.data) - self.at, self._elements_left):
             raise MalformedRequest(f"an array claims {count} elements")
         self._elements_left -= max(count, 0)
         return max(count, 0)

@@ -123,7 +123,7 @@ def _walk(structure: Any, reader: MessageReader, unknown: list[int]) -> None:
     """Go over a structure; note tags that are not known."""
     layout = layout_of(structure)
     for shape in layout.fields:
-        for _ in range(reader.count() if shape.is_array else 1):
+        for _ in range(reader.count(nullable=shape.is_nullable) if shape.is_array else 1):
             if shape.structure is None:
                 _skip(shape, reader)
             elif shape.is_array or not shape.is_nullable or reader.int8() != _NULL:
@@ -147,7 +147,7 @@ def _copy(structure: Any, reader: MessageReader, writer: MessageWriter) -> None:
         count = 1
         if shape.is_array:
             start = reader.at
-            count = reader.count()
+            count = reader.count(nullable=shape.is_nullable)
             writer.raw(reader.data[start : reader.at].tobytes())
         for _ in range(count):
             _copy_one(shape, reader, writer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,8 +29,6 @@ from samelog.kafka.clients.quotas import Memory
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from samelog.kafka.server.dispatch import ApiDispatcher, StartedRequest
 
-log = logging.getLogger(__name__)
-
 HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
 AUTHENTICATE_S = 10.0
@@ -38,8 +37,10 @@ STRANGERS_REQUESTS = 100
 """Of a client that has not authenticated; none needs more than four."""
 PRODUCE_PREFIX = produce.produce.key.to_bytes(2, "big")
 """The first bytes of a Produce request."""
-TURN_REQUESTS = 32
-"""Answered at once before others have their turn."""
+TURN_S = 0.0015
+"""Of a turn of the event loop, for the requests of one connection: behind that others have theirs,
+and in any case behind the request that takes longer.
+"""
 
 
 class _ConnectionPhase(Enum):
@@ -158,10 +159,14 @@ class KafkaConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Start what can be started, write what can be written, read on if more is wanted."""
-        for count in range(TURN_REQUESTS):
-            if not self._pipeline.inbox:
+        over_at = 0.0
+        while self._pipeline.inbox:
+            if not over_at:
+                over_at = time.monotonic() + TURN_S
+            elif time.monotonic() >= over_at:
+                self._loop.call_soon(self._go_on)
                 break
-            if count:
+            else:
                 self._account()
             request = self._pipeline.next_request() if self._may_start() else None
             if request is None:
@@ -169,8 +174,6 @@ class KafkaConnection(asyncio.Protocol):
             self._start(request)
             if self._stranger is not None and self._is_refused(self._stranger):
                 return
-        else:
-            self._loop.call_soon(self._go_on)
         self._flush()
 
     def _is_refused(self, stranger: _Stranger) -> bool:
@@ -210,6 +213,8 @@ class KafkaConnection(asyncio.Protocol):
         now = self._loop.time()
         output, pause_s = started.encode(answer, self._client, now)
         self._pipeline.answered(number, output)
+        if self._client.refusals.reason:
+            self.close(self._client.refusals.reason)
         if pause_s:
             if not self._muted_until:
                 self._loop.call_later(pause_s, self._unmute)
@@ -241,9 +246,8 @@ class KafkaConnection(asyncio.Protocol):
             self.close(str(error))
         except InvariantError:
             raise
-        except Exception:
-            log.exception("a request failed")
-            self.close("the node could not answer a request")
+        except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
+            self._failed(error)
 
     def _wait(self, future: asyncio.Future[Any], number: int, started: StartedRequest) -> None:
         self._waited.add(future)
@@ -275,7 +279,7 @@ class KafkaConnection(asyncio.Protocol):
         if isinstance(error, CLIENTS_FAULTS):
             self.close(str(error))
             return
-        log.error("a request failed", exc_info=error)
+        self._dispatcher.log.event(logging.ERROR, "a Kafka request failed", fault=error)
         self.close("the node could not answer a request")
 
     def _flush(self) -> None:

@@ -6,6 +6,7 @@ what authentication takes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +20,10 @@ from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
 from samelog.kafka.codec.primitives import ByteBuffer
 from samelog.kafka.codec.schemas import read_request
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.log import RateLimitedLog
+
+log = logging.getLogger(__name__)
 
 ServingT = TypeVar("ServingT", bound=AnyBroker)
 
@@ -60,7 +65,9 @@ class StartedRequest(msgspec.Struct, frozen=True):
         if client.allowance is None:
             return 0.0
         is_write = self.api.key == produce.produce.key
-        return client.allowance.charge(now, written=self.size if is_write else 0, read=read)
+        written = self.size + client.unpacked_bytes if is_write else 0
+        client.unpacked_bytes = 0
+        return client.allowance.charge(now, written=written, read=read)
 
 
 class ApiDispatcher(Generic[ServingT]):
@@ -69,6 +76,7 @@ class ApiDispatcher(Generic[ServingT]):
     def __init__(self, broker: ServingT, apis: Mapping[int, KafkaApi[ServingT]]) -> None:
         self._broker = broker
         self._apis = apis
+        self.log = RateLimitedLog(log, SystemClock())
 
     def start(self, client: KafkaClient, frame: memoryview) -> StartedRequest:
         """Call the handler of a request. Raises MalformedRequest, UnsupportedRequest."""

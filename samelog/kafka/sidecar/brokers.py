@@ -41,6 +41,7 @@ from samelog.replicator.interfaces import InputName, RequestRefused
 from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
@@ -175,6 +176,9 @@ class CopyStream(Listening):
 
 class NothingTaken:
     """Refuses every batch, because copies are read-only. Implements any_broker.BatchLog."""
+
+    def __init__(self) -> None:
+        self.checker = BatchChecker()
 
     async def open(self, topic: Topic, index: int) -> None:
         """Always raises ApiError: copies are read-only."""

@@ -1,8 +1,8 @@
 """Kafka clients' batches, appended to a session of the publisher sidecar.
 
-A batch is checked as the nodes will check it, because one that they refused would hold up all
-behind it; it goes into the session's file at once and is answered when the disk has it. What is
-asked for meanwhile shares the next sync. Offsets are the cluster's to give, so none is told.
+Batches were checked as the nodes will check them, because one that they refused would hold up all
+behind it. A batch goes into the session's file at once and is answered when the disk has it. What
+is asked for meanwhile shares the next sync. Offsets are the cluster's to give, so none is told.
 
 A session whose directory has gone (removed, unmounted) is opened anew when there is one again, and
 so is one that could not be opened because the disk was full.
@@ -32,12 +32,10 @@ from samelog.format.batch import BatchHeader, read_header
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.record_check import check_crc
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced
-from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.loop import spawn
-from samelog.sequencer.ingest.batch_check import check_batches
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence
 from samelog.sequencer.state.commands import Sequence5, Verdict
 from samelog.sequencer.state.sequences import remember
@@ -112,7 +110,7 @@ class SidecarLog:
         """
         self._fs = fs
         self._open_writer = open_writer
-        self._batch_bytes = batch_bytes
+        self.checker = BatchChecker(batch_bytes)
         self._may_open = may_open
         self._sequences = Sequences()
         self._waiting: list[asyncio.Future[AppendResult]] = []
@@ -136,12 +134,12 @@ class SidecarLog:
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> asyncio.Future[AppendResult]:
-        """Append one batch: what will become of it. `data` is free on return. Raises ApiError."""
+        """Append one sound batch: what will become of it. `data` is free on return. Raises
+        ApiError.
+        """
         if self._fault is not None or self._writer is None:
             raise ApiError(ErrorCode.kafka_storage_error, self.fault)
         header = read_header(data)
-        if header.producer_id >= 0:  # it is written under another CRC, or was written before
-            check_crc(data)
         if self._sequences.is_new(header, topic.name, index):
             anonymous = data if header.producer_id < 0 else _anonymous(data)
             self._write(self._writer, topic.name, index, anonymous)
@@ -154,12 +152,8 @@ class SidecarLog:
 
     def _write(self, writer: SessionWriter, topic: str, index: int, data: memoryview) -> None:
         try:
-            check_batches(data, batch_bytes=self._batch_bytes, own=_no_producer)
             writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
-        except RequestRefused as refused:
-            check_crc(data)
-            raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         except (PublisherError, LogFormatError) as error:
             self._look_for(writer)
             raise ApiError(ErrorCode.kafka_storage_error, str(error)) from error
@@ -249,10 +243,6 @@ def _anonymous(batch: memoryview) -> memoryview:
     pack_into(">qhi", found, _PRODUCER_AT, -1, -1, -1)
     pack_into(">I", found, _CRC_AT, kernels.crc32c(memoryview(found)[_CRC_FROM:]))
     return memoryview(found).toreadonly()
-
-
-def _no_producer() -> None:
-    """What the publisher writes carries no producer id."""
 
 
 def _answer(waiting: list[asyncio.Future[AppendResult]], outcome: AppendResult) -> None:

@@ -27,6 +27,7 @@ from samelog.replicator.interfaces import (
 )
 from samelog.replicator.push.requests import Requests
 from samelog.runtime.faults import make_fault
+from samelog.runtime.loop import spawn
 from samelog.runtime.network.transport import Connection
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -142,9 +143,23 @@ class PushServer(ReplicatorHandler):
         if held is None:
             return
         try:
-            self._intake.append(held.number, held.run_number, file, byte, data)
+            taking = self._intake.append(held.number, held.run_number, file, byte, data)
         except RequestRefused as refused:
             self._refused_bytes(handle, refused)
+        else:
+            if taking is not None:
+                self._connection.pause_reading()
+                spawn(self._take(handle, taking), "bytes of a publisher")
+
+    async def _take(self, handle: int, taking: Coroutine[Any, Any, None]) -> None:
+        """Go on with the connection when the intake has taken what came."""
+        with failing(self._connection):
+            try:
+                await taking
+            except RequestRefused as refused:
+                if handle in self._inputs:
+                    self._refused_bytes(handle, refused)
+        self._connection.resume_reading()
 
     def on_closed(self, error: Exception | None) -> None:
         """Gone: what waits for the cluster is of no use any more."""

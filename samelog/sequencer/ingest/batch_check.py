@@ -9,18 +9,21 @@ Invariant: what passes can be scanned, decoded and sliced by every part of samel
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, Attribute
-from samelog.format.compression import LIMIT_BYTES_DEFAULT, decompress
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, Attribute
+from samelog.format.compression import LIMIT_BYTES_DEFAULT, unpack
 from samelog.format.dedup import dedup_producer_id
-from samelog.format.errors import LogFormatError
+from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
+from samelog.runtime.turn_budget import TurnBudget
 from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 ONLY_FOR_BROKERS = int(Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL)
 SLICED_LIMIT_BYTES = 7 << 20
@@ -29,6 +32,51 @@ ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
 OwnProducer: TypeAlias = Callable[[], int | None]
 """Says which producer id batches may carry: None: none, ANY_PRODUCER: any. Few carry one."""
+
+
+class TurnIsOver(Exception):
+    """A check needs more than this turn of the event loop has room for."""
+
+
+class Unpacking:
+    """Unpacks batches one behind the other, within a limit for each and a turn's budget for all.
+    With no budget: outside of the event loop.
+    """
+
+    __slots__ = ("_budget", "_scratch", "limit_bytes", "turn_bytes", "unpacked")
+
+    def __init__(
+        self, limit_bytes: int = LIMIT_BYTES_DEFAULT, budget: TurnBudget | None = None
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self.turn_bytes = LIMIT_BYTES_DEFAULT
+        """What one batch may have of a turn's budget."""
+        self.unpacked = 0
+        """Bytes that came out, or might have where the batch was refused."""
+        self._budget = budget
+        self._scratch = None if budget is None else memoryview(bytearray(budget.left))
+
+    def __call__(self, codec: int, blob: bytes) -> Buffer:
+        """What a blob unpacks to. Raises DecompressionError, TurnIsOver."""
+        budget, most = self._budget, self.limit_bytes
+        if budget is not None:
+            most = min(most, budget.left, self.turn_bytes)
+            if len(blob) > most:
+                raise TurnIsOver
+        try:
+            plain = unpack(codec, blob, limit_bytes=most, scratch=self._scratch)
+        except DecompressionError:
+            self._spend(most)
+            if most < self.limit_bytes:
+                raise TurnIsOver from None
+            raise
+        self._spend(max(len(blob), len(plain)))
+        return plain
+
+    def _spend(self, size: int) -> None:
+        self.unpacked += size
+        if self._budget is not None:
+            self._budget.use(size)
 
 
 class Taken(NamedTuple):
@@ -54,9 +102,11 @@ def _not_whole(scan: kernels.Scan) -> RequestRefused:
     return _refused(message, "the sender resumes behind the last whole batch")
 
 
-def check_batches(data: memoryview, *, batch_bytes: int, own: OwnProducer) -> int:
+def check_batches(
+    data: memoryview, *, batch_bytes: int, own: OwnProducer, unpacking: Unpacking
+) -> int:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them: the number of records. Raises RequestRefused (INVALID_BATCH).
+    them: the number of records. Raises RequestRefused (INVALID_BATCH), TurnIsOver.
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
@@ -66,12 +116,17 @@ def check_batches(data: memoryview, *, batch_bytes: int, own: OwnProducer) -> in
     is_twin = scan.has_producer and (producer_id := own()) != ANY_PRODUCER
     if is_twin:
         _check_producers(data, producer_id)
-    limit_bytes = SLICED_LIMIT_BYTES if is_twin else LIMIT_BYTES_DEFAULT
+        unpacking.limit_bytes = min(unpacking.limit_bytes, SLICED_LIMIT_BYTES)
     try:
-        kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
+        kernels.check_records(data, unpacking)
     except LogFormatError as error:
         raise _refused(str(error)) from error
     return scan.records
+
+
+def any_producer() -> int:
+    """Where batches of any producer id are taken."""
+    return ANY_PRODUCER
 
 
 def own_producer(machine: StateMachine, session: str) -> int | None:
@@ -82,22 +137,34 @@ def own_producer(machine: StateMachine, session: str) -> int | None:
     return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 
 
-def sound_batches(data: memoryview, *, batch_bytes: int, own: OwnProducer) -> Taken:
-    """Whole batches up to the first one that cannot be taken."""
+def sound_batches(
+    data: memoryview, *, batch_bytes: int, own: OwnProducer, unpacking: Unpacking
+) -> Taken:
+    """Whole batches up to the first one that cannot be taken. Raises TurnIsOver."""
     try:
-        records = check_batches(data, batch_bytes=batch_bytes, own=own)
-    except RequestRefused:
-        return _up_to_first_bad(data, batch_bytes, own)
+        records = check_batches(data, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
+    except RequestRefused as refused:
+        if _is_one(data):
+            return Taken(data[:0], 0, refused)
+        return _up_to_first_bad(data, batch_bytes, own, unpacking)
     return Taken(data, records, None)
 
 
-def _up_to_first_bad(data: memoryview, batch_bytes: int, own: OwnProducer) -> Taken:
+def _is_one(data: memoryview) -> bool:
+    """Whether there is nothing but one batch, which need not be looked into a second time."""
+    size = int.from_bytes(data[8:LENGTH_PREFIX_BYTES], "big", signed=True)
+    return size + LENGTH_PREFIX_BYTES >= len(data)
+
+
+def _up_to_first_bad(
+    data: memoryview, batch_bytes: int, own: OwnProducer, unpacking: Unpacking
+) -> Taken:
     end = records = 0
     while end < len(data):
         one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
         batch = data[end : end + one.end] if one.end else data[end:]
         try:
-            records += check_batches(batch, batch_bytes=batch_bytes, own=own)
+            records += check_batches(batch, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
         except RequestRefused as refused:
             return Taken(data[:end], records, refused)
         end += len(batch)

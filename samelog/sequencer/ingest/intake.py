@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
-from samelog.sequencer.ingest.batch_check import Taken, own_producer, sound_batches, whole_batches
+from samelog.sequencer.ingest.batch_check import Taken, own_producer, whole_batches
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
@@ -92,6 +93,7 @@ class Intake(RunIntake):
         self._syncer = syncer
         self._settings = settings
         self.batch_bytes = settings.batch_bytes
+        self.checker = BatchChecker(settings.batch_bytes)
         self._dirty: set[int] = set()
         self._written_now: set[int] = set()
         self._syncer_waits: asyncio.Future[None] | None = None
@@ -128,17 +130,45 @@ class Intake(RunIntake):
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
-    ) -> None:
-        """Take a publisher's whole batches, but those held already. Raises RequestRefused."""
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take a publisher's whole batches, but those held already. What this turn of the loop has
+        no room for is taken when what is returned is awaited; it may come again meanwhile. Raises
+        RequestRefused, there too.
+        """
         entry = self._open_entry(number, run_number)
         self._quotas.accept(entry.session, len(data))
         held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)
+        if fresh is None:
+            return None
+        own = partial(own_producer, self._machine, entry.session)
+        checked = self.checker.now(entry.session, fresh, own)
+        if checked is None:
+            return self._append_later(entry, at, memoryview(bytes(fresh)))
+        self._write(entry, held, at, checked.taken)
+        return None
+
+    async def _append_later(self, entry: Input, at: tuple[int, int], data: memoryview) -> None:
+        own = own_producer(self._machine, entry.session)
+        taken = (await self.checker.later(entry.session, data, lambda: own)).taken
+        entry = self._open_entry(entry.number, entry.run)
+        held = self._log(entry.number)
+        end = held.end(entry.run)
+        fresh = _behind(end, at, taken.data)
+        self._write(entry, held, end, taken._replace(data=data[:0] if fresh is None else fresh))
+
+    def append_checked(
+        self, number: int, run_number: int, roll: int, byte: int, taken: Taken
+    ) -> None:
+        """Take batches that `checker` has found sound. Raises RequestRefused."""
+        entry = self._open_entry(number, run_number)
+        self._quotas.accept(entry.session, len(taken.data))
+        held = self._sessions.opened.get(number) or self._log(number)
+        at = held.end(entry.run)
+        fresh = _behind(at, (roll, byte), taken.data)
         if fresh is not None:
-            own = partial(own_producer, self._machine, entry.session)
-            taken = sound_batches(fresh, batch_bytes=self.batch_bytes, own=own)
-            self._write(entry, held, at, taken)
+            self._write(entry, held, at, Taken(fresh, taken.records, None))
 
     def restore(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview

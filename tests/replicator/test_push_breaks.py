@@ -309,7 +309,7 @@ def test_nothing_more_is_read_while_an_intake_is_not_done_with_bytes(tmp_path: P
             events.append("begun")
             return take((number, run, roll, byte), bytes(data))
 
-        node.intake.append = begin  # type: ignore[method-assign]
+        node.intake.append = begin  # type: ignore[method-assign, assignment]
         ends = [files.append(batch(b"a")), files.append(batch(b"b"), OTHER)]
         client = made.push(files.path)
         await until(lambda: {FLIGHTS, OTHER} <= client.progress.keys())

@@ -31,7 +31,7 @@ from samelog.kafka.codec.produce import (
 )
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.sequencer.ingest.batch_check import any_producer
-from samelog.sequencer.ingest.checking import Checked
+from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
 
 OLDEST = 3
@@ -136,7 +136,7 @@ class ProduceWork:
             self._note(write, data, checked)
         return broker.batches.append(topic, write.index, data, write.count)
 
-    def _note(self, write: _PartitionWrite, data: memoryview, checked: Checked) -> None:
+    def _note(self, write: _PartitionWrite, data: memoryview, checked: CheckedBatches) -> None:
         """Charge the client for what was looked into. Raises ApiError if it cannot be taken."""
         client, refusal = self._call.client, checked.taken.refusal
         client.unpacked_bytes += checked.bytes - len(data)
@@ -145,6 +145,23 @@ class ProduceWork:
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refusal.message)
         write.count = checked.taken.records
+
+    async def _open(self, write: _PartitionWrite) -> None:
+        topic = self._call.broker.topic(write.name)
+        try:
+            if topic is None or not 0 <= write.index < len(topic.partition_numbers):
+                raise no_partition(write.name, write.index)
+            await self._call.broker.batches.open(topic, write.index)
+        except ApiError as error:
+            write.error = error
+
+    async def _check_and_append(self, write: _PartitionWrite) -> None:
+        """Append a batch for which a turn of the event loop has no room."""
+        if not write.count:
+            await self._check(write)
+        if write.error is None and not self._appended(write):
+            text = "it was closed meanwhile"
+            write.error = ApiError(ErrorCode.not_leader_or_follower, text)
 
     async def _check(self, write: _PartitionWrite) -> None:
         """Check a batch outside of the event loop."""
@@ -167,21 +184,10 @@ class ProduceWork:
         broker = self._call.broker
         await broker.look_for(write.name for write in unopened)
         for write in unopened:
-            topic = broker.topic(write.name)
-            try:
-                if topic is None or not 0 <= write.index < len(topic.partition_numbers):
-                    raise no_partition(write.name, write.index)
-                await broker.batches.open(topic, write.index)
-            except ApiError as error:
-                write.error = error
+            await self._open(write)
         for write in unopened:
-            if write.error is not None or self._appended(write):
-                continue
-            if not write.count:
-                await self._check(write)
             if write.error is None and not self._appended(write):
-                text = "it was closed meanwhile"
-                write.error = ApiError(ErrorCode.not_leader_or_follower, text)
+                await self._check_and_append(write)
         return self._settle()
 
     # --- waiting ----------------------------------------------------------------------------------

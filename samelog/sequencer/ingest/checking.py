@@ -36,7 +36,7 @@ PLAIN_BYTES = 64 << 10
 """Less is not counted: what may come in one turn is bounded where it is read."""
 
 
-class Checked(NamedTuple):
+class CheckedBatches(NamedTuple):
     """What can be taken, and the bytes that were looked into for that, unpacked."""
 
     taken: Taken
@@ -59,7 +59,7 @@ class BatchChecker:
         data: memoryview,
         own: OwnProducer,
         limit_bytes: int = LIMIT_BYTES_DEFAULT,
-    ) -> Checked | None:
+    ) -> CheckedBatches | None:
         """Check whole batches of a client; None if this turn has no room for that, then `later`
         does it. `limit_bytes`: what each may unpack to.
         """
@@ -72,7 +72,7 @@ class BatchChecker:
             taken = sound_batches(data, batch_bytes=self.batch_bytes, own=own, unpacking=unpacking)
         except TurnIsOver:
             return None
-        return Checked(taken, max(len(data), unpacking.unpacked))
+        return CheckedBatches(taken, max(len(data), unpacking.unpacked))
 
     def _may_look_into(self, cost: int) -> bool:
         if cost > self._budget.left:
@@ -86,18 +86,18 @@ class BatchChecker:
         data: memoryview,
         own: OwnProducer,
         limit_bytes: int = LIMIT_BYTES_DEFAULT,
-    ) -> Checked:
+    ) -> CheckedBatches:
         """The same, in a thread, when it is this client's turn; so `own` is asked there, and
         `data` must stay.
         """
         work = partial(self._check, data, own, limit_bytes)
         return await self._thread.run(who, work, _is_refused)
 
-    def _check(self, data: memoryview, own: OwnProducer, limit_bytes: int) -> Checked:
+    def _check(self, data: memoryview, own: OwnProducer, limit_bytes: int) -> CheckedBatches:
         unpacking = Unpacking(limit_bytes)
         taken = sound_batches(data, batch_bytes=self.batch_bytes, own=own, unpacking=unpacking)
-        return Checked(taken, max(len(data), unpacking.unpacked))
+        return CheckedBatches(taken, max(len(data), unpacking.unpacked))
 
 
-def _is_refused(checked: Checked) -> bool:
+def _is_refused(checked: CheckedBatches) -> bool:
     return checked.taken.refusal is not None

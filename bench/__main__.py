@@ -23,6 +23,7 @@ ALL = (
     "catch_up",
     "kafka",
     "kafka_requests",
+    "hostile",
     "partitions",
     "spark",
 )

@@ -1,8 +1,8 @@
 """One thread for work of clients that is too long for a turn of the event loop.
 
 Clients have it by turns, whatever each of them asks for. Who has had work refused waits before its
-next, `PAUSES` times as long as that work took: on however many connections it comes, work for
-nothing gets a tenth of the thread at most.
+next, a second or `PAUSES` times as long as that work took: on however many connections it comes,
+work for nothing gets a tenth of the thread at most, and seldom has the interpreter change hands.
 
 Invariant: one piece of work is under way at a time; each is done once, or its caller is cancelled.
 """
@@ -19,6 +19,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PAUSES = 9
+PAUSE_S = 1.0
+"""At least."""
 
 
 class FairThread:
@@ -44,7 +46,7 @@ class FairThread:
         try:
             result, spent_s = await loop.run_in_executor(self._executor, _timed, work)
             if is_refused(result):
-                self._not_before[who] = loop.time() + PAUSES * spent_s
+                self._not_before[who] = loop.time() + max(PAUSE_S, PAUSES * spent_s)
             return result
         finally:
             self._is_busy = False

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+from typing import Any, cast
+from unittest.mock import MagicMock
+
 import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import ClientQuota
 from samelog.format.compression import Codec
 from samelog.kafka.any_broker import KafkaClient
+from samelog.kafka.apis import checks
 from samelog.kafka.apis.produce import produce as produce_api
-from samelog.kafka.clients.quotas import Allowances
+from samelog.kafka.clients.pipeline import PipelineLimits
+from samelog.kafka.clients.quotas import Allowances, Memory
 from samelog.kafka.clients.refusals import REFUSALS, WITHIN_S, Refusals
 from samelog.kafka.codec.produce import ProduceResponse
 from samelog.kafka.record_check import unpacked_limit
+from samelog.kafka.server import connection
+from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import StartedRequest
 from tests.e2e.harness import World
 from tests.kafka.batches import batch, packed, put
 from tests.kafka.test_producing import PRODUCE, consume, produce, produce_tree
 from tests.kafka.wire import Wire, request
+from tests.runtime.peers import until
 
 UNREADABLE = put(61, ">B", 0x7E)(batch(b"x"))
 LARGE = 3 << 20
@@ -65,6 +75,60 @@ def test_who_sends_what_nobody_can_read_again_and_again_is_closed(
         assert wire.is_closed()
     with Wire(address) as wire:
         assert produce(wire, topic, batch(b"fine")).error_code is ErrorCode.none
+
+
+class Turns:
+    """Stands in for a dispatcher: says in which turn of the loop each request was begun."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.begun: list[int] = []
+        self._tick()
+
+    def _tick(self) -> None:
+        self.number += 1
+        asyncio.get_running_loop().call_soon(self._tick)
+
+    def start(self, client: KafkaClient, frame: memoryview) -> StartedRequest:
+        """Note it, and answer nothing."""
+        self.begun.append(self.number)
+        return StartedRequest(None, produce_api, 9, b"", len(frame))
+
+
+def test_requests_of_one_connection_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TURN_S", 0.0)
+
+    async def body() -> None:
+        turns, memory = Turns(), Memory[KafkaConnection](1 << 20)
+        admit = partial(KafkaClient, "samelog://user/ann", "l", "h")
+        asking = KafkaConnection(
+            cast(Any, turns),
+            PipelineLimits(),
+            memory,
+            admit=lambda *_: admit(),
+            ended=lambda *_: None,
+        )
+        asking.connection_made(MagicMock())
+        asking.data_received((b"\0\0\0\1" + b"x") * 20)
+        await until(lambda: len(turns.begun) == 20)
+        assert len(set(turns.begun)) == 20
+
+    asyncio.run(body())
+
+
+def test_parts_of_one_request_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "TURN_S", 0.0)
+
+    async def body() -> None:
+        turns, begun = Turns(), list[int]()
+
+        async def answer(_: int) -> None:
+            begun.append(turns.number)
+
+        await checks.answer_each(range(20), answer, lambda *_: None)
+        assert len(set(begun)) == 20
+
+    asyncio.run(body())
 
 
 def test_refusals_count_while_they_are_near_each_other() -> None:

@@ -74,6 +74,8 @@ async def checked(checker: BatchChecker, who: str, data: memoryview, limit: int)
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_turn_unpacks_more_than_its_bound(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samelog.runtime.fair_thread.PAUSE_S", 0.0)
+
     async def body() -> None:
         turns, checker = Turns(monkeypatch), BatchChecker()
         large, small = bomb(codec), memoryview(packed(codec, bytes(200 << 10)))
@@ -127,7 +129,7 @@ def test_what_unpacks_to_more_than_its_limit_is_refused_at_the_limit() -> None:
 def test_who_was_refused_gets_little_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         turns, checker = Turns(monkeypatch), BatchChecker()
-        monkeypatch.setattr("samelog.runtime.fair_thread.PAUSES", 10_000)
+        monkeypatch.setattr("samelog.runtime.fair_thread.PAUSE_S", 1e9)
         assert not await checked(checker, "bad", bomb(Codec.ZSTD), LIMIT_BYTES)
         await asyncio.sleep(0)
         turns.unpacked.clear()
@@ -196,7 +198,7 @@ def test_clients_have_the_thread_by_turns() -> None:
 
 
 def test_who_is_refused_waits_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samelog.runtime.fair_thread.PAUSES", 1e9)
+    monkeypatch.setattr("samelog.runtime.fair_thread.PAUSE_S", 1e9)
 
     async def body() -> None:
         thread = FairThread("test")

@@ -9,6 +9,7 @@ allowed if the request that it stands for would not be denied.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
@@ -29,6 +30,7 @@ from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 
 PARTITIONS_MAX = 10_000
+TURN_S = 0.001
 NO_OPERATIONS = -(1 << 31)
 """The client did not ask for them."""
 
@@ -48,9 +50,14 @@ async def answer_each(
 ) -> list[AnswerT]:
     """Answer every part of a request, in order and each by itself: what `answer` returns, or what
     `refuse` makes of the ApiError that it raises. `failure`: what all of them are refused with.
+    After every millisecond others have their turn of the event loop.
     """
-    found = []
+    found: list[AnswerT] = []
+    over_at = time.monotonic() + TURN_S
     for each in wanted:
+        if time.monotonic() >= over_at:
+            await asyncio.sleep(0)
+            over_at = time.monotonic() + TURN_S
         try:
             if failure is not None:
                 raise failure

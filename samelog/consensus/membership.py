@@ -11,7 +11,8 @@ of their majorities have a voter in common.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
 
 import msgspec
 
@@ -54,9 +55,8 @@ def encode_configuration(configuration: Configuration) -> bytes:
     return CONFIGURATION + _encoder.encode(configuration)
 
 
-def is_configuration(data: bytes) -> bool:
-    """Whether an entry's data is a configuration."""
-    return data.startswith(CONFIGURATION)
+is_configuration: Callable[[bytes], bool] = methodcaller("startswith", CONFIGURATION)
+"""Whether an entry's data is a configuration."""
 
 
 def decode_configuration(data: bytes) -> Configuration:

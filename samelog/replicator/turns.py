@@ -46,7 +46,14 @@ class Turns:
         elif not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._next_turn)
-            self._slice()
+            stop = self._now() + TURN_S
+            while self._connection.writable:
+                if not self._step():
+                    self._rest()
+                    return
+                if self._now() >= stop:
+                    self._wanted = True
+                    return
 
     def close(self) -> None:
         """Never call again."""
@@ -60,13 +67,3 @@ class Turns:
                 self.work()
             except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
                 fail(self._connection, error)
-
-    def _slice(self) -> None:
-        stop = self._now() + TURN_S
-        while self._connection.writable:
-            if not self._step():
-                self._rest()
-                return
-            if self._now() >= stop:
-                self._wanted = True
-                return

@@ -190,9 +190,10 @@ class TailReader:
         """
         if self._file is None and not self._open_file():
             return None
-        chunk = self._read_segment(limit_bytes)
+        data = self._pread(limit_bytes)
+        chunk = self._next_chunk(data, limit_bytes) if data else None
         if chunk is None and self._go_to_next_segment():
-            chunk = self._read_segment(limit_bytes)
+            chunk = self._next_chunk(self._pread(limit_bytes), limit_bytes)
         return chunk
 
     def _open_file(self) -> bool:
@@ -213,14 +214,11 @@ class TailReader:
         self._go_to(self.next_offset, 0)
         return self._open_file()
 
-    def _read_segment(self, limit_bytes: int) -> Chunk | None:
-        """The next batches of the open segment. Raises as `read`."""
-        data = self._pread(limit_bytes)
-        if not data:
-            return None
+    def _next_chunk(self, data: bytes, limit_bytes: int) -> Chunk | None:
+        """The whole batches of what was read at the reader's place. Raises as `read`."""
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end == 0 and scan.short and len(data) == limit_bytes < HELD_BATCH_BYTES:
-            return self._read_segment(HELD_BATCH_BYTES)
+            return self._next_chunk(self._pread(HELD_BATCH_BYTES), HELD_BATCH_BYTES)
         if scan.end == 0:
             return None
         chunk = chunk_of(data, scan)

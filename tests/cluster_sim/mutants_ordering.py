@@ -183,8 +183,8 @@ def acknowledge_what_is_durable() -> Iterator[None]:
 
     def tell(self: Intake, numbers: Iterable[int]) -> None:
         inputs = self._replica.machine.state.inputs
-        for entry in (inputs[number] for number in numbers if number in inputs):
-            durable = self.vouched(entry)[1:]
+        for number, place in self.vouched(numbers).items():
+            entry, durable = inputs[number], place[1:]
             for listener in tuple(self._listeners):
                 listener.on_progress(entry.number, entry.run, durable, durable, (0, 0))
 
@@ -198,8 +198,9 @@ def release_what_is_committed() -> Iterator[None]:
 
     def tell(self: Intake, numbers: Iterable[int]) -> None:
         inputs = self._replica.machine.state.inputs
-        for entry in (inputs[number] for number in numbers if number in inputs):
-            durable, merged = self.vouched(entry)[1:], (entry.roll, entry.byte)
+        for number, place in self.vouched(numbers).items():
+            entry = inputs[number]
+            durable, merged = place[1:], (entry.roll, entry.byte)
             for listener in tuple(self._listeners):
                 listener.on_progress(entry.number, entry.run, durable, merged, merged)
 

@@ -1,8 +1,9 @@
 """Counts the calls of Python code in several processes while a shared flag is up.
 
-Timers are off meanwhile: whatever an event loop would call later waits until the flag is down, so
+Timers are off meanwhile: what an event loop would call later waits until the flag is down, so
 that only what the record itself causes is counted: calls of Python functions, whosever they are,
-and apart from them calls from the product's functions into compiled code.
+and apart from them calls from the product's functions into compiled code. Only what is put off for
+a moment (`SOON_S`) while the flag is up is part of it, such as an acknowledgement.
 
 Invariant: nothing is counted while the flag is down, and nothing of the counting itself.
 """
@@ -24,6 +25,7 @@ import uvloop
 PACKAGE = "/samelog/"
 COUNTING = "/tests/hops/"
 POLL_S = 0.005
+SOON_S = 0.01
 
 ArgumentTs = TypeVarTuple("ArgumentTs")
 
@@ -96,8 +98,10 @@ def timers_wait_for(flag: Flag) -> None:
             *args: *ArgumentTs,
             context: Context | None = None,
         ) -> asyncio.TimerHandle:
+            is_caused = bool(flag) and delay <= SOON_S
+
             def fire() -> None:
-                if flag:
+                if flag and not is_caused:
                     super(PatientLoop, self).call_later(POLL_S, fire)
                 else:
                     callback(*args)

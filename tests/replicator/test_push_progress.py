@@ -51,8 +51,7 @@ def test_a_closed_run_is_acknowledged_to_its_end_but_not_merged() -> None:
     assert not progress.close_run(0, {A: (9, 9)})
     assert progress.inputs[A].acknowledged == (0, 1, 4)
     assert progress.inputs[A].merged == NOWHERE
-    assert progress.ends(0) == {A: (1, 4)}
-    assert progress.ends(1) is None
+    assert progress.ends == {0: {A: (1, 4)}}
 
 
 def test_what_is_gone_or_lost_is_so_for_its_run() -> None:

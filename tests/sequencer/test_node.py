@@ -195,7 +195,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
             with pytest.raises(RequestRefused, match="marks"):
                 await session.open(nodes[0])
             (entry,) = nodes[0].raft.replica.machine.inputs_of("s")
-            assert intake.vouched(entry) == entry.place
+            assert intake.vouched([entry.number]) == {entry.number: entry.place}
         assert intake.stopped is not None
         intake.room.set(1 << 30, resume_at_bytes=1)
         await session.send(nodes, batch(b"1"))

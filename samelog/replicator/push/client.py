@@ -127,9 +127,7 @@ class PushClient:
     @property
     def is_released(self) -> bool:
         """Whether the directory was looked at, and no run has files in it any more."""
-        runs = self._session.runs
-        is_known = self._session.identity is not None
-        return is_known and not any(self._session.inputs_of(each.run) for each in runs)
+        return self._session.identity is not None and not self._session.has_files
 
     def start(self) -> None:
         """Begin, in the running event loop."""
@@ -245,7 +243,7 @@ class PushClient:
         if self._progress.reached(run, name, places):
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
-        ends = self._progress.ends(run)
+        ends = self._progress.ends.get(run)
         is_finished = ends is not None and merged >= ends.get(name, (0, 0))
         if merged[0] != merged_before[0] or is_finished:
             self._release_soon()

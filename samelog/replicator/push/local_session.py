@@ -121,6 +121,15 @@ class LocalSession:
         """The inputs that have files of this run."""
         return [name for name, directory in self._inputs.items() if run in directory.names]
 
+    @property
+    def has_files(self) -> bool:
+        """Whether any run that is known has files."""
+        for known in self.runs:
+            for directory in self._inputs.values():
+                if known.run in directory.names:
+                    return True
+        return False
+
     def tail(self, run: int, name: InputName) -> RunTail:
         """Follow one run of one input that has files of it."""
         return self._inputs[name].tail(run)

@@ -62,7 +62,8 @@ class SessionProgress:
         self.wanted_topics: dict[str, int] = {}
         """Topics to be learnt, and with how many partitions each is created if it is not there."""
         self._merged: dict[tuple[int, InputName], RollByte] = {}
-        self._ends: dict[int, RunEnds] = {}
+        self.ends: dict[int, RunEnds] = {}
+        """Where the closed runs end."""
         self._gone: set[tuple[int, InputName]] = set()
 
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
@@ -89,9 +90,9 @@ class SessionProgress:
 
     def close_run(self, run: int, ends: RunEnds) -> bool:
         """The cluster has closed a run, so all of it is committed; whether that is news."""
-        if run in self._ends:
+        if run in self.ends:
             return False
-        self._ends[run] = ends
+        self.ends[run] = ends
         for name, end in ends.items():
             self.reached(run, name, ((0, 0), end, (0, 0)))
         return True
@@ -113,10 +114,6 @@ class SessionProgress:
         self._gone = {key for key in self._gone if key[0] != run}
 
     # --- questions ----------------------------------------------------------------------------
-
-    def ends(self, run: int) -> RunEnds | None:
-        """Where a closed run ends; None while it is open."""
-        return self._ends.get(run)
 
     def merged(self, run: int, name: InputName) -> RollByte:
         """Up to where a run is merged and durable on a majority."""

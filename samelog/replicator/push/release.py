@@ -46,7 +46,7 @@ def plan_removal(session: LocalSession, progress: SessionProgress) -> Removal:
         run = record.run
         names = session.inputs_of(run)
         is_finished = all(_is_done(session, progress, run, name) for name in names)
-        is_finished = is_finished and progress.ends(run) is not None
+        is_finished = is_finished and run in progress.ends
         for name in names:
             tail = session.tail(run, name)
             limit = tail.rolls[-1] + 1 if is_finished else _first_kept(tail, progress, run, name)
@@ -97,7 +97,7 @@ def _is_done(session: LocalSession, progress: SessionProgress, run: int, name: I
     """Whether nothing of an input's closed run is needed any more."""
     if progress.is_gone(run, name):
         return True
-    ends = progress.ends(run)
+    ends = progress.ends.get(run)
     if ends is None or progress.is_lost(run, name):
         return False
     tail = session.tail(run, name)

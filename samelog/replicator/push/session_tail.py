@@ -178,21 +178,17 @@ class RunTail:
         """Look at the next piece of a file; whether there was one."""
         roll = self.end[0]
         room = self._names.sealed.get(roll, file.size()) - byte
-        data, scan = self._scan_piece(file, byte, room)
+        data = file.pread(min(room, PIECE_BYTES), byte) if room > 0 else b""
+        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
+        if scan.short and not scan.end and len(data) < room:
+            data = file.pread(min(room, LARGEST_BATCH_BYTES), byte)
+            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
         self.blocked = scan.error
         self.may_have_more = 0 < scan.end < room
         if scan.end:
             self._pieces.put((id(self), roll, byte), memoryview(data)[: scan.end])
             self.end = (roll, byte + scan.end)
         return scan.end > 0
-
-    def _scan_piece(self, file: File, byte: int, room: int) -> tuple[bytes, kernels.Scan]:
-        data = file.pread(min(room, PIECE_BYTES), byte) if room > 0 else b""
-        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
-        if scan.short and not scan.end and len(data) < room:
-            data = file.pread(min(room, LARGEST_BATCH_BYTES), byte)
-            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
-        return data, scan
 
     def _roll_over(self) -> bool:
         """Go on in the next file if this one is complete."""

@@ -128,18 +128,20 @@ class GroupSync:
             self._submit(call, target.descriptor, file.end_sync)
 
     def _sync_many(self, files: list[File]) -> list[File]:
-        """One call for those on the directory's file system; the others, to be synced each."""
-        elsewhere = [file for file in files if not self._is_here(file)]
+        """One call for those on the directory's file system; the others, to be synced each. A file
+        that its owner has closed meanwhile needs no sync, so it may be anywhere.
+        """
+        elsewhere = []
+        for file in files:
+            try:
+                device = os.fstat(file.fileno()).st_dev
+            except OSError:
+                continue
+            if device != self._device:
+                elsewhere.append(file)
         if len(elsewhere) < len(files):
             self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
         return elsewhere
-
-    def _is_here(self, file: File) -> bool:
-        """A file that its owner has closed meanwhile needs no sync, so it may be anywhere."""
-        try:
-            return os.fstat(file.fileno()).st_dev == self._device
-        except OSError:
-            return True
 
     def _file_system_synced(self, error: int) -> None:
         if error:

@@ -28,7 +28,8 @@ class ReceiveBuffer:
     """Bytes received but not handled yet, and room for more."""
 
     def __init__(self) -> None:
-        self._memory = memoryview(bytearray(SMALLEST_BYTES))
+        self.memory = memoryview(bytearray(SMALLEST_BYTES))
+        """What is behind `stop` is free; where that is too little, `room` makes more."""
         self.start = 0
         self.stop = 0
         self._most_used = 0
@@ -39,16 +40,16 @@ class ReceiveBuffer:
     @property
     def capacity(self) -> int:
         """Bytes of memory held."""
-        return len(self._memory)
+        return len(self.memory)
 
     def room(self, wanted: int) -> memoryview:
         """Where the next bytes go: at least one byte, `wanted` if that is within bounds."""
         if self.start == self.stop:
             self.start = self.stop = 0
         wanted = min(wanted, ROOM_BYTES)
-        if len(self._memory) - self.stop < wanted:
+        if len(self.memory) - self.stop < wanted:
             self._make_room(wanted)
-        return self._memory[self.stop :]
+        return self.memory[self.stop :]
 
     def next(self) -> tuple[FrameType, memoryview] | None:
         """Type and payload of the next frame, or None: need more. Raises FrameError."""
@@ -56,7 +57,7 @@ class ReceiveBuffer:
         held = self.stop - start
         if held < HEADER_BYTES:
             return None
-        length, *rest = HEADER.unpack_from(self._memory, start)
+        length, *rest = HEADER.unpack_from(self.memory, start)
         kind = KINDS.get(tuple(rest))
         if kind is None or not kind[1] <= length <= kind[2]:
             raise bad_header(length, *rest)
@@ -64,12 +65,12 @@ class ReceiveBuffer:
         if held < size:
             return None
         self.start = start + size
-        return kind[0], self._memory[start + HEADER_BYTES : start + size]
+        return kind[0], self.memory[start + HEADER_BYTES : start + size]
 
     def trim(self) -> None:
         """Give memory back that was not needed since the last call."""
-        if self.start == self.stop and self._most_used <= SMALLEST_BYTES < len(self._memory):
-            self._memory = memoryview(bytearray(SMALLEST_BYTES))
+        if self.start == self.stop and self._most_used <= SMALLEST_BYTES < len(self.memory):
+            self.memory = memoryview(bytearray(SMALLEST_BYTES))
             self.start = self.stop = 0
         self._most_used = 0
 
@@ -77,11 +78,11 @@ class ReceiveBuffer:
         """Move what is held to the front; where that is not enough, to twice the memory."""
         held = self.stop - self.start
         self._most_used = max(self._most_used, held + wanted)
-        capacity = len(self._memory)
-        memory = self._memory
+        capacity = len(self.memory)
+        memory = self.memory
         if capacity - held < wanted:
             capacity = min(LONGEST_FRAME_BYTES + ROOM_BYTES, max(2 * capacity, held + wanted))
             memory = memoryview(bytearray(capacity))
-        memory[:held] = self._memory[self.start : self.stop]
-        self._memory = memory
+        memory[:held] = self.memory[self.start : self.stop]
+        self.memory = memory
         self.start, self.stop = 0, held

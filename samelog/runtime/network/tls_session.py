@@ -53,7 +53,9 @@ class TlsSession:
         A read that leaves room behind has emptied its TLS record: nothing of it is pending.
         """
         given, session, read = self._input, self._ssl, self._read
-        room, used = buffer.room(given.pending), 0
+        room, used = buffer.memory[buffer.stop :], 0
+        if len(room) < given.pending:
+            room = buffer.room(given.pending)
         try:
             while given.pending or (used == len(room) and session.pending()):
                 if used == len(room):

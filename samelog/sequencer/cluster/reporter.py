@@ -83,8 +83,7 @@ class Reporter:
     def state_all(self) -> None:
         """State every position, here and to all peers: this node is as current as the cluster."""
         self._may_state = True
-        inputs = self._replica.machine.state.inputs.values()
-        places = {entry.number: self._intake.vouched(entry) for entry in inputs}
+        places = self._intake.vouched(tuple(self._replica.machine.state.inputs))
         self._coordinator.positions(self._number, self._boot, places)
         self.state_merged(self._merging.partitions)
         for number in self._peers.numbers:
@@ -112,7 +111,7 @@ class Reporter:
     def state_session(self, session: str) -> None:
         """A run of the session was opened or closed: its inputs stand elsewhere."""
         inputs = self._replica.machine.inputs_of(session)
-        self.state({entry.number: self._intake.vouched(entry) for entry in inputs})
+        self.state(self._intake.vouched([entry.number for entry in inputs]))
 
     def state_merged(self, numbers: Iterable[int]) -> None:
         """More of these partitions is merged-durable here."""

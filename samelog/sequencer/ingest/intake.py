@@ -308,7 +308,7 @@ class Intake(RunIntake):
 
     def _report(self, numbers: set[int]) -> None:
         """This node vouches for more of these inputs."""
-        places = self._vouched(numbers)
+        places = self.vouched(numbers)
         if places:
             self._events.positions_durable(places)
             if self._listeners:
@@ -341,7 +341,7 @@ class Intake(RunIntake):
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
         if self._listeners:
-            self._tell(self._vouched(map(_INPUT, merge.ranges)))
+            self._tell(self.vouched(map(_INPUT, merge.ranges)))
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 
@@ -360,18 +360,27 @@ class Intake(RunIntake):
             is_over = is_closed and place >= entry.place
             self._sessions.release(entry.number, place, is_over=is_over)
 
-    def _vouched(self, numbers: Iterable[int]) -> dict[int, SessionPosition]:
-        """Up to where this node vouches for each of these that there is."""
+    def vouched(self, numbers: Iterable[int]) -> dict[int, SessionPosition]:
+        """Up to where this node vouches for each of these inputs that there is; what is merged of
+        it, if its files fail.
+        """
         inputs, places = self._machine.state.inputs, {}
+        sessions, sync_always = self._sessions, self._settings.sync_always
         for number in numbers:
-            if number in inputs:
-                places[number] = self.vouched(inputs[number])
+            entry = inputs.get(number)
+            if entry is None:
+                continue
+            try:
+                places[number] = sessions.durable(entry) if sync_always else sessions.written(entry)
+            except (DiskFault, NoSuchFile) as fault:
+                self._stopped_by(fault)
+                places[number] = entry.place
         return places
 
     def _tell_of(self, numbers: Iterable[int]) -> None:
         """Say how far these inputs are."""
         if self._listeners:
-            self._tell(self._vouched(numbers))
+            self._tell(self.vouched(numbers))
 
     def _tell(self, places: Mapping[int, SessionPosition]) -> None:
         """Say how far inputs are for which this node vouches up to these places."""
@@ -382,16 +391,6 @@ class Intake(RunIntake):
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
             for listener in tuple(self._listeners):
                 listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
-
-    def vouched(self, entry: Input) -> SessionPosition:
-        """Up to where this node vouches for an input; what is merged, if its files fail."""
-        try:
-            if self._settings.sync_always:
-                return self._sessions.durable(entry)
-            return self._sessions.written(entry)
-        except (DiskFault, NoSuchFile) as fault:
-            self._stopped_by(fault)
-            return entry.place
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

@@ -195,7 +195,7 @@ class OsFileSystem:
 
     def exists(self, path: StrPath) -> bool:
         """Whether the name is taken."""
-        return os.path.lexists(path)
+        return os.access(path, os.F_OK, follow_symlinks=False)
 
     def list_directory(self, path: StrPath) -> list[str]:
         """The names in a directory, sorted."""

@@ -190,11 +190,12 @@ class MergedLog(MergedReader):
             growth = GrowingSegment(segment_base).measure(data, size)
             self.roll()
             return self._write(data, growth)
-        if (segment_base, byte) != self.end():
+        growing = self._chain.growing
+        if (segment_base, byte) != (growing.base_offset, growing.size):
             raise NotContiguous(
                 f"{self.path}: bytes for {segment_base}:{byte}, the end is {self.end()}"
             )
-        return self._write(data, self._chain.growing.measure(data, size))
+        return self._write(data, growing.measure(data, size))
 
     def append_spare(self) -> bool:
         """Append a piece of what `spares` has seen, if it goes on exactly here; whether any did.

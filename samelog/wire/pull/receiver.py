@@ -120,13 +120,14 @@ class PullReceiver(Generic[CopyT]):
         return copy
 
     def caught_up(self, message: CaughtUp) -> CopyT | None:
-        """The node has no more for now: the copy that knows it from now on."""
+        """The node has no more for now: the copy for which this is news."""
         copy = self._copies.get(message.handle)
         if copy is None or copy.state is not CopyState.COPYING:
             return None
+        before = copy.cluster_end, copy.caught_up
         copy.cluster_end = message.end_offset
         copy.caught_up = copy.log.next_offset >= message.end_offset
-        return copy
+        return copy if (copy.cluster_end, copy.caught_up) != before else None
 
     def time_passed(self, now: float) -> None:
         """Open again what waits, ask for topics again. Raises ProtocolFault when the node owes an

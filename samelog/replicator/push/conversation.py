@@ -33,7 +33,6 @@ from samelog.wire.push.effects import (
     ListFiles,
     News,
     ProgressTold,
-    PushEffect,
     PushPhase,
     Reached,
     RunEnds,
@@ -167,28 +166,25 @@ class PushConversation(ReplicatorHandler):
         while effects:
             effect, *rest = effects
             effects.clear()
-            self._do(effect)
+            match effect:
+                case Reached(run, name, places):
+                    self._events.on_reached(run, name, places)
+                case Send(message):
+                    self._connection.send(message)
+                case SendMore():
+                    self._turns.work()
+                case Follow(shipped):
+                    self._follow(shipped)
+                case FollowNone():
+                    self._follow_none()
+                case Bind() | FindBatch() | BeginAt():
+                    self._prepare(effect)
+                case ListFiles(shipped):
+                    is_sure = self._session.look_again()
+                    self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
+                case _:
+                    self._tell(effect)
             effects += rest
-
-    def _do(self, effect: PushEffect) -> None:
-        match effect:
-            case Send(message):
-                self._connection.send(message)
-            case SendMore():
-                self._turns.work()
-            case Follow(shipped):
-                self._follow(shipped)
-            case FollowNone():
-                self._follow_none()
-            case Bind() | FindBatch() | BeginAt():
-                self._prepare(effect)
-            case Reached(run, name, places):
-                self._events.on_reached(run, name, places)
-            case ListFiles(shipped):
-                is_sure = self._session.look_again()
-                self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
-            case _:
-                self._tell(effect)
 
     def _tell(self, news: News) -> None:
         """What the client is to know."""

@@ -53,6 +53,7 @@ class MergedReader:
         self._chain.log_start = whose.log_start
         self._files = FileCache(fs)
         self._segment_files = SegmentFiles(fs, path, self._chain, self._files, read_only=read_only)
+        self._log_start = LogStart(whose.start_offset, whose.start_offset, whose.start_checksum)
         self._last_append: tuple[int, int] | None = None
         """(segment, byte) of a batch near the end; None: not known."""
 
@@ -69,9 +70,12 @@ class MergedReader:
     @property
     def log_start(self) -> LogStart:
         """What is archived. (Damage may have taken more: that is not told to anybody.)"""
-        whose = self._whose
+        whose, known = self._whose, self._log_start
         offset = max(whose.start_offset, self._chain.log_start)
-        return LogStart(offset, whose.start_offset, whose.start_checksum)
+        if known != (offset, whose.start_offset, whose.start_checksum):
+            known = LogStart(offset, whose.start_offset, whose.start_checksum)
+            self._log_start = known
+        return known
 
     def segment_of(self, offset: int) -> tuple[int, int]:
         """The segment that holds an offset, or would, and the running checksum where it begins.

@@ -309,23 +309,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._state is _State.OPENING and self._tls.handshake():
                 self._open()
-            if self._state is _State.OPEN and self._handler.__class__ is not ByteStream:
-                buffer, watch, now = self._buffer, self._watch, self._loop.time()
-                going_on = self._tls.read_into(buffer)
-                while (
-                    buffer.start < buffer.stop
-                    and self._state is _State.OPEN
-                    and not self._reading_paused
-                    and (frame := buffer.next()) is not None
-                ):
-                    is_ping = self._handle_frame(*frame)
-                    watch.last_frame = now
-                    if not (watch.has_talked or is_ping):
-                        watch.first_frame(now)
-                if not going_on:
-                    self._end(ConnectionLost("the peer closed the connection"))
-            elif self._state is _State.OPEN:
-                self._read_bytes()
+            if self._state is _State.OPEN:
+                if self._handler.__class__ is ByteStream:
+                    self._read_bytes()
+                else:
+                    self._read()
         except ssl.SSLError as error:
             is_late = self._watch.has_talked
             self._end(lost(error) if is_late else handshake_fault(error, self.peername))
@@ -349,6 +337,19 @@ class Connection(asyncio.BufferedProtocol):
         except IdentityFault as fault:
             raise handshake_fault(fault, self.peername) from fault
         self._handler = self._endpoint.opened(self)
+
+    def _read(self) -> None:
+        going_on = self._tls.read_into(self._buffer)
+        buffer, watch, now = self._buffer, self._watch, self._loop.time()
+        while buffer.start < buffer.stop and self._state is _State.OPEN:
+            if self._reading_paused or (frame := buffer.next()) is None:
+                break
+            is_ping = self._handle_frame(*frame)
+            watch.last_frame = now
+            if not (watch.has_talked or is_ping):
+                watch.first_frame(now)
+        if not going_on:
+            self._end(ConnectionLost("the peer closed the connection"))
 
     def _read_bytes(self) -> None:
         if self._reading_paused:

@@ -27,6 +27,7 @@ include "_primitives.pxi"
 include "_scan.pxi"
 include "_build.pxi"
 include "_decode.pxi"
+include "_check.pxi"
 include "_columns.pxi"
 include "_publish.pxi"
 

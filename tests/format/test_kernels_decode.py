@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.format.batches import (
     outcome,
     whole_batches,
 )
+from tests.kafka.batches import packed, put
 
 
 def decode(data: Any, start: int = 0, stop: int | None = None) -> list[kernels.Record]:
@@ -250,3 +252,21 @@ def test_record_cannot_be_changed(name: str) -> None:
 def test_record_takes_only_the_right_types(wrong: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         kernels.Record(**wrong)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_time_is_found_as_by_decoding(codec: Codec) -> None:
+    times = [10, 30, 20, 30, 40]
+    data = packed(codec, *[b"%d" % time for time in times], timestamps=times)
+    records = decode(data)
+    for since, first in product(range(50), range(7)):
+        wanted = [(x.offset, x.timestamp) for x in records if x.timestamp >= since]
+        expected = next((found for found in wanted if found[0] >= first), None)
+        assert kernels.find_time(data, since, first, decompress) == expected
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_no_time_is_found_in_records_that_cannot_be_read(codec: Codec) -> None:
+    data = put(57, ">i", 2)(packed(codec, b"one"))
+    with pytest.raises(CorruptBatch):
+        kernels.find_time(data, 100, 0, decompress)

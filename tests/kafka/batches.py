@@ -34,10 +34,10 @@ def put(at: int, layout: str, *numbers: int) -> Callable[[bytes], bytes]:
     return change
 
 
-def packed(codec: Codec, *values: bytes) -> bytes:
+def packed(codec: Codec, *values: bytes, timestamps: int | list[int] = 5) -> bytes:
     """A batch as a client sends it that compresses."""
     plain = kernels.build_batches(
-        list(values), timestamps=5, batch_bytes=1 << 29, max_record_bytes=1 << 28
+        list(values), timestamps=timestamps, batch_bytes=1 << 29, max_record_bytes=1 << 28
     )
     data = bytearray(plain[:HEADER_BYTES] + compress(codec, plain[HEADER_BYTES:]))
     struct.pack_into(">i", data, 8, len(data) - LENGTH_PREFIX_BYTES)

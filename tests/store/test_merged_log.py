@@ -242,7 +242,7 @@ def test_index_entries_of_lost_batches_are_lost_with_them(path: Path) -> None:
 
 def test_epochs_and_the_youngest_record_are_found(path: Path) -> None:
     log = open_merged(path)
-    assert (log.end_of_epoch(3), log.youngest(), log.locate_record(1)) == (0, None, None)
+    assert (log.end_of_epoch(3), log.highest_timestamp(), log.locate_record(1)) == (0, None, None)
     for seed, epoch in enumerate([2, 2, 2, 5, 5, 9]):
         data = batch(seed, timestamp=1000 - abs(seed - 3))
         log.append(bytearray(data), base_offset=log.next_offset, leader_epoch=epoch)
@@ -251,7 +251,7 @@ def test_epochs_and_the_youngest_record_are_found(path: Path) -> None:
     ends = [log.end_of_epoch(epoch) for epoch in (1, 2, 3, 5, 8, 9, 10)]
     assert ends == [0, 3, 3, 5, 5, 6, 6]
     assert [log.epoch_at(offset) for offset in range(6)] == [2, 2, 2, 5, 5, 9]
-    assert log.youngest() == (3, 1000)
+    assert log.locate_record(log.highest_timestamp() or 0) == (3, 1000)
     assert log.locate_record(999) == (2, 999)
     assert log.locate_record(1001) is None
     log.close()

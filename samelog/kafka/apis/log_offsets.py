@@ -20,6 +20,7 @@ from samelog.kafka.apis.checks import (
 )
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
+from samelog.store.merged.reader import record_since
 
 ANSWER_S = 3.0
 """How long this may take to get what is committed."""
@@ -74,12 +75,12 @@ async def _find(
     if asked.timestamp >= 0 or asked.timestamp == YOUNGEST:
         await until_executed(there.stream, there.committed, deadline)
     log_start = call.broker.log_start(there.topic, index)
-    offset, timestamp = _locate(there, asked.timestamp, log_start)
+    offset, timestamp = await _locate(call, there, asked.timestamp, log_start)
     epoch = _epoch(call, there, offset)
     return ListOffsetsResponsePartition(index, ErrorCode.none, timestamp, offset, epoch)
 
 
-def _locate(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
+async def _locate(call: AnyCall, there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
     """(offset, timestamp); -1 for what there is none of. Raises ApiError, LogFormatError."""
     log = there.stream.log
     if wanted == LATEST:
@@ -90,8 +91,13 @@ def _locate(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
         return -1, -1
     if wanted < YOUNGEST:
         raise ApiError(ErrorCode.unsupported_version, f"timestamp {wanted} means nothing here")
-    found = log.youngest() if wanted == YOUNGEST else log.locate_record(wanted)
-    return (-1, -1) if found is None else found
+    since = log.highest_timestamp() if wanted == YOUNGEST else wanted
+    for batch in () if since is None else log.batches_since(since):
+        look = partial(record_since, batch, since or 0, log.start_offset)
+        found = await call.broker.batches.checker.look(call.client.who, look)
+        if found is not None:
+            return found
+    return -1, -1
 
 
 def _epoch(call: AnyCall, there: Readable, offset: int) -> int:

@@ -10,9 +10,9 @@ Invariant: no turn of the loop unpacks more than `TURN_BYTES`, nor looks into mo
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
@@ -25,6 +25,8 @@ from samelog.sequencer.ingest.batch_check import (
     Unpacking,
     sound_batches,
 )
+
+T = TypeVar("T")
 
 TURN_BYTES = 1 << 20
 """Unpacked in a millisecond or two."""
@@ -92,6 +94,10 @@ class BatchChecker:
         """
         work = partial(self._check, data, own, limit_bytes)
         return await self._thread.run(who, work, _is_refused)
+
+    async def look(self, who: Hashable, work: Callable[[], T]) -> T:
+        """What `work` returns, which looks into records in the same thread."""
+        return await self._thread.run(who, work, lambda _: False)
 
     def _check(self, data: memoryview, own: OwnProducer, limit_bytes: int) -> CheckedBatches:
         unpacking = Unpacking(limit_bytes)

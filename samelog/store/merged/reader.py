@@ -6,6 +6,7 @@ one batch, and the indexes of a few segments.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from samelog.format import _kernels as kernels
@@ -195,29 +196,29 @@ class MergedReader:
 
     def locate_record(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp (ms) is at least this."""
-        for segment in self._chain.segments():
-            if segment.size and segment.max_timestamp >= timestamp:
-                found = self._locate_in(segment.base_offset, timestamp)
-                if found is not None:
-                    return found
+        for batch in self.batches_since(timestamp):
+            found = record_since(batch, timestamp, self.start_offset)
+            if found is not None:
+                return found
         return None
 
-    def _locate_in(self, base: int, timestamp: int) -> tuple[int, int] | None:
+    def batches_since(self, timestamp: int) -> Iterator[bytes]:
+        """The batches that may have a record whose timestamp (ms) is at least this, in order."""
+        for segment in self._chain.segments():
+            if segment.size and segment.max_timestamp >= timestamp:
+                yield from self._batches_in(segment.base_offset, timestamp)
+
+    def _batches_in(self, base: int, timestamp: int) -> Iterator[bytes]:
         offsets, times = self._segment_files.indexes(base)
         position = offsets.lookup(times.lookup(timestamp)[1])[1]
         first = self._chain.first_offset
         for head in batch_heads(self._segment_files.log(base), position, self._chain.size_of(base)):
             if head.max_timestamp >= timestamp and head.last_offset >= first:
-                batch = self.read(base, head.start, 1)
-                for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
-                    if record.timestamp >= timestamp and record.offset >= first:
-                        return record.offset, record.timestamp
-        return None
+                yield self.read(base, head.start, 1)
 
-    def youngest(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first of the records with the highest timestamp."""
-        highest = max((each.max_timestamp for each in self.segments() if each.size), default=None)
-        return None if highest is None else self.locate_record(highest)
+    def highest_timestamp(self) -> int | None:
+        """The highest timestamp of all records; None if there are none."""
+        return max((each.max_timestamp for each in self.segments() if each.size), default=None)
 
     def first_timestamp(self, segment_base: int) -> int:
         """The timestamp (ms) of a segment's first record. Raises as `read`."""
@@ -242,3 +243,10 @@ class MergedReader:
             else:
                 low = middle + 1
         return low
+
+
+def record_since(batch: bytes, timestamp: int, first: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of a batch's first record, from offset `first` on, that is not older. For
+    threads too: it takes long where much is to be unpacked.
+    """
+    return kernels.find_time(batch, timestamp, first, decompress)

@@ -56,7 +56,7 @@ def plan_what_the_leader_lacks() -> Iterator[None]:
 @contextmanager
 def plan_before_noop() -> Iterator[None]:
     """A new leader plans before it has applied what its predecessors committed."""
-    leads = property(lambda self: self.raft.role is Role.LEADER and not self._is_broken)
+    leads = property(lambda self: self.raft.role is Role.LEADER and self._fault is None)
     with patch.object(RaftGroup, "is_leader", leads):
         yield
 

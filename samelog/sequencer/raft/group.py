@@ -112,10 +112,6 @@ class RaftGroup:
         self._tick_at = 0.0
 
     @property
-    def _is_broken(self) -> bool:
-        return self._fault is not None
-
-    @property
     def halted(self) -> str:
         """What contradicts this replica's history; empty: nothing. Its files stay as they are."""
         return str(self._fault) if isinstance(self._fault, HistoryConflict) else ""
@@ -125,7 +121,7 @@ class RaftGroup:
         """Whether this node leads and may plan: its own term's no-op is applied."""
         raft = self.raft
         lead = raft.leadership
-        return lead is not None and raft.applied >= lead.noop_index and not self._is_broken
+        return lead is not None and raft.applied >= lead.noop_index and self._fault is None
 
     @property
     def elections(self) -> int:
@@ -229,7 +225,7 @@ class RaftGroup:
 
     def pump(self) -> None:
         """Carry out whatever the core wants done, until it wants nothing more."""
-        if self._pumping or self._is_broken:
+        if self._pumping or self._fault is not None:
             return
         self._pumping = True
         try:

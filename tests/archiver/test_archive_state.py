@@ -94,16 +94,8 @@ def test_the_start_never_falls_and_its_segment_holds_it(wanted: list[tuple[int, 
         ]
 
 
-def test_an_older_state_is_read_and_a_newer_one_is_not() -> None:
-    machine = make_machine(rolls=0)
-    tree = msgspec.msgpack.decode(machine.encode())
-    for name in ("log_start", "start_segment", "start_checksum", "rolls"):
-        del tree["partitions"][1][name]
-    tree["version"] = 1
-    old = StateMachine.decode(msgspec.msgpack.encode(tree))
-    assert (partition(old).log_start, old.state.version) == (0, STATE_VERSION)
+def test_a_state_of_another_version_is_not_read() -> None:
+    tree = msgspec.msgpack.decode(make_machine(rolls=0).encode())
     tree["version"] = STATE_VERSION + 1
-    with pytest.raises(
-        ValueError, match=f"version {STATE_VERSION + 1}, this program reads 1 and 2 and 3"
-    ):
+    with pytest.raises(ValueError, match=f"state version {STATE_VERSION + 1}, this program reads"):
         StateMachine.decode(msgspec.msgpack.encode(tree))

@@ -18,7 +18,7 @@ class ElectedGroup:
         self.is_leader = False
         self.raft = SimpleNamespace(leader=1, node_id=1)
 
-    def propose(self, commands: list[Any]) -> tuple[int, asyncio.Future[list[Any]]]:
+    def ask(self, commands: list[Any]) -> tuple[int, asyncio.Future[list[Any]]]:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         future.set_result(["done"])
         return 7, future

@@ -21,6 +21,7 @@ from samelog.wire.peer_messages import Cursors, Report
 
 NODE, PEERS = 0, (1, 2)
 NUMBERS = (0, 1, 2)
+RUN_0 = SessionPosition(0, 0, 0)
 
 
 class Peer:
@@ -74,7 +75,7 @@ class World:
                 views=self.views,
                 cursors=self.cursors,
             ),
-            intake=unknown(ended={}, vouched=lambda entry: SessionPosition(0, 0, 0)),
+            intake=unknown(ended={}, vouched=lambda numbers: dict.fromkeys(numbers, RUN_0)),
             merging=unknown(
                 partitions=dict.fromkeys(NUMBERS, merged),
                 merged_durable=lambda numbers: {n: self.durable[n] for n in numbers},

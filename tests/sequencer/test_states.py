@@ -90,7 +90,7 @@ def test_a_node_that_may_not_vote_or_stops_is_not_ready(tmp_path: Path) -> None:
         node = nodes[0]
         await until(lambda: not not_ready(node), "ready")
         node.raft.group.raft.may_vote = False
-        assert "may not vote" in not_ready(node)
+        assert "counts for nothing" in not_ready(node)
         node.member.status.is_stopping = True
         assert not_ready(node) == "the node stops"
         node.raft.group.raft.may_vote, node.member.status.is_stopping = True, False

@@ -132,7 +132,7 @@ def _raft_troubles(node: ServedNode) -> Iterator[str]:
         yield f"{name} acknowledged entry {index} of {last}: a majority forgot the rest"
     if suspicion := node.member.directory.record.suspicion:
         yield f"counts for nothing until the others let it in: {suspicion}"
-    if raft.is_beginning:
+    if raft.is_beginning and raft.leader is None:
         yield "its cluster begins when all voters are there"
     if raft.is_doubtful:
         yield "may lack entries that it acknowledged before its host went down"

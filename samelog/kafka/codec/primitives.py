@@ -135,10 +135,12 @@ class MessageReader:
     def count(self, *, nullable: bool = False) -> int:
         """How many elements an array has; 0 for null. Each takes at least a byte."""
         count = self.uvarint() - 1 if self.flexible else self._number(_INT32)
-        if count < -nullable or count > min(len(self.data) - self.at, self._elements_left):
+        if count == -1 and nullable:
+            return 0
+        if not 0 <= count <= self._elements_left or count > len(self.data) - self.at:
             raise MalformedRequest(f"an array claims {count} elements")
-        self._elements_left -= max(count, 0)
-        return max(count, 0)
+        self._elements_left -= count
+        return count
 
     def tags(self) -> dict[int, memoryview]:
         """The tagged fields at the end of a structure; none in versions that have none."""

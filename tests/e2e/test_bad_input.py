@@ -214,7 +214,7 @@ def test_a_damaged_raft_log_stops_the_node_with_a_message(single: World) -> None
     assert file.read_bytes() == data
 
 
-def test_a_wiped_node_comes_back_without_a_vote_and_catches_up(world: World) -> None:
+def test_a_wiped_node_catches_up_and_is_let_in_again(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append_many([b"%d" % number for number in range(1_000)])
         publisher.wait_merged(timeout=PATIENCE_S)
@@ -228,15 +228,16 @@ def test_a_wiped_node_comes_back_without_a_vote_and_catches_up(world: World) -> 
             publisher.append(b"after")
             publisher.wait_merged(timeout=PATIENCE_S)
 
-            def caught_up() -> bool:
+            def is_ready() -> bool:
                 status = world.status(wiped)
                 if status is None:
                     return False
-                trouble = next(info.detail for info in status.nodes if info.name == wiped.name)
+                not_ready = next(info.not_ready for info in status.nodes if info.name == wiped.name)
                 offsets = [info.end_offset for info in status.partitions]
-                return "may not vote" in trouble and offsets == [1_001]
+                return not not_ready and offsets == [1_001]
 
-            wait_for(caught_up, "the wiped node has everything")
+            wait_for(is_ready, "the wiped node has everything, and counts")
+            assert "counts again reason=" in Path(wiped.log_file).read_text()
         finally:
             process.terminate()
             process.wait()

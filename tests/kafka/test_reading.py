@@ -226,7 +226,7 @@ def test_fetches_that_are_refused(flights: str, wire: Wire) -> None:
 def test_a_long_poll_ends_when_its_time_is_over(flights: str, wire: Wire) -> None:
     started = time.monotonic()
     assert fetch(wire, flights, RECORDS, max_wait=300).records == b""
-    assert time.monotonic() - started >= 0.3
+    assert time.monotonic() - started >= 0.299, "timers count whole milliseconds"
 
 
 def test_a_long_poll_is_woken_by_the_merger(world: World, wire: Wire) -> None:

@@ -85,7 +85,7 @@ def test_a_word_grows_old_while_its_node_is_stuck(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_node_that_may_not_vote_or_stops_is_not_ready(tmp_path: Path) -> None:
+def test_a_node_that_counts_for_nothing_or_stops_is_not_ready(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await until(lambda: not not_ready(node), "ready")

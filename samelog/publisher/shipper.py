@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
@@ -24,7 +24,7 @@ from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
-from samelog.replicator.push.progress import InputProgress
+from samelog.replicator.push.progress import InputProgress, LostRange
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
@@ -191,7 +191,7 @@ class Shipper:
         with self._state_lock:
             self._waiting += 1
             try:
-                while missing := _behind(self._still_wanted(wanted), reached()):
+                while missing := self._missing(wanted, reached()):
                     self._check_possible(missing)
                     if refusal := self._refusal(missing):
                         raise NotMerged(refusal)
@@ -213,11 +213,19 @@ class Shipper:
         for name, position in missing:
             if status.gone.get(name, -1) >= position.run:
                 raise ShippingStopped(f"topic {name.topic!r} was deleted")
-        self._check_lost(missing)
+
+    def _missing(self, wanted: Places, reached: PartitionPositions) -> Places:
+        """What may still come: a lost run holds up no other one, and is spoken of at the end."""
+        lost = {(TopicPartition(*each.name), each.run) for each in self._lost()}
+        behind = _behind(self._still_wanted(wanted), reached)
+        return [each for each in behind if (each[0], each[1].run) not in lost]
+
+    def _lost(self) -> Sequence[LostRange]:
+        return () if self._status is None else self._status.lost
 
     def _check_lost(self, wanted: Places) -> None:
         runs = {(name, position.run) for name, position in wanted}
-        for lost in () if self._status is None else self._status.lost:
+        for lost in self._lost():
             if (TopicPartition(*lost.name), lost.run) in runs:
                 raise ShippingStopped(
                     f"the cluster closed run {lost.run} of {lost.name[0]}-{lost.name[1]} at "

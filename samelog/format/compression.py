@@ -89,9 +89,10 @@ def unpack(
                 return scratch[: _STREAMS[codec](blob, scratch[:limit_bytes])]
             return _unpack_stream(_STREAMS[codec], blob, limit_bytes)
     except cramjam.DecompressionError as error:
+        # A refusal may be kept for long: with its traceback it would keep what came out so far.
         raise DecompressionError(
             f"{Codec(codec).name.lower()}: {error} (at most {limit_bytes} bytes may come out)"
-        ) from error
+        ) from error.with_traceback(None)
     raise DecompressionError(f"codec {codec} is unknown")
 
 
@@ -152,7 +153,7 @@ def _unpack_snappy(blob: bytes, limit_bytes: int) -> bytes:
     for block, size in zip(blocks, sizes, strict=True):
         written = cramjam.snappy.decompress_raw_into(block, view[at : at + size])
         if written != size:
-            raise DecompressionError(f"snappy: a block of {size} bytes unpacked to {written}")
+            raise cramjam.DecompressionError(f"a block of {size} bytes unpacked to {written}")
         at += size
     return bytes(out)
 

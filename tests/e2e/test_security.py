@@ -178,14 +178,25 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
+def put_back(node: LocalNode) -> None:
+    """What was kept, beside the very file that tells the directory from copies of it."""
+    mark = Path(node.data, "node.id")
+    for path in Path(node.data).iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != mark:
+            path.unlink()
+    ignore = shutil.ignore_patterns(mark.name)
+    shutil.copytree(f"{node.data}.kept", node.data, dirs_exist_ok=True, ignore=ignore)
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_what_is_planted_in_a_data_directory_is_neither_followed_nor_waited_for(
     killed: World, plant: Callable[[Path], None], place: str
 ) -> None:
     node = killed.cluster.nodes[0]
-    shutil.rmtree(node.data)
-    shutil.copytree(f"{node.data}.kept", node.data)
+    put_back(node)
     [victim] = Path(node.data).glob(place)
     victim.unlink()
     plant(victim)

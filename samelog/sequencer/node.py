@@ -11,7 +11,7 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -24,36 +24,27 @@ from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
-from samelog.sequencer.cluster.lives import (
-    NEVER_SEEN,
-    Contradiction,
-    HasForgotten,
-    KnownLife,
-    Lives,
-    descends,
-)
+from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import Callers, PeerMessage, PeerServer, make_hello
+from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
+from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
-from samelog.wire.bounds import Life
-from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
 
 log = logging.getLogger(__name__)
 
 
 class Node:
-    """One member of a cluster. Implements building.ReplicaOwner, peers.PeerListener and
+    """One member of a cluster. Implements building.ReplicaOwner, peer_events.PeerOwner and
     housekeeping.Ticked.
     """
 
@@ -75,15 +66,16 @@ class Node:
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
-        links = Links(self._hello, given.tls, self, given.rng, clock)
+        self._events = PeerEvents(self)
+        links = Links(self._hello, given.tls, self._events, given.rng, clock)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given, directory, links, presence, self, measures=self.member.measures
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
-        self._life = OwnLife(directory, self.raft.group, self.logs.machine)
-        lives = Lives(self._life.told, self._life.recorded, self._life.acknowledged)
+        self.life = OwnLife(directory, self.raft.group, self.logs.machine)
+        lives = Lives(self.life.told, self.life.recorded, self.life.acknowledged)
         members = Members(self.logs.machine, record.members, configured=config.peers)
         changes = Changes(
             record.number,
@@ -99,7 +91,7 @@ class Node:
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
 
     def _hello(self) -> Hello:
-        config, life = self._given.config, self._life.told()
+        config, life = self._given.config, self.life.told()
         number = self.member.directory.record.number
         return make_hello(cluster=config.cluster, node=config.name, number=number, life=life)
 
@@ -120,12 +112,12 @@ class Node:
         self.group_replica.start()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
-        self._tasks.spawn(come_up(self.member, self.group_replica, self._life, self.services))
+        self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services))
         self.peers.links.start(self._tasks.spawn)
         return self._server.port
 
     def _greet(self, connection: Connection) -> Handler:
-        gate = Gate(self.member, self.raft.group, self.logs, self.peers, self)
+        gate = Gate(self.member, self.raft.group, self.logs, self.peers, self._events)
         return Dispatcher(gate, connection)
 
     def reconfigure(self, config: NodeConfig, problem: str) -> None:
@@ -192,7 +184,7 @@ class Node:
 
     def members_changed(self) -> None:
         """The member list moved: say so, also to whom it does not name any more, and go by it."""
-        self._life.settle()
+        self.life.settle()
         members, record = self.peers.members, self.member.directory.record
         self.peers.links.send_all(members.told())
         self._use_members()
@@ -228,7 +220,7 @@ class Node:
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""
         self.member.directory.check_is_there()
-        self._life.settle()
+        self.life.settle()
         if self._watched is not None:
             self._watched.reload_certificates()
         self._measure_disk()
@@ -252,63 +244,3 @@ class Node:
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
         self.group_replica.disk_measured(usage.used, usage.used + usage.free)
-
-    # --- peers ------------------------------------------------------------------------------------
-
-    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
-        """Raft messages of a peer."""
-        self.raft.group.receive(node, messages)
-
-    def on_peer_message(self, node: int, message: PeerMessage) -> None:
-        """Anything else a peer says."""
-        if isinstance(message, MemberState):
-            self.peers.presence.say(node, message, self.member.clock.now())
-        elif not isinstance(message, MemberList):
-            self.group_replica.receive(node, message)
-        elif self.peers.members.hear(message):
-            self.members_changed()
-
-    def on_peer_welcomes(self, node: int, life: Life) -> None:
-        """Send a newly connected peer the member list and a whole report."""
-        found = self.peers.lives.contradiction(node, life)
-        if found is not None and found.is_own:
-            self.forgot(found)
-        if found is not None:
-            raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
-        self.peers.links.send(node, self.peers.members.told())
-        self.peers.links.send(node, own_state(self))
-        self.group_replica.reporter.tell_everything(node)
-
-    def on_forgotten(self, node: int, message: Forgotten) -> None:
-        """A peer knows something of this node that it has forgotten."""
-        known = KnownLife(message.boot, message.incarnation)
-        reason = f"{self.peers.members.name(node)} says: {message.reason}"
-        self.forgot(Contradiction(reason, known, is_own=True))
-
-    def forgot(self, found: Contradiction) -> None:
-        """This node has forgotten something: it counts for nothing. Where the others know a life of
-        it that it does not, it ends, to begin one that follows.
-        """
-        self.raft.group.raft.become_suspect()
-        self.raft.group.pump()
-        if found.known != NEVER_SEEN and not descends(self._life.told(), found.known):
-            self.fail(HasForgotten(found))
-        elif self.member.directory.record.may_vote:
-            self.member.directory.is_suspect(found.reason)
-            log_event(log, logging.WARNING, "suspect", reason=found.reason)
-
-    def on_peer_dialled(self, server: PeerServer) -> None:
-        """A peer dialled a connection."""
-        self.peers.callers.add(server)
-        self.peers.presence.dialled(server.number)
-
-    def peer_introduced(self, node: int, *, is_new: bool) -> None:
-        """A peer dials in: in another life, what it acknowledged before counts no more."""
-        if is_new:
-            self.raft.group.raft.peer_restarted(node)
-
-    def on_peer_gone(self, server: PeerServer) -> None:
-        """A connection that a peer dialled broke. The peer is gone if it was the last one."""
-        self.peers.callers.remove(server)
-        if self.peers.presence.broke(server.number):
-            self.group_replica.peer_gone(server.number)

@@ -10,7 +10,14 @@ import logging
 
 from samelog.consensus import is_configuration
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.lives import NEVER_SEEN, Acknowledged, Contradiction, KnownLife
+from samelog.sequencer.cluster.lives import (
+    NEVER_SEEN,
+    Acknowledged,
+    Contradiction,
+    HasForgotten,
+    KnownLife,
+    descends,
+)
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import SetMembers, decode_commands
@@ -79,6 +86,19 @@ class OwnLife:
         record = self._directory.record
         known = self._machine.state.started.get(record.number)
         return known is not None and known.let_in == record.incarnation
+
+    def forgot(self, found: Contradiction) -> HasForgotten | None:
+        """This node has forgotten something: it counts for nothing. Why it has to end, to begin a
+        life that follows, where the others know one of it that it does not.
+        """
+        self._group.raft.become_suspect()
+        self._group.pump()
+        if found.known != NEVER_SEEN and not descends(self.told(), found.known):
+            return HasForgotten(found)
+        if self._directory.record.may_vote:
+            self._directory.is_suspect(found.reason)
+            log_event(log, logging.WARNING, "suspect", reason=found.reason)
+        return None
 
     def contradiction(self) -> Contradiction | None:
         """A life of this node in the replicated state that is none of those before this one."""

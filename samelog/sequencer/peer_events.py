@@ -1,0 +1,98 @@
+"""What the other members say on their connections, handed to the part of this node it concerns.
+
+Invariant: a peer is given a report only in a life that nothing known here contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.cluster.lives import Contradiction, KnownLife
+from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.peers import PeerMessage, PeerServer
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.wire.bounds import Life
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
+
+
+class PeerOwner(ServedNode, Protocol):
+    """The node that the peers talk to."""
+
+    @property
+    def group_replica(self) -> GroupReplica:
+        """Its replica of the group."""
+
+    @property
+    def life(self) -> OwnLife:
+        """Its own life."""
+
+    def fail(self, error: BaseException) -> None:
+        """End the node."""
+
+    def members_changed(self) -> None:
+        """The member list moved."""
+
+
+class PeerEvents:
+    """One node's ear. Implements dispatch.Introduction."""
+
+    def __init__(self, node: PeerOwner) -> None:
+        self._node = node
+
+    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
+        """See peers.PeerListener."""
+        self._node.raft.group.receive(node, messages)
+
+    def on_peer_message(self, node: int, message: PeerMessage) -> None:
+        """See peers.PeerListener."""
+        peers = self._node.peers
+        if isinstance(message, MemberState):
+            peers.presence.say(node, message, self._node.member.clock.now())
+        elif not isinstance(message, MemberList):
+            self._node.group_replica.receive(node, message)
+        elif peers.members.hear(message):
+            self._node.members_changed()
+
+    def on_peer_welcomes(self, node: int, life: Life) -> None:
+        """Send a newly connected peer the member list and a whole report."""
+        peers = self._node.peers
+        found = peers.lives.contradiction(node, life)
+        if found is not None and found.is_own:
+            self.forgot(found)
+        if found is not None:
+            raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
+        peers.links.send(node, peers.members.told())
+        peers.links.send(node, own_state(self._node))
+        self._node.group_replica.reporter.tell_everything(node)
+
+    def on_forgotten(self, node: int, message: Forgotten) -> None:
+        """See peers.PeerListener."""
+        known = KnownLife(message.boot, message.incarnation)
+        reason = f"{self._node.peers.members.name(node)} says: {message.reason}"
+        self.forgot(Contradiction(reason, known, is_own=True))
+
+    def forgot(self, found: Contradiction) -> None:
+        """This node has forgotten something."""
+        error = self._node.life.forgot(found)
+        if error is not None:
+            self._node.fail(error)
+
+    def on_peer_dialled(self, server: PeerServer) -> None:
+        """See peers.PeerListener."""
+        self._node.peers.callers.add(server)
+        self._node.peers.presence.dialled(server.number)
+
+    def peer_introduced(self, node: int, *, is_new: bool) -> None:
+        """A peer dials in: in another life, what it acknowledged before counts no more."""
+        if is_new:
+            self._node.raft.group.raft.peer_restarted(node)
+
+    def on_peer_gone(self, server: PeerServer) -> None:
+        """A connection that a peer dialled broke. The peer is gone if it was the last one."""
+        self._node.peers.callers.remove(server)
+        if self._node.peers.presence.broke(server.number):
+            self._node.group_replica.peer_gone(server.number)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
 from samelog.runtime.network.connection import Connection
+from samelog.runtime.network.peer_watch import Deadlines
 from samelog.runtime.network.tls import client_context
 from samelog.runtime.network.transport import ServerLimits, log
 from samelog.wire.errors import FaultCode
@@ -463,3 +467,23 @@ def test_closing_the_server_ends_its_connections(tmp_path: Path) -> None:
                 _ = service.server.port
 
     in_loop(main)
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_who_is_accepted_while_the_server_closes_is_turned_away(tmp_path: Path, turns: int) -> None:
+    patient = Deadlines(handshake_s=2 * PATIENCE_S)
+
+    async def main() -> None:
+        async with serving(tmp_path, deadlines=patient) as service:
+            with socket.create_connection(("127.0.0.1", service.server.port)) as client:
+                client.setblocking(False)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                service.server.close()
+                with suppress(ConnectionResetError):
+                    async with asyncio.timeout(PATIENCE_S):
+                        while await asyncio.get_running_loop().sock_recv(client, 64):
+                            pass
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

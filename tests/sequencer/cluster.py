@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
@@ -47,7 +49,15 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
                 if node.member.status.state is not NodeState.OFFLINE:
                     await node.stop()
 
-    asyncio.run(main())
+    in_loop(main())
+
+
+def in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run it on the loop that nodes have: asyncio's own forgets a socket that it has just accepted
+    when the server closes.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
 
 
 def make_nodes(path: Path, count: int) -> list[Node]:

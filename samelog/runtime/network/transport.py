@@ -185,6 +185,7 @@ class Server:
         self._open_handler, self._open_http = open_handler, open_http
         self._limits = limits
         self._listener: asyncio.Server | None = None
+        self._is_closed = False
         self._connections: dict[Connection, str] = {}
         """Every connection, and its host while the peer is unknown (then "")."""
         self._opening: Counter[str] = Counter()
@@ -213,6 +214,7 @@ class Server:
 
     def close(self) -> None:
         """Accept no more, and close the connections there are."""
+        self._is_closed = True
         if self._listener is not None:
             self._listener.close()
         for connection in tuple(self._connections):
@@ -234,6 +236,8 @@ class Server:
         host = connection.host
         self._connections[connection] = host
         self._opening[host] += 1
+        if self._is_closed:  # it was accepted in the same turn of the loop
+            raise ConnectFault(ConnectProblem.UNREACHABLE, connection.peername, "closing")
         limits = self._limits
         self._check(connection, len(self._connections), limits.connections, "connections")
         self._check(connection, self._opening.total(), limits.handshakes, "handshakes")

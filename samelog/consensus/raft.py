@@ -216,14 +216,14 @@ class Raft(Core):
     def transfer_leadership(self, to: int, now: float) -> None:
         """Hand leadership to another voter; given up after an election timeout.
 
-        Raises NotLeader, or ValueError if `to` is no other voter.
+        Raises NotLeader, or ValueError if `to` is no other voter that counts.
         """
         self.now = now
         self.touched = True
         if self.leadership is None:
             raise NotLeader(self.leader)
-        if to not in self.voters or to == self.node_id:
-            raise ValueError(f"node {to} is no other voter")
+        if to not in self.voters or not self.counts(to):
+            raise ValueError(f"node {to} is no other voter that counts")
         replication.start_transfer(self, self.leadership, to)
 
     def peer_restarted(self, node: int) -> None:

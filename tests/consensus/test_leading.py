@@ -339,6 +339,14 @@ def test_transfer_to_nobody_is_refused() -> None:
         group[1].transfer_leadership(2, group.now)
 
 
+def test_nothing_is_handed_to_who_does_not_count() -> None:
+    group = led(timid=[2])
+    group.wait(0.3)
+    with pytest.raises(ValueError, match="no other voter that counts"):
+        group[0].transfer_leadership(2, group.now)
+    assert group.propose(0, b"a") == 2
+
+
 def test_too_many_uncommitted_bytes_make_a_leader_busy() -> None:
     group = led(config=RaftConfig(max_uncommitted_bytes=200))
     group.isolate(0)

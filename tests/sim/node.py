@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
-from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Role, Snapshot
+from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Snapshot
 from samelog.consensus.messages import Append, RaftMessage, VoteReply
 from tests.sim.disk import Disk
 
@@ -158,7 +158,7 @@ class SimNode:
 
     def transfer(self, to: int) -> None:
         """Hand leadership over."""
-        if self.raft.role is Role.LEADER and to in self.raft.voters:
+        if to in self.raft.voters and self.raft.counts(to):
             self.raft.transfer_leadership(to, self.now)
             self._pump()
 

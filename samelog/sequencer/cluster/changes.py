@@ -353,7 +353,7 @@ class Changes:
         matches = {
             number: progress.match
             for number in ([to] if to is not None else rested or there)
-            if (progress := raft.progress(number)) is not None
+            if raft.counts(number) and (progress := raft.progress(number)) is not None
         }
         if not matches:
             return None
@@ -363,9 +363,9 @@ class Changes:
         return best
 
     def _voters_there(self) -> list[int]:
-        """Voters besides this one that are connected to it."""
-        voters = self._group.raft.voters
-        return [each for each in self._connected() if each in voters and each != self._number]
+        """Voters besides this one that are connected to it, and whose votes count."""
+        raft = self._group.raft
+        return [each for each in self._connected() if each in raft.voters and raft.counts(each)]
 
     async def hand_over(self, to: int | None = None) -> bool:
         """Give leadership away, and wait a moment: whether somebody else leads."""
@@ -384,11 +384,7 @@ class Changes:
         to = None if name is None else self._named(name).number
         if to == self._number:
             return self._members.name(to)
-        if to is not None and to not in self._group.raft.voters:
-            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is no voter")
-        if not self._voters_there():
-            reason = "no other voter is connected to the leader"
-            raise ChangeRefused(FaultCode.NOT_READY, reason, "samelog node list")
+        self._check_may_lead(to, name)
         if not await self.hand_over(to):
             raise ChangeRefused(FaultCode.TIMEOUT, "nobody took over", "samelog status")
         for _ in range(HAND_OVER_TICKS):
@@ -396,3 +392,14 @@ class Changes:
                 return self._members.name(leader)
             await asyncio.sleep(LOOK_S)
         raise ChangeRefused(FaultCode.TIMEOUT, "no leader is known yet", "samelog status")
+
+    def _check_may_lead(self, to: int | None, name: str | None) -> None:
+        raft = self._group.raft
+        if to is not None and to not in raft.voters:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is no voter")
+        if to is not None and not raft.counts(to):
+            reason = f"{name} is suspect: it cannot lead before it is let in"
+            raise ChangeRefused(FaultCode.NOT_READY, reason, "samelog node list")
+        if not self._voters_there():
+            reason = "no other voter that counts is connected to the leader"
+            raise ChangeRefused(FaultCode.NOT_READY, reason, "samelog node list")

@@ -12,13 +12,13 @@ of the node and ends the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
+from samelog.wire.push.receiver import OpenedInput, OpenedRun
 from samelog.wire.receiver import ResumePoint
 
 __all__ = [
@@ -69,28 +69,6 @@ class RequestRefused(ProtocolFault):
 
 
 # --- push ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedRun:
-    """The number the cluster gave to a run; `ends` counts only when it is closed."""
-
-    number: int
-    closed: bool
-    ends: RunEnds = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedInput:
-    """An input; `input` is the number the intake has for it. Of a closed run, `position` and
-    `merged` say nothing.
-    """
-
-    input: int
-    topic_id: str
-    partitions: int
-    position: ResumePoint
-    merged: RollByte
 
 
 class IntakeListener(Protocol):

@@ -17,11 +17,9 @@ from samelog.runtime.errors import (
     DeadlinePassed,
     IdentityFault,
 )
+from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.messages import Fault
-
-TEXT_LIMIT_CHARACTERS = 1000
-"""Below what a message's text field may hold."""
 
 _RENEW = "give it a certificate of this cluster's authority that is valid now"
 _OWN_RENEW = "give this side a certificate of the peer's authority that is valid now"

@@ -31,6 +31,8 @@ LIVES_TOLD = 64
 """How many of the lives before this one a node remembers."""
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 """Words for a human; whoever logs or shows them escapes them."""
+TEXT_LIMIT_CHARACTERS = 1000
+"""What is longer is cut: below what a `Text` may hold."""
 ShortText = Annotated[str, msgspec.Meta(max_length=256)]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from samelog.config.tables.node import Grant
 from samelog.replicator.interfaces import RequestRefused
-from samelog.replicator.push.server import MAX_HANDLES
 from samelog.runtime.errors import PeerFault
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode
@@ -33,6 +32,7 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
+from samelog.wire.push.receiver import MAX_HANDLES
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
@@ -338,7 +338,7 @@ def test_a_defect_of_the_node_ends_that_connection_with_internal(tmp_path: Path)
 
 def test_handles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_HANDLES == 1 << 16
-    monkeypatch.setattr("samelog.replicator.push.server.MAX_HANDLES", 3)
+    monkeypatch.setattr("samelog.wire.push.receiver.MAX_HANDLES", 3)
 
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()

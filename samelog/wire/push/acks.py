@@ -64,6 +64,8 @@ class Acknowledgements:
 
     def take(self, now: float) -> list[Ack]:
         """What is to be sent now."""
+        if self.due_at is None:
+            return []
         self.due_at, self._next_at = None, now + ACK_GAP_S
         news, self._news = sorted(self._news), set()
         acks = []

@@ -1,0 +1,343 @@
+"""A node's end of a push connection, as a pure state: who may push what, which runs and inputs are
+open, and what is taken, refused and told.
+
+The driver passes in requests when it is their turn, what the intake answers and tells, and the
+time; after each call it sends `messages` in their order, and `acks` when they are due.
+
+Invariant: nothing is taken for a session, topic or dedup id that the peer has no right to, and
+nothing for a handle that has ended, or whose run is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    NO_BATCH,
+    AnyMessage,
+    Close,
+    EndRun,
+    Hello,
+    OpenInput,
+    OpenRun,
+    OpenTopic,
+    Refused,
+    RunClosed,
+    RunOpened,
+    SessionStartsAt,
+    TopicGone,
+    TopicOpened,
+)
+from samelog.wire.push.acks import Acknowledgements
+from samelog.wire.push.effects import InputName, ProgressTold, RollByte, RunEnds
+from samelog.wire.receiver import ResumePoint
+
+MAX_HANDLES = 1 << 16
+MAX_RUNS = 1 << 12
+ABOUT_BYTES = frozenset({FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY})
+"""What is wrong with the bytes of one input only: its handle ends, not the connection."""
+ABOUT_START = frozenset({FaultCode.TOPIC_GONE, FaultCode.OUT_OF_RANGE})
+"""The same, of where the sender's bytes begin."""
+
+PushRequest = OpenRun | OpenInput | OpenTopic | EndRun | Close
+"""What has to wait for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """The number the cluster gave to a run; `ends` counts only when it is closed."""
+
+    number: int
+    closed: bool
+    ends: RunEnds = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedInput:
+    """An input; `input` is the number the intake has for it. Of a closed run, `position` and
+    `merged` say nothing.
+    """
+
+    input: int
+    topic_id: str
+    partitions: int
+    position: ResumePoint
+    merged: RollByte
+
+
+class PushRights(Protocol):
+    """Who may publish what."""
+
+    def may_push(self, identity: str, session: str) -> bool:
+        """Whether it may be the publisher of this session."""
+
+    def may_publish(self, identity: str, session: str, topic: str) -> bool:
+        """Whether it may write to this topic in this session."""
+
+    def may_use_dedup_id(self, identity: str, dedup_id: str) -> bool:
+        """Whether its runs may carry this dedup id."""
+
+
+class ReleaseKnowledge(Protocol):
+    """What is known of runs behind which a newer one has begun."""
+
+    def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
+        """Whether a majority has an input of a closed run merged-durable up to its end."""
+
+
+@dataclass(slots=True)
+class HeldInput:
+    """What a handle stands for. `end` is where a closed run ends."""
+
+    number: int
+    name: InputName
+    run_id: str
+    run_number: int
+    end: RollByte | None = None
+
+
+class PushReceiver:
+    """One connection."""
+
+    def __init__(
+        self, hello: Hello, identity: str, rights: PushRights, releases: ReleaseKnowledge
+    ) -> None:
+        """Raises ProtocolFault when the peer may not push this session."""
+        if hello.session is None or hello.session_id is None:
+            raise ProtocolFault(FaultCode.PROTOCOL, "a push names its session and the session's id")
+        self.session = hello.session
+        self.session_id = hello.session_id
+        self.identity = identity
+        self.messages: list[AnyMessage] = []
+        """To be sent in this order; whoever does takes them off."""
+        self.acks = Acknowledgements()
+        self._rights = rights
+        self._releases = releases
+        self._runs: dict[str, OpenedRun] = {}
+        self._inputs: dict[int, HeldInput] = {}
+        self._handles: dict[int, list[int]] = {}
+        """The intake's number of an input -> the handles of its runs."""
+        self._opening: set[int] = set()
+        self._let_go: set[int] = set()
+        """Handles that this side has ended; what is still under way for them is dropped."""
+        if not rights.may_push(identity, hello.session):
+            raise self._denied(f"publish as session {hello.session!r}")
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def admit(self, request: PushRequest) -> bool:
+        """It is a request's turn: whether the intake is to be asked. Raises ProtocolFault."""
+        match request:
+            case OpenRun(run_id=run_id, dedup_id=dedup_id):
+                self._check_run(run_id, dedup_id)
+            case OpenInput():
+                return self._admit_input(request)
+            case OpenTopic(topic=topic):
+                if not self._rights.may_publish(self.identity, self.session, topic):
+                    self.refused(request, self._may_not_publish(topic))
+                    return False
+            case EndRun(run_id=run_id):
+                return not self._run(run_id).closed
+            case Close(handle=handle):
+                if handle in self._inputs:
+                    self._forget(handle)
+                return False
+        return True
+
+    def _check_run(self, run_id: str, dedup_id: str | None) -> None:
+        if dedup_id is not None and not self._rights.may_use_dedup_id(self.identity, dedup_id):
+            raise self._denied(f"use dedup id {dedup_id!r}")
+        if len(self._runs) >= MAX_RUNS and run_id not in self._runs:
+            text = f"more than {MAX_RUNS} runs on one connection"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+
+    def _admit_input(self, request: OpenInput) -> bool:
+        handle = request.handle
+        if handle in self._inputs or handle in self._opening:
+            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {handle} is open already")
+        if len(self._inputs) + len(self._opening) + len(self._let_go) >= MAX_HANDLES:
+            text = f"more than {MAX_HANDLES} handles on one connection"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        refusal = self._refusal(request, self._run(request.run_id))
+        if refusal is not None:
+            self._refuse(handle, refusal)
+            return False
+        self._opening.add(handle)
+        return True
+
+    def _refusal(self, request: OpenInput, run: OpenedRun) -> ProtocolFault | None:
+        topic, partition = request.topic, request.partition
+        if not self._rights.may_publish(self.identity, self.session, topic):
+            return self._may_not_publish(topic)
+        if run.closed and (topic, partition) not in run.ends:
+            text = f"the run is closed, and has nothing in {topic}-{partition}"
+            return ProtocolFault(FaultCode.OUT_OF_RANGE, text)
+        return None
+
+    def _run(self, run_id: str) -> OpenedRun:
+        run = self._runs.get(run_id)
+        if run is None:
+            text = f"run {run_id} is not open on this connection"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "open the run first")
+        return run
+
+    def _may_not_publish(self, topic: str) -> ProtocolFault:
+        return self._denied(f"publish to topic {topic!r} in session {self.session!r}")
+
+    def _denied(self, what: str) -> ProtocolFault:
+        text = f"{self.identity} may not {what}"
+        return ProtocolFault(FaultCode.NOT_AUTHORISED, text, "grant it in the nodes' configuration")
+
+    # --- what the intake answers --------------------------------------------------------------
+
+    def run_opened(self, request: OpenRun, opened: OpenedRun) -> None:
+        """The cluster knows the run."""
+        self._runs[request.run_id] = opened
+        if opened.closed:
+            self._end_inputs(request.run_id, opened.ends)
+        ends = _run_ends(opened.ends) if opened.closed else ()
+        self.messages.append(RunOpened(request.run_id, opened.number, opened.closed, ends))
+
+    def input_opened(self, request: OpenInput, opened: OpenedInput, now: float) -> None:
+        """The intake takes an input, or tells how far it is, if its run is closed. What is known of
+        it is told with what is heard in this turn.
+        """
+        handle, run = request.handle, self._runs[request.run_id]
+        name = request.topic, request.partition
+        end = run.ends.get(name, (0, 0)) if run.closed else None
+        position, committed = opened.position, opened.merged
+        if end is not None:
+            position, committed = ResumePoint(*end, NO_BATCH, 0), end
+        self._inputs[handle] = HeldInput(opened.input, name, request.run_id, run.number, end)
+        self._handles.setdefault(opened.input, []).append(handle)
+        self._opening.discard(handle)
+        self._let_go.discard(handle)
+        self.messages.append(_starts_at(handle, opened, position))
+        self.acks.open(handle)
+        self.acks.reached(handle, (committed, committed, (0, 0)), now)
+
+    def topic_opened(self, request: OpenTopic, partitions: int) -> None:
+        """A topic has so many partitions."""
+        self.messages.append(TopicOpened(request.topic, partitions))
+
+    def refused(self, request: OpenInput | OpenTopic, fault: ProtocolFault) -> None:
+        """A topic or an input is not to be had; the connection goes on."""
+        if isinstance(request, OpenTopic):
+            text = fault.message[:TEXT_LIMIT_CHARACTERS]
+            self.messages.append(TopicOpened(request.topic, 0, text))
+        else:
+            self._opening.discard(request.handle)
+            self._refuse(request.handle, fault)
+
+    # --- bytes --------------------------------------------------------------------------------
+
+    def taking(self, handle: int) -> HeldInput | None:
+        """What a handle stands for; None when nothing more is taken for it. Raises
+        ProtocolFault.
+        """
+        held = self._inputs.get(handle)
+        if held is None and handle not in self._let_go:
+            text = f"handle {handle} is not open"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
+        return held if held is not None and held.end is None else None
+
+    def bytes_refused(self, handle: int, fault: ProtocolFault) -> None:
+        """The intake has not taken what came. Raises ProtocolFault, which ends the connection."""
+        self._end_handle(handle, fault, ABOUT_BYTES)
+
+    def start_refused(self, handle: int, fault: ProtocolFault) -> None:
+        """Older bytes are needed here, which the sender does not have. Raises as
+        `bytes_refused`.
+        """
+        self._end_handle(handle, fault, ABOUT_START)
+
+    def _end_handle(self, handle: int, fault: ProtocolFault, about: frozenset[FaultCode]) -> None:
+        """End a handle, if that is what the fault is about and it has not ended meanwhile."""
+        if handle not in self._inputs:
+            return
+        if fault.code not in about:
+            raise fault
+        self._forget(handle)
+        self._refuse(handle, fault)
+
+    def _forget(self, handle: int) -> None:
+        held = self._inputs.pop(handle)
+        self._handles[held.number].remove(handle)
+        self._let_go.add(handle)
+        self.acks.forget(handle)
+
+    def _refuse(self, handle: int, fault: ProtocolFault) -> None:
+        """Say no to one handle; the others go on."""
+        self._let_go.add(handle)
+        if fault.code is FaultCode.TOPIC_GONE:
+            self.messages.append(TopicGone(handle))
+        else:
+            text, remedy = fault.message[:TEXT_LIMIT_CHARACTERS], fault.remedy
+            remedy = remedy[:TEXT_LIMIT_CHARACTERS]
+            self.messages.append(Refused(handle, fault.code, text, remedy))
+
+    # --- what the intake tells ----------------------------------------------------------------
+
+    def progressed(self, number: int, run: int, places: ProgressTold, now: float) -> bool:
+        """How far a run of an input is, which may complete older ones; whether acknowledgements are
+        due at another time now.
+        """
+        is_changed = False
+        for handle in self._handles.get(number, ()):
+            held = self._inputs[handle]
+            if held.run_number == run:
+                is_changed |= self.acks.reached(handle, places, now)
+            elif held.run_number < run and held.end is not None:
+                is_merged = self._releases.is_released(number, held.run_number, held.end)
+                merged = held.end if is_merged else (0, 0)
+                is_changed |= self.acks.reached(handle, (held.end, held.end, merged), now)
+        return is_changed
+
+    def run_closed(self, session: str, run_id: str, ends: RunEnds, now: float) -> None:
+        """Tell it, once, behind what was reached before; nothing more is taken for the run."""
+        run = self._runs.get(run_id)
+        if session != self.session or run is None or run.closed:
+            return
+        self._runs[run_id] = replace(run, closed=True, ends=ends)
+        self._end_inputs(run_id, ends)
+        self.messages += self.acks.take(now)
+        self.messages.append(RunClosed(run_id, _run_ends(ends)))
+
+    def _end_inputs(self, run_id: str, ends: RunEnds) -> None:
+        """The inputs of a closed run take nothing more; only their progress is told."""
+        for held in self._inputs.values():
+            if held.run_id == run_id:
+                held.end = ends.get(held.name, (0, 0))
+
+    def topic_gone(self, number: int) -> None:
+        """The handles of the topic's inputs end."""
+        for handle in tuple(self._handles.get(number, ())):
+            self._forget(handle)
+            self.messages.append(TopicGone(handle))
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self._inputs.clear()
+        self._handles.clear()
+
+
+def _run_ends(ends: RunEnds) -> tuple[RunEnd, ...]:
+    """Ends as they go over the wire."""
+    return tuple(RunEnd(*name, *place) for name, place in sorted(ends.items()))
+
+
+def _starts_at(handle: int, opened: OpenedInput, position: ResumePoint) -> SessionStartsAt:
+    """Where DATA starts; a batch that lies in another file says nothing about this one."""
+    has_batch = 0 <= position.last_start < position.byte
+    return SessionStartsAt(
+        handle=handle,
+        topic_id=opened.topic_id,
+        partitions=opened.partitions,
+        roll=position.file,
+        byte=position.byte,
+        last_start=position.last_start if has_batch else NO_BATCH,
+        last_crc=position.last_crc if has_batch else 0,
+    )

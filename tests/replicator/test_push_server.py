@@ -32,7 +32,6 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
-from samelog.wire.push.receiver import MAX_HANDLES
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
@@ -334,25 +333,3 @@ def test_a_defect_of_the_node_ends_that_connection_with_internal(tmp_path: Path)
             assert len(failures) == 1
 
     in_loop(main)
-
-
-def test_handles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_HANDLES == 1 << 16
-    monkeypatch.setattr("samelog.wire.push.receiver.MAX_HANDLES", 3)
-
-    async def script(client: Talk, node: FakeNode) -> None:
-        await client.open_input()
-        for handle in range(1, 4):
-            client.connection.send(OpenInput(handle, "flights", handle, "run-0"))
-        assert await fault_of(client) is FaultCode.TOO_MANY
-
-    with_server(tmp_path, script)
-
-
-def test_a_handle_cannot_be_opened_twice(tmp_path: Path) -> None:
-    async def script(client: Talk, node: FakeNode) -> None:
-        await client.open_input()
-        client.connection.send(OpenInput(0, "flights", 1, "run-0"))
-        assert await fault_of(client) is FaultCode.PROTOCOL
-
-    with_server(tmp_path, script)

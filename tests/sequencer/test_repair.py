@@ -21,6 +21,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.types import Partition
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
+from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import (
     Session,
     batch,
@@ -121,6 +122,28 @@ def test_what_was_missed_comes_in_one_stream(tmp_path: Path) -> None:
 
     run_with(tmp_path, 3, body)
     assert 1 <= len(streams) < 20  # there are 60 instructions
+
+
+def test_what_a_closed_run_has_no_more_is_not_asked_for(tmp_path: Path) -> None:
+    """One node was not told of the end of a file before the run was closed."""
+
+    async def body(nodes: list[Node]) -> None:
+        session, data = Session("a"), batch(b"x")
+        await session.send(nodes, data)
+        leader = await leader_of(nodes)
+        behind = next(node for node in nodes if node is not leader)
+        (number,) = behind.logs.machine.state.inputs
+        for node in (each for each in nodes if each is not behind):
+            node.logs.intake.seal(number, 0, 0, len(data))
+        repair = behind.logs.repair.sessions
+        await until(lambda: number in repair._inputs, "it hears that others have more")
+        for node in nodes:
+            node.logs.intake.end_run("a", session.run_id, {("t", 0): (0, len(data))})
+        closed = behind.logs.machine.state.sessions["a"].runs[0]
+        await until(lambda: closed.closed and number not in repair._inputs, "it asks no more")
+
+    with patch("samelog.sequencer.cluster.repair.sessions.PATIENCE_S", PATIENCE_S):
+        run_with(tmp_path, 3, body)
 
 
 def test_damaged_pieces_are_not_taken_but_come_from_another_node(

@@ -68,11 +68,8 @@ class SessionRepair:
     def peer_reported(self, node: int, places: Mapping[int, SessionPosition]) -> None:
         """A peer said up to where it holds inputs."""
         for number, place in places.items():
-            entry = self._machine.state.inputs.get(number)
-            if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
+            if self._lacking(number, place) is None:
                 continue
-            if self._machine.open_run_of(entry.session) is None:
-                continue  # behind the end of a closed run nothing counts
             known = self._inputs.get(number)
             if known is None or place > known.place:
                 since = self._clock.now() if known is None else known.since
@@ -85,18 +82,22 @@ class SessionRepair:
             self._look_at(number, wanted, now)
 
     def _look_at(self, number: int, wanted: _Wanted, now: float) -> None:
-        entry = self._machine.state.inputs.get(number)
-        is_here = (
-            entry is None
-            or wanted.place.run != entry.run
-            or self._sessions.written(entry) >= wanted.place
-        )
-        if entry is None or is_here or wanted.node not in self._ask():  # gone: others may have it
+        entry = self._lacking(number, wanted.place)
+        if entry is None or wanted.node not in self._ask():  # gone: others may have it
             del self._inputs[number]
             return
         quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))
         if now - quiet_since > PATIENCE_S and self._intake.stopped is None:
             self._start(entry, wanted)
+
+    def _lacking(self, number: int, place: SessionPosition) -> Input | None:
+        """The input, if this node does not hold it up to there, and that still counts: behind the
+        end of a closed run nothing does, and whoever had it has released it.
+        """
+        entry = self._machine.state.inputs.get(number)
+        if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
+            return None
+        return None if self._machine.open_run_of(entry.session) is None else entry
 
     def _start(self, entry: Input, wanted: _Wanted) -> None:
         if entry.number not in self._busy:

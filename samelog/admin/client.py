@@ -26,9 +26,11 @@ from msgspec import UNSET
 from samelog.admin.answers import LogFile, Status
 from samelog.admin.requests import (
     PARTITION_S,
+    PARTITIONS_MAX,
     AdminRequest,
     CreatePartitions,
     CreateTopic,
+    DeleteTopic,
     GetStatus,
     LogHistory,
 )
@@ -115,7 +117,11 @@ def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
 
 
 def timeout_of(request: AdminRequest[Any]) -> float:
-    """How long a node may take: every node makes directories and files for each new partition."""
+    """How long a node may take: every node makes or removes the files of each partition. Whoever
+    deletes a topic may not know how many it has.
+    """
+    if isinstance(request, DeleteTopic):
+        return TIMEOUT_S + PARTITIONS_MAX * PARTITION_S
     if isinstance(request, CreateTopic | CreatePartitions):
         return TIMEOUT_S + request.partitions * PARTITION_S
     return TIMEOUT_S

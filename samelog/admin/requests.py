@@ -132,8 +132,10 @@ class DescribeTopic(AdminRequest[TopicDescription], frozen=True):
     topic: TopicName
 
 
+PARTITIONS_MAX = 10_000
+"""Of a topic."""
 PARTITION_S = 0.02
-"""A node may take so much longer to answer for each partition that it makes."""
+"""A node may take so much longer to answer for each partition that it makes or removes."""
 
 
 class CreateTopic(AdminRequest[TopicInfo], frozen=True):

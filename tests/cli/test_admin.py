@@ -372,3 +372,4 @@ def test_partitions_are_added(cluster: FakeCluster) -> None:
 def test_large_topics_are_waited_for_longer() -> None:
     assert admin_client.timeout_of(ListTopics()) == admin_client.TIMEOUT_S
     assert admin_client.timeout_of(CreateTopic("t", 2000, {})) > 4 * admin_client.TIMEOUT_S
+    assert admin_client.timeout_of(DeleteTopic("t")) > 4 * admin_client.TIMEOUT_S

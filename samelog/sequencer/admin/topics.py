@@ -12,6 +12,7 @@ from msgspec import UNSET
 from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
 from samelog.admin.requests import (
     PARTITION_S,
+    PARTITIONS_MAX,
     AlterTopic,
     CreatePartitions,
     CreateTopic,
@@ -28,8 +29,6 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
-
-PARTITIONS_MAX = 10_000
 
 
 def list_topics(node: ServedNode, request: ListTopics) -> Topics:
@@ -81,7 +80,9 @@ async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
     """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
     topic = find_topic(node, request.topic)
     found = topic_info(topic, topic_id=topic.topic_id)
-    outcome = await node.raft.proposer.propose(commands.DeleteTopicCommand(topic.topic_id))
+    outcome = await node.raft.proposer.propose(
+        commands.DeleteTopicCommand(topic.topic_id), longer_s=topic.partitions * PARTITION_S
+    )
     if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
         raise _refused(outcome)
     return found

@@ -157,6 +157,11 @@ class AnyBroker(ABC):
     def endpoints(self, listener: str) -> Sequence[BrokerEndpoint]:
         """The living nodes that have this listener."""
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether logs may lack for long what others can serve."""
+        return False
+
     @abstractmethod
     def is_there(self, number: int) -> bool:
         """Whether this process knows a node to be up."""

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.errors import ApiError
@@ -94,6 +95,12 @@ class Broker(AnyBroker):
             if known.name == listener and self.is_there(number)
         ]
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether this node copies what others have; a leader has nobody to send clients to."""
+        is_syncing = self.parts.member.status.state is NodeState.SYNCING
+        return is_syncing and self.leader not in (None, self.number)
+
     def is_there(self, number: int) -> bool:
         """Whether this node knows another node to be up."""
         return self.parts.peers.presence.is_there(number)
@@ -105,7 +112,13 @@ class Broker(AnyBroker):
         if not rack or self.leader != self.number or self.config.kafka.rack == rack:
             return -1
         near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
+        near = [number for number in near if self._is_live(number)]
         return near[index % len(near)] if near else -1
+
+    def _is_live(self, number: int) -> bool:
+        """By its own word."""
+        said, _ = self.parts.peers.presence.said(number, self.clock.now())
+        return said.state == NodeState.LIVE.value
 
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is applied here; those who ask together

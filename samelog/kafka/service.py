@@ -1,6 +1,7 @@
 """The Kafka listeners of one node. Implements sequencer.host.Service.
 
-Invariant: nothing is answered before the node is as current as the cluster was when it started.
+Invariant: nothing is answered before the node knows what was committed when it started. While it
+still copies merged logs, whoever wants to read what it lacks is sent to the leader.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["KafkaService", "ListenerFault"]
 
 
 class KafkaService:
-    """Opened when the node becomes Live, closed when it stops."""
+    """Opened while the node becomes Live, closed when it stops."""
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts

@@ -48,7 +48,9 @@ class Service(Protocol):
     """Something a node offers besides its own protocol, to whoever connects."""
 
     async def start(self) -> None:
-        """The node is as current as the cluster: open. Raises what the node is to end with."""
+        """The node knows what was committed, though it may still copy merged logs: open. Raises
+        what the node is to end with.
+        """
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Go by what may change while it runs."""

@@ -71,10 +71,10 @@ async def come_up(
     partitions = logs.machine.state.partitions
     wanted = {number: partition.next_offset for number, partition in partitions.items()}
     group_replica.reporter.state_all()
-    while not _executed(logs.merging, wanted):  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_S)
     for service in services:
         await service.start()
+    while not _executed(logs.merging, wanted):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
     await _record_life(member, raft.proposer)
     while member.directory.record.number in raft.group.raft.voters and not life.is_sure:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)

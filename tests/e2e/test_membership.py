@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
 from samelog import Publisher
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.load import load_node
+from samelog.config.schema.render import to_toml
 from tests.e2e.commands import as_json
 from tests.e2e.harness import World, wait_for
+from tests.kafka.wire import Wire, fetch, metadata
 from tests.patience import PATIENCE_S
 
 RATE_S = 0.004
+WINDOW_BYTES = 16 << 20
+"""So much is copied from a peer at once, whatever the rate."""
+NOT_LEADER_OR_FOLLOWER = 6
 
 
 def samelog(world: World, *arguments: str) -> Any:
@@ -120,3 +133,46 @@ def test_a_node_that_joined_is_restarted_with_the_file_it_joined_with(world: Wor
             world.wait_live(joined)
         publisher.wait_merged(timeout=PATIENCE_S)
     assert_nothing_lost_doubled_or_reordered(world, 2)
+
+
+@pytest.fixture
+def syncing(world: World) -> LocalNode:
+    """A node that is back, and copies for long what was published while it was away."""
+    node = world.followers()[0]
+    node.stop()
+    config = replace(load_node(node.config_file), recovery_bytes_per_s=1000)
+    Path(node.config_file).write_text(to_toml(config), encoding="utf-8")
+    with world.publisher("a") as publisher:
+        publisher.append_many([bytes(1000)] * (WINDOW_BYTES // 1000 * 3 // 2))
+        publisher.wait_merged(timeout=PATIENCE_S)
+    node.start()
+    return node
+
+
+def test_a_node_that_catches_up_says_so_and_sends_kafka_clients_on(
+    world: World, syncing: LocalNode
+) -> None:
+    config, http, kafka = world.cluster.client_file, syncing.http, syncing.kafka
+    assert http is not None
+    assert kafka is not None
+
+    def is_open() -> bool:
+        try:
+            Wire(kafka).socket.close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    wait_for(is_open, "its Kafka listener is open")
+    with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+        urllib.request.urlopen(f"http://{http}/readyz")
+    assert b"catches up" in refused.value.read()
+    states = {node["name"]: node["state"] for node in as_json("node", "list", "--config", config)}
+    assert states[syncing.name] == "syncing"
+    with Wire(kafka) as wire:
+        (partition,) = metadata(wire, "t").topics[0].partitions
+        assert partition.leader_id == world.cluster.nodes.index(world.leader())
+        assert fetch(wire, "t", 0).error_code == NOT_LEADER_OR_FOLLOWER
+    with Consumer({"bootstrap.servers": str(kafka), "group.id": "g"}) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert reader.consume(1, PATIENCE_S)[0].value() == bytes(1000)

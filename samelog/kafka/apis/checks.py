@@ -195,10 +195,16 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Rea
         raise _of_fault(stream.fault.code, stream.fault.message)
     if epoch >= 0:
         check_epoch(broker, epoch)
-    committed = broker.committed(topic, index)
-    if broker.is_syncing and stream.log.next_offset < committed:
+    there = Readable(topic, stream, broker.committed(topic, index))
+    if broker.is_syncing:
+        _check_copied(there)
+    return there
+
+
+def _check_copied(there: Readable) -> None:
+    """Raises ApiError if others can serve what this node still copies."""
+    if there.stream.log.next_offset < there.committed:
         raise ApiError(ErrorCode.not_leader_or_follower, "this node copies it: ask the leader")
-    return Readable(topic, stream, committed)
 
 
 def check_epoch(broker: AnyBroker, epoch: int) -> None:

@@ -196,14 +196,13 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Rea
     if epoch >= 0:
         check_epoch(broker, epoch)
     there = Readable(topic, stream, broker.committed(topic, index))
-    if broker.is_syncing:
-        _check_copied(there)
+    _check_copied(broker, there)
     return there
 
 
-def _check_copied(there: Readable) -> None:
+def _check_copied(broker: AnyBroker, there: Readable) -> None:
     """Raises ApiError if others can serve what this node still copies."""
-    if there.stream.log.next_offset < there.committed:
+    if broker.is_syncing and there.stream.log.next_offset < there.committed:
         raise ApiError(ErrorCode.not_leader_or_follower, "this node copies it: ask the leader")
 
 

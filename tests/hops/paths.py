@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 from samelog import Publisher, Subscriber
@@ -29,7 +30,7 @@ from tests.patience import PATIENCE_S
 WAYS = ("record", "append", "produce", "fetch", "crowded")
 PRODUCE = 0
 VERSIONS = {PRODUCE: 9, FETCH: 12}
-RECORD, KAFKA = "record", "kafka"
+RECORD, KAFKA, FETCHED = "record", "kafka", "fetched"
 WARM_UP = 30
 RUNS = 5
 SETTLE_S = 0.3
@@ -67,7 +68,7 @@ class HopCounting:
 
     def __enter__(self) -> HopCounting:
         self._cluster.start()
-        for topic in (RECORD, KAFKA):
+        for topic in (RECORD, KAFKA, FETCHED):
             self._create(topic)
         return self
 
@@ -108,25 +109,25 @@ class HopCounting:
 
     def produce(self) -> Hops:
         """One acks=all Produce of one record."""
-        partition = {"index": 0, "records": batch(b"x" * 100)}
-        tree = {
-            "transactional_id": None,
-            "acks": -1,
-            "timeout": 30_000,
-            "topic_data": [{"name": KAFKA, "topic_id": None, "partition_data": [partition]}],
-        }
-        return self._asked(PRODUCE, tree)
+        with self._asking(PRODUCE, produce_tree(KAFKA)) as once:
+            return self._least(once)
 
     def fetch(self) -> Hops:
-        """One Fetch of what `produce` has produced."""
-        return self._asked(FETCH, fetch_tree(KAFKA, 0, max_bytes=200))
+        """One Fetch, from as many records whatever else was counted before."""
+        with self._asking(PRODUCE, produce_tree(FETCHED)) as once:
+            for _ in range(WARM_UP):
+                once()
+        with self._asking(FETCH, fetch_tree(FETCHED, 0, max_bytes=200)) as once:
+            return self._least(once)
 
     def crowded(self) -> Hops:
         """As `produce`, beside idle partitions."""
         self._create("idle", "--partitions", str(IDLE_PARTITIONS))
         return self.produce()
 
-    def _asked(self, key: int, tree: Mapping[str, Any]) -> Hops:
+    @contextmanager
+    def _asking(self, key: int, tree: Mapping[str, Any]) -> Iterator[Callable[[], bytes]]:
+        """What asks this of the node, and waits for the answer; the first one is checked."""
         kafka = self._cluster.nodes[0].kafka
         if kafka is None:
             raise RuntimeError("the node has no Kafka listener")
@@ -138,14 +139,16 @@ class HopCounting:
                 return wire.receive()
 
             self._check(key, once())
-            return self._least(once)
+            yield once
 
     def _check(self, key: int, payload: bytes) -> None:
-        """That the request is answered with success: a refusal would be cheap."""
+        """That a request is answered with success, and with a record: else it would be cheap."""
         answer = response(key, VERSIONS[key], payload).responses[0]
         part = (answer.partition_responses if key == PRODUCE else answer.partitions)[0]
         if part.error_code:
             raise RuntimeError(f"request {key} was answered {part.error_code!r}")
+        if key == FETCH and not part.records:
+            raise RuntimeError("the Fetch has found nothing")
 
     def _least(self, once: Callable[[], object]) -> Hops:
         """The cheapest of all runs, after some that are not counted."""
@@ -195,3 +198,14 @@ class HopCounting:
             [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         return self._node
+
+
+def produce_tree(topic: str) -> dict[str, Any]:
+    """A Produce of one record with acks=all."""
+    partition = {"index": 0, "records": batch(b"x" * 100)}
+    return {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 30_000,
+        "topic_data": [{"name": topic, "topic_id": None, "partition_data": [partition]}],
+    }

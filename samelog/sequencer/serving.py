@@ -64,12 +64,23 @@ async def serve_node(
             if error.number is None:
                 raise
             log_event(log, logging.WARNING, "begins again", reason=error)
-            place = await _unless_stopped(find_place(config, tls), stop)
-            if place is not None:
-                kept = take_new_place(fs, config.data, place)
-                log_event(log, logging.WARNING, "old promises set aside", directory=kept)
+            kept = take_new_place(fs, config.data, _place_told(node, error.number))
+            log_event(log, logging.WARNING, "old promises set aside", directory=kept)
         else:
             await node.stop()
+
+
+def _place_told(node: Node, number: int) -> NodePlace:
+    """The place that others told a node of: whoever they are, its configuration may name nobody."""
+    members, record = node.peers.members, node.member.directory.record
+    return NodePlace(
+        cluster=record.cluster,
+        node=record.node,
+        number=number,
+        members=list(members.all.values()),
+        members_version=members.version,
+        cluster_id=record.cluster_id,
+    )
 
 
 async def _unless_stopped(work: Awaitable[ValueT], stop: asyncio.Event) -> ValueT | None:

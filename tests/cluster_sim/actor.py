@@ -105,6 +105,11 @@ class Actor:
         self.world.network.host_came_back(self.host)
         self.world.loop.call_in(process, 0.0, self._begin, process)
 
+    def come_back(self) -> None:
+        """It is wanted again."""
+        self.stays_away = False
+        self.start()
+
     def _begin(self, process: Process) -> None:
         self.world.loop.create_task(self._main(process))
 

@@ -19,7 +19,13 @@ from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
-from samelog.sequencer.state.commands import CreateTopicCommand, Merge, Range, decode_commands
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    Merge,
+    Range,
+    SetMembers,
+    decode_commands,
+)
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
@@ -55,8 +61,8 @@ class Checker:
         self.leaders: dict[int, str] = {}
         self.committed: Committed = {}
         self.elections = 0
-        self._votes: dict[str, tuple[int, int]] = {}
-        """Host -> (term, candidate) of its last vote."""
+        self._votes: dict[tuple[str, int], tuple[int, int]] = {}
+        """Host, and number of the node -> (term, candidate) of its last vote."""
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
         self._resets: set[str] = set()
@@ -148,19 +154,22 @@ class Checker:
 
     def node_opened(self, actor: NodeActor) -> None:
         """It has read its files: they must say for whom it last voted, or a later term."""
-        promised = self._votes.get(actor.host)
-        if promised is None or actor.node is None or actor.forgot or actor.is_condemned:
+        if actor.node is None or actor.forgot or actor.is_condemned:
             return
+        promised = self._votes.get((actor.host, actor.node.peers.number))
         known = actor.node.group_replica.store.hard_state
-        if known.term < promised[0] or (known.term == promised[0] and known.vote != promised[1]):
+        if promised is None or known.term > promised[0]:
+            return
+        if (known.term, known.vote) != promised:
             raise Violation("promises stay", f"{actor.host} voted {promised}, and knows {known}")
 
     def node_says(self, actor: NodeActor, to: int, message: object) -> None:
         """A Raft message leaves: a vote, given or asked for, is a promise."""
+        number = actor.node.peers.number if actor.node is not None else actor.number
         if isinstance(message, VoteReply) and message.granted:
-            self._votes[actor.host] = (message.term, to)
+            self._votes[actor.host, number] = (message.term, to)
         elif isinstance(message, Vote):
-            self._votes[actor.host] = (message.term, actor.number)
+            self._votes[actor.host, number] = (message.term, number)
 
     def node_started(self, actor: NodeActor) -> None:
         """It runs."""
@@ -181,6 +190,8 @@ class Checker:
         for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
             if isinstance(command, CreateTopicCommand):
                 self.lineage.told(actor.node.raft.replica.machine.state)
+            elif isinstance(command, SetMembers):
+                self.world.membership.told(entry.index, command)
             elif isinstance(command, SoftReset | HardReset):
                 self.world.resets.done(command.reset_id)
                 if isinstance(command, HardReset) and command.reset_id not in self._resets:
@@ -231,11 +242,10 @@ class Checker:
             raise Violation("the active file stays", f"{name} is archived up to {command.segment}")
         for file in command.files:
             path = f"/data/merged/{name[0]}-{name[1]}/{file.base:020d}.log"
-            holders = [n for n in self.world.nodes if _is_kept(n, path, file.size)]
-            if len(holders) <= len(self.world.nodes) // 2:
-                raise Violation(
-                    "a majority archives", f"{path} goes, durable on {[n.host for n in holders]}"
-                )
+            size = file.size
+            if not self.world.membership.is_majority(lambda n, p=path, s=size: _is_kept(n, p, s)):  # type: ignore[misc]
+                holders = [n.host for n in self.world.nodes if _is_kept(n, path, size)]
+                raise Violation("a majority archives", f"{path} goes, durable on {holders}")
             self._check_copied(log_id, log, file)
         log.archived = command.segment
         self.world.trace.event(actor.host, f"archives {name} below {command.segment}")
@@ -254,12 +264,14 @@ class Checker:
     def _check_durable(self, session: str, name: InputName, part: Range) -> None:
         """What is planned for merging is on the disks of a majority."""
         path = f"/data/sessions/{session}/{name[0]}-{name[1]}/log.{part.run}.{part.roll}"
-        holders = [n for n in self.world.nodes if n.forgot or self._is_held(n, path, part.stop)]
-        if len(holders) <= len(self.world.nodes) // 2:
-            raise Violation(
-                "durable before commit",
-                f"{path} up to {part.stop} is durable on {[n.host for n in holders]} only",
-            )
+
+        def holds(node: NodeActor) -> bool:
+            return node.forgot or self._is_held(node, path, part.stop)
+
+        if not self.world.membership.is_majority(holds):
+            holders = [node.host for node in self.world.nodes if holds(node)]
+            text = f"{path} up to {part.stop} is durable on {holders} only"
+            raise Violation("durable before commit", text)
 
     def _is_held(self, actor: NodeActor, path: str, size: int) -> bool:
         """Whether its word on a file is true; with `fsync=interval` it may be taken back by
@@ -352,11 +364,12 @@ class Checker:
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
         segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"
-        holders = [n for n in self.world.nodes if n.forgot or _is_durable(n, segment, end.byte)]
-        if len(holders) <= len(self.world.nodes) // 2:
-            raise Violation(
-                "removed is merged", f"{path} goes, only {len(holders)} nodes have {number} merged"
-            )
+        last = end.byte
+        if not self.world.membership.is_majority(
+            lambda node: node.forgot or _is_durable(node, segment, last)
+        ):
+            text = f"{path} goes, no majority has {number} merged"
+            raise Violation("removed is merged", text)
 
     # --- at the end -------------------------------------------------------------------------------
 

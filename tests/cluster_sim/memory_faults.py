@@ -54,7 +54,7 @@ class MemoryFaults:
         if actor.is_condemned:
             return True
         condemned = [node for node in self.world.nodes if node.is_condemned]
-        return len(condemned) < (len(self.world.nodes) - 1) // 2
+        return len(condemned) < self.world.membership.may_forget
 
     def _rot(self, chance: random.Random) -> str | None:
         actor = chance.choice(self.world.nodes)

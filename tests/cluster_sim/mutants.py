@@ -83,6 +83,16 @@ FOCUS: dict[str, dict[str, Any]] = {
         "nodes": 3,
         "fault_every_s": 0.3,
     },
+    "count_before_let_in": {
+        "kinds": ("wipe", "kill_leader", "cut", "mend", "isolate_leader"),
+        "nodes": 3,
+        "fault_every_s": 0.3,
+    },
+    "copies_count": {
+        "kinds": ("stale_node", "stale_node", "kill_leader", "cut", "mend", "isolate_leader"),
+        "nodes": 3,
+        "fault_every_s": 0.3,
+    },
     "snapshots_are_not_synced": {"kinds": POWER, "nodes": 1, "snapshot_interval_s": 0.3},
     "forget_unclean_ends": {
         "lazy_sync": True,
@@ -141,6 +151,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
         "retention_bytes": -1,
         "copies": False,
         "resets": (),
+        "changes": (),
     }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:

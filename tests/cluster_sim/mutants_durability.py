@@ -15,6 +15,7 @@ from samelog.consensus.wal import WalScan, scan_wal
 from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
 from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
@@ -239,6 +240,21 @@ def wiped_nodes_vote() -> Iterator[None]:
 
 
 @contextmanager
+def count_before_let_in() -> Iterator[None]:
+    """A suspect counts again once it knows what its leader has committed, let in or not."""
+    with patch.object(OwnLife, "_is_let_in", lambda self: True):
+        yield
+
+
+@contextmanager
+def copies_count() -> Iterator[None]:
+    """A node that runs on an old copy of its directory votes and counts."""
+    same = staticmethod(lambda fs, path, record: record)
+    with patch.object(NodeDirectory, "_compared", same):
+        yield
+
+
+@contextmanager
 def snapshots_are_not_synced() -> Iterator[None]:
     """A leader's snapshot is renamed into place before it is on disk."""
     original = SimFileSystem.write_atomically
@@ -280,6 +296,8 @@ DURABILITY = (
     release_all_at_once,
     remove_merged_files_at_once,
     wiped_nodes_vote,
+    count_before_let_in,
+    copies_count,
     snapshots_are_not_synced,
     forget_unclean_ends,
 )

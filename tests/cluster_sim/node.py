@@ -23,6 +23,7 @@ from samelog.config.tables.node import (
 from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
+from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
@@ -156,10 +157,6 @@ class NodeActor(Actor):
     def config(self) -> NodeConfig:
         """As an operator writes it."""
         options = self.world.options
-        peers = tuple(
-            PeerConfig(name=f"n{number}", address=Address(f"n{number}", PORT))
-            for number in range(options.nodes)
-        )
         return NodeConfig(
             name=self.name,
             cluster=CLUSTER,
@@ -167,7 +164,7 @@ class NodeActor(Actor):
             listen=Address(self.host, PORT),
             advertise=Address(self.host, PORT),
             tls=NO_FILES,
-            peers=peers,
+            peers=self._peers(),
             grants=GRANTS,
             auto_create_topics=False,
             fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
@@ -176,6 +173,20 @@ class NodeActor(Actor):
             raft=RaftSettings(election_ms=ELECTION_MS),
             archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S, copy_to=URL),
         )
+
+    def _peers(self) -> tuple[PeerConfig, ...]:
+        """Those that the cluster was made from; where members change, it may be any list."""
+        options = self.world.options
+        names = [f"n{number}" for number in range(options.nodes)]
+        draw = random.Random(f"peers {self.host} {self.starts} {options.seed}")
+        if options.changes and self.disk.find(f"{DATA}/node.json") is not None:
+            present = [node.name for node in self.world.nodes]
+            names = draw.choice((names, present, [self.name], names[::-1]))
+        hosts = names[::-1] if options.changes and draw.random() < 0.2 else names
+        if self.disk.find(f"{DATA}/node.json") is None:
+            hosts = names
+        pairs = zip(names, hosts, strict=True)
+        return tuple(PeerConfig(name=name, address=Address(host, PORT)) for name, host in pairs)
 
     async def run(self, process: Process) -> None:
         fs = self.file_system(process)
@@ -243,6 +254,8 @@ class NodeActor(Actor):
             return
         if isinstance(error, NodeDirectoryError) and "without --bootstrap" in str(error):
             return  # its operator takes the flag away
+        if isinstance(error, NotAMember) and self.world.membership.was_removed(self):
+            return
         refusals = (RaftStoreError, NodeDirectoryError, LogFormatError)
         if isinstance(error, refusals) and self.has_rotten:
             self.world.operator_wipes(self)

@@ -81,12 +81,15 @@ class Options:
     """When an administrator resets the cluster, and whether hard."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
+    changes: tuple[tuple[float, str], ...] = ()
+    """When an operator changes who belongs to the cluster, and how."""
     copies: bool = False
     """Segments are copied to a target before they are archived."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
 
+CHANGES = ("add", "add", "remove", "replace", "readmit")
 FORGETTING = ("rot", "wipe", "wipe_and_bootstrap", "stale_node", "twin_node")
 SURE = frozenset(("failing_sync", "slow_disk", *FORGETTING))
 """Faults by which a node loses, in its own way, what others count on."""
@@ -98,7 +101,7 @@ def from_seed(seed: int) -> Options:
     """
     options = replace(_drawn(seed), resets=_resets(seed))
     if seed % 10:
-        return options
+        return replace(options, changes=_changes(seed)) if _has_changes(options) else options
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)
     return replace(
         options,
@@ -116,6 +119,19 @@ def _resets(seed: int) -> tuple[tuple[float, bool], ...]:
         return ()
     times = sorted(draw.uniform(0.5, 5.0) for _ in range(draw.choice((1, 1, 2, 3))))
     return tuple((at_s, draw.random() < 0.7) for at_s in times)
+
+
+def _has_changes(options: Options) -> bool:
+    return options.nodes > 1 and not options.minority_stays_away
+
+
+def _changes(seed: int) -> tuple[tuple[float, str], ...]:
+    """Of each third world. Drawn apart, too."""
+    draw = random.Random(f"changes {seed}")
+    if draw.random() >= 1 / 3:
+        return ()
+    times = sorted(draw.uniform(0.5, 16.0) for _ in range(draw.choice((2, 4, 8, 8))))
+    return tuple((at_s, draw.choice(CHANGES)) for at_s in times)
 
 
 def _drawn(seed: int) -> Options:

@@ -34,6 +34,7 @@ from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.loop import SimLoop
+from tests.cluster_sim.membership import Membership
 from tests.cluster_sim.network import Network
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options
@@ -73,6 +74,7 @@ class World:
         self.subscribers = [SubscriberActor(self, number) for number in range(options.subscribers)]
         everyone: list[Actor] = [*self.nodes, *self.publishers, *self.subscribers]
         self.actors = {actor.host: actor for actor in everyone}
+        self.membership = Membership(self)
         self.faults = Faults(self)
         self.resets = Resets(self)
         self._violation: Violation | None = None
@@ -96,6 +98,7 @@ class World:
                     actor.start()
                 self.faults.plan()
                 self.resets.plan()
+                self.membership.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
@@ -143,7 +146,7 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        if waits := self.resets.waits_for():
+        if waits := self.resets.waits_for() or self.membership.waits_for():
             return waits
         lineage = self.checker.lineage
         for (log_id, _), log in lineage.logs.items():

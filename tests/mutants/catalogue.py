@@ -63,6 +63,8 @@ CLUSTER_RULES = {
     "release_all_at_once": "invariant 8",
     "remove_merged_files_at_once": "rule 2",
     "wiped_nodes_vote": "rule 13",
+    "copies_count": "rule 13",
+    "count_before_let_in": "rule 34",
     "snapshots_are_not_synced": "rule 4",
     "forget_unclean_ends": "rule 17",
     "plan_without_majority": "invariant 3",

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.consensus import election, follower
+from samelog.consensus import election, follower, raft, replication
 from samelog.consensus.core import Core
+from samelog.consensus.messages import AppendReply
 from samelog.consensus.quorum import Tally, tally
 from samelog.sequencer.cluster import lives
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -86,6 +87,26 @@ def compare_entries_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def speak_to_other_clusters() -> Iterator[None]:
+    """Nodes of two clusters of one name vote for each other."""
+    with patch.object(lives, "_check_same_cluster", lambda own, peer: None):
+        yield
+
+
+@contextmanager
+def believe_who_is_ahead() -> Iterator[None]:
+    """What a node acknowledges beyond the leader's log counts as all that the leader has."""
+    original = replication.on_append_reply
+
+    def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
+        match = min(message.match, core.log.last_index)
+        original(core, sender, AppendReply(message.term, message.stream, match, message.counts))
+
+    with patch.dict(raft._HANDLERS, {AppendReply: on_append_reply}):
+        yield
+
+
 _LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_lives.py::"
 _DIRECTORY = "tests/sequencer/test_node_dir.py::"
 
@@ -104,6 +125,19 @@ FORGETTING = (
         36,
         begin_with_a_majority,
         _LEADING + "test_a_new_group_elects_its_first_leader_by_the_votes_of_all",
+    ),
+    (
+        36,
+        speak_to_other_clusters,
+        _LIVES + "test_two_clusters_of_one_name_have_nothing_to_say_to_each_other",
+    ),
+    (
+        37,
+        believe_who_is_ahead,
+        (
+            "tests/consensus/test_replicating.py::"
+            "test_who_acknowledges_what_the_leader_lacks_is_remembered_and_not_counted"
+        ),
     ),
     (
         37,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.changes import ChangeRefused, Changes
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    Member,
+    OpenInputCommand,
+    OpenRunCommand,
+)
 from samelog.sequencer.state.machine import StateMachine
 from tests.sequencer.cluster import leader_of, run_with, until
 
@@ -50,6 +56,30 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
     machine.state.inputs[1].byte = 100
     changes._leave_damage_to_others()
     assert asked == [None, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("voters", "suspects", "is_refused"),
+    [(3, [2], True), (3, [1], False), (3, [], False), (4, [2], False), (5, [2, 3], True)],
+)
+def test_who_is_needed_to_let_suspects_in_is_not_removed(
+    voters: int, suspects: list[int], is_refused: bool
+) -> None:
+    raft = SimpleNamespace(voters=range(voters), counts=lambda number: number not in suspects)
+    names = SimpleNamespace(name=lambda number: f"n{number}")
+    changes = Changes(
+        0,
+        group=cast(Any, SimpleNamespace(raft=raft)),
+        machine=cast(Any, None),
+        members=cast(Any, names),
+        coordinator=cast(Any, None),
+        clock=cast(Any, None),
+        connected=list,
+        lives=cast(Any, None),
+    )
+    leaving = Member(1, "n1", "n1:1", "samelog://node/n1", voter=True)
+    with pytest.raises(ChangeRefused, match="too few") if is_refused else nullcontext():
+        changes._check_rest(leaving)
 
 
 def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:

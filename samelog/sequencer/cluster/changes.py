@@ -281,11 +281,25 @@ class Changes:
             self._refuse_while_joining()
             if sum(other.voter for other in self._machine.state.members.values()) == 1:
                 raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is the last voter")
+            self._check_rest(member)
         if member.number == self._number:
             await self.hand_over()
             raise NotLeader(self._group.raft.leader)
         await self._propose(self._without(member.number))
         return member
+
+    def _check_rest(self, leaving: Member) -> None:
+        """Without it, those that count must be a majority: suspects are let in by nobody else."""
+        raft = self._group.raft
+        rest = [number for number in raft.voters if number != leaving.number]
+        suspects = [each for each in rest if each != self._number and not raft.counts(each)]
+        if len(suspects) * 2 >= len(rest):
+            names = ", ".join(map(self._members.name, suspects))
+            raise ChangeRefused(
+                FaultCode.NOT_READY,
+                f"without {leaving.name} too few voters count: {names} may have forgotten promises",
+                "samelog node wait-ready NAME, for each of them",
+            )
 
     async def readmit(self, name: str) -> Member:
         """Give a node that lost its directory a number of its own, as a learner, instead of the old

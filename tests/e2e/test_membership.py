@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
 from tests.e2e.commands import as_json
+from tests.e2e.commands import samelog as run
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire, fetch, metadata
 from tests.patience import PATIENCE_S
@@ -108,14 +110,34 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
 
 
-def test_a_rolling_restart_costs_no_write(world: World) -> None:
+def carry_out(world: World, command: str, node: LocalNode) -> None:
+    """One line of a restart plan, as an operator would."""
+    if command.startswith("systemctl restart samelog-node"):
+        assert f"# on {node.name}" in command
+        node.stop()
+        assert node.exit_code() == 0
+        node.start()
+    else:
+        program, *arguments = shlex.split(command)
+        assert program == "samelog"
+        ended = run(*arguments, "--config", world.cluster.client_file)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_a_rolling_restart_by_the_printed_plan_costs_no_write(world: World) -> None:
     """What it costs in time is measured by bench/rolling.py."""
     with writing(world) as writer:
-        for node in world.cluster.nodes:
-            node.stop()
-            assert node.exit_code() == 0
-            node.start()
-            world.wait_live(node)
+        plan = samelog(world, "cluster", "restart-plan")
+        nodes = {node.name: node for node in world.cluster.nodes}
+        assert sorted(step["node"] for step in plan["steps"]) == sorted(nodes)
+        assert plan["steps"][-1]["role"] == "leader"
+        for step in plan["steps"]:
+            before = nodes[step["node"]].pid
+            for command in step["commands"]:
+                carry_out(world, command, nodes[step["node"]])
+            assert nodes[step["node"]].pid not in (None, before)
+        plan = samelog(world, "cluster", "restart-plan")
+        assert (plan["may_begin"], plan["waits_for"]) == (True, [])
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
 
 

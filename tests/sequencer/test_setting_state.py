@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
@@ -21,6 +24,7 @@ from samelog.sequencer.state.setting_commands import (
     SetListeners,
 )
 from samelog.sequencer.state.types import Rejection
+from tests.sequencer.cluster import Session, batch, make_node, run_with, until
 
 INSIDE = Advertised("inside", "host", 9092)
 
@@ -91,3 +95,22 @@ def test_listeners_belong_to_members(machine: StateMachine) -> None:
     assert isinstance(outcome, Rejection)
     assert machine.state.listeners == {2: [INSIDE]}
     assert StateMachine.decode(machine.encode()).state == machine.state
+
+
+def test_new_partitions_are_on_every_node(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0"))
+        (topic,) = nodes[0].logs.machine.state.topics.values()
+        await nodes[0].raft.proposer.propose(AddPartitions(topic.topic_id, 3))
+        await until(lambda: all(partitions(node) == [0, 1, 2] for node in nodes), "they have them")
+        await nodes[1].stop()
+        nodes[1] = make_node(tmp_path, 3, 1, bootstrap=False)
+        await nodes[1].start()
+        await until(lambda: partitions(nodes[1]) == [0, 1, 2], "it has them still")
+
+    def partitions(node: Node) -> list[int]:
+        state = node.logs.machine.state
+        (numbers,) = (topic.partition_numbers for topic in state.topics.values())
+        return [state.partitions[number].index for number in numbers]
+
+    run_with(tmp_path, 3, body)

@@ -76,6 +76,7 @@ def test_roles_and_applied_entries_are_each_nodes_own(tmp_path: Path) -> None:
 def test_a_word_grows_old_while_its_node_is_stuck(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         stuck, other = nodes[:2]
+        await until(lambda: seen(other, stuck).state is NodeState.LIVE, "its word")
         stuck._tell_state = lambda: None  # type: ignore[method-assign]
         await until(lambda: seen(other, stuck).age_s > 1.5, "an old word")
         assert seen(other, stuck).state is NodeState.LIVE

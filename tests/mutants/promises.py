@@ -1,0 +1,69 @@
+"""Planted bugs in what operators and publishers are promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.publisher.records import Places
+from samelog.publisher.shipper import Shipper
+from samelog.sequencer.cluster.presence import OFFLINE, Presence
+from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.setting_state import CHANGES, Problem
+from samelog.sequencer.state.types import State
+from samelog.wire.peer_messages import MemberState
+
+
+@contextmanager
+def call_the_connected_live() -> Iterator[None]:
+    """A node that is connected is called Live, whatever it says of itself."""
+    live = MemberState("live", "", "", "follower", 0, 0)
+
+    def said(self: Presence, number: int, now: float) -> tuple[MemberState, float]:
+        return (live if self.is_there(number) else OFFLINE), 0.0
+
+    with patch.object(Presence, "said", said):
+        yield
+
+
+@contextmanager
+def wait_for_this_run_only() -> Iterator[None]:
+    """What earlier runs left in the directory is not waited for."""
+
+    def wanted(self: Shipper, wanted: Places) -> Places:
+        return wanted
+
+    with patch.object(Shipper, "_still_wanted", wanted):
+        yield
+
+
+@contextmanager
+def add_partitions_here_only() -> Iterator[None]:
+    """The node that applies it first has new partitions of a topic, and no other node."""
+    original, first = CHANGES[AddPartitions], list[State]()
+
+    def add(state: State, command: AddPartitions) -> Problem:
+        first.append(state)
+        return original(state, command) if state is first[0] else None
+
+    with patch.dict(CHANGES, {AddPartitions: add}):
+        yield
+
+
+_SHIPPING = "tests/publisher/test_shipping.py::"
+
+PROMISES = (
+    (
+        10,
+        add_partitions_here_only,
+        "tests/sequencer/test_setting_state.py::test_new_partitions_are_on_every_node",
+    ),
+    (
+        38,
+        call_the_connected_live,
+        "tests/sequencer/test_states.py::test_a_connected_node_that_catches_up_is_not_called_live",
+    ),
+    (39, wait_for_this_run_only, _SHIPPING + "test_what_earlier_runs_left_is_waited_for_too"),
+)
+"""Rule, bug, and the test that finds it."""

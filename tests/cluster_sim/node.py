@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 DATA = "/data"
+BOOTSTRAPPED = re.compile("without --bootstrap|can join their cluster")
 ARCHIVE_EVERY_S = 0.5
 ELECTION_MS = 400
 """Below what a configuration begins with: more happens in a world's time."""
@@ -252,7 +254,7 @@ class NodeActor(Actor):
             return
         if isinstance(error, DiskFault) and self.disk.used_bytes >= self.disk.capacity_bytes // 2:
             return
-        if isinstance(error, NodeDirectoryError) and "without --bootstrap" in str(error):
+        if isinstance(error, NodeDirectoryError) and BOOTSTRAPPED.search(str(error)):
             return  # its operator takes the flag away
         if isinstance(error, NotAMember) and self.world.membership.was_removed(self):
             return

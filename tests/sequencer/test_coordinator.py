@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    DeleteTopicCommand,
+    OpenInputCommand,
+    OpenRunCommand,
+)
 from samelog.sequencer.state.machine import StateMachine
 
 NODES = (0, 1, 2)
@@ -141,3 +146,31 @@ def test_inputs_that_another_node_holds_more_of_are_looked_at_until_it_does_not(
     world.coordinator.positions(0, 1, {2: SessionPosition(0, 0, 9), 3: SessionPosition(0, 0, 1)})
     world.coordinator.forget_even()
     assert world.coordinator.ahead(1) == {}
+
+
+def test_a_run_with_partitions_that_its_sender_has_yet_to_open_is_not_closed() -> None:
+    """Its end came first: what it had appended was closed unread, and lost."""
+    world = World()
+    open_run = OpenRunCommand("s", "c" * 32, "samelog://publisher/p", 0, "d" * 32, None, None)
+    world.machine.apply(open_run)
+    world.group.is_leader = True
+    proposed: list[Any] = []
+
+    def propose(commands: list[Any]) -> int:
+        proposed.extend(commands)
+        return 1
+
+    world.group.propose = propose
+    planner: Any = world.coordinator._planner
+    planner.place, planner.closing = lambda entry: entry.place, lambda session: None
+
+    def looked_at(ends: dict[tuple[str, int], tuple[int, int]]) -> int:
+        proposed.clear()
+        world.coordinator.ended["s"] = ("d" * 32, ends)
+        world.coordinator._turn()
+        return len(proposed)
+
+    assert looked_at({("a", 0): (0, 400), ("a", 1): (0, 0)}) == 0
+    world.machine.apply(OpenInputCommand("s", TOPICS[0], 0))
+    assert looked_at({("a", 0): (0, 400), ("a", 1): (0, 0)}) == 0
+    assert looked_at({("a", 1): (0, 0), ("gone", 0): (0, 9), ("a", 7): (0, 9)}) == 1

@@ -342,8 +342,10 @@ class Coordinator:
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
         """Whether every byte of the open run that a reachable node holds, or the sender named, is
-        merged.
+        merged. What the sender named may have no input here yet.
         """
+        if self._unopened(session, ends):
+            return False
         for entry in self._machine.inputs_of(session.name):
             if self._planner.place(entry) != entry.place:
                 return False
@@ -351,6 +353,18 @@ class Coordinator:
                 if not self._reached(entry, end):
                     return False
         return True
+
+    def _unopened(self, session: Session, ends: Ends) -> bool:
+        """Whether the sender named bytes of a partition that it has yet to open."""
+        machine = self._machine
+        for (name, index), end in ends.items():
+            topic = machine.topic_named(name)
+            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+            if partition is None or end == (0, 0):
+                continue
+            if machine.input_of(session.name, partition.number) is None:
+                return True
+        return False
 
     def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         partition = self._machine.state.partitions[entry.partition]

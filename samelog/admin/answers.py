@@ -168,6 +168,32 @@ class MaintenanceSet(AdminAnswer, frozen=True):
     until_ms: int
 
 
+class MemberLevel(AdminAnswer, frozen=True):
+    """The newest feature level that a member supports, by its own word; 0: it says nothing."""
+
+    name: str
+    level: int
+
+
+class UpgradeStatus(AdminAnswer, frozen=True):
+    """The cluster's feature level (0: it has just begun), the newest that a member supports, what
+    the levels up to that bring, and why the cluster cannot have it now (empty: it can).
+    """
+
+    level: int
+    newest: int
+    members: tuple[MemberLevel, ...]
+    brings: dict[int, str]
+    waits_for: tuple[str, ...]
+
+
+class LevelRaised(AdminAnswer, frozen=True):
+    """The cluster's feature level, and what it was."""
+
+    level: int
+    since: int
+
+
 class ResetTopic(AdminAnswer, frozen=True):
     """A topic, and the id of its new log."""
 

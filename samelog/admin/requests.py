@@ -18,6 +18,7 @@ from samelog.admin.answers import (
     GroupDescription,
     GroupRows,
     LeadershipMoved,
+    LevelRaised,
     LogHistoryPage,
     MaintenanceSet,
     NodeAdded,
@@ -31,6 +32,7 @@ from samelog.admin.answers import (
     TopicDescription,
     TopicInfo,
     Topics,
+    UpgradeStatus,
 )
 from samelog.admin.views import (
     DedupUsers,
@@ -296,6 +298,14 @@ class MoveLeadership(AdminRequest[LeadershipMoved], frozen=True):
     """Let a node lead; without a name, the most advanced one."""
 
     to: NodeName | UnsetType = UNSET
+
+
+class GetUpgrade(AdminRequest[UpgradeStatus], frozen=True):
+    """The feature level, and whether it can be raised."""
+
+
+class FinalizeUpgrade(AdminRequest[LevelRaised], frozen=True):
+    """Raise the feature level to the newest that members support, if all of them do."""
 
 
 class SetMaintenance(AdminRequest[MaintenanceSet], frozen=True):

@@ -125,6 +125,7 @@ OPERATIONS = (
     _read("/groups", "All consumer groups and their lag.", ask.ListGroups),
     _read("/groups/{group}", "One consumer group: members, offsets, lag.", ask.DescribeGroup),
     _read("/raft", "The Raft group as this node sees it.", ask.GetRaftStatus),
+    _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",
         "What the next round of archiving would do; the leader answers.",
@@ -159,6 +160,12 @@ OPERATIONS = (
         "/maintenance",
         "Say how long a node is in maintenance.",
         ask.SetMaintenance,
+        repeatable=True,
+    ),
+    _change(
+        "/upgrade/finalize",
+        "Raise the feature level, for good: docs/upgrades.md.",
+        ask.FinalizeUpgrade,
         repeatable=True,
     ),
     _change("/leadership", "Let another node lead.", ask.MoveLeadership, repeatable=True),

@@ -6,7 +6,7 @@ that is kept does not begin above it; every segment that is archived is named on
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -15,7 +15,7 @@ from samelog.format.numbers import Unsigned32
 TARGETS_MAX = 1 << 16
 
 
-class ArchivedSegment(msgspec.Struct, frozen=True, array_like=True):
+class ArchivedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One segment as it was when it was archived; times in ms, -1: none, or not known.
     `copied_ms`: since when the target of the command has a verified copy, -1: it has none.
     """
@@ -30,13 +30,21 @@ class ArchivedSegment(msgspec.Struct, frozen=True, array_like=True):
     copied_ms: int = -1
 
 
-class ArchiveCommand(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=15):
+class ArchiveCommand(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    tag_field="t",
+    tag=15,
+    forbid_unknown_fields=True,
+):
     """Records of a partition below `offset` are archived: nobody reads them any more. Every node
     truncates the segments below `segment`, where the running checksum is `checksum`: these
     `files`, one behind the other, from the first one that was kept so far. Those that were copied
     are at `copy_url`, in `copy_formats`. A command of the replicated state machine.
     """
 
+    needs: ClassVar[int] = 1
     partition: Unsigned32
     offset: int
     segment: int

@@ -40,6 +40,8 @@ class HistoryConflict(ConsensusError):
     some voter forgot what it had promised. This replica must take no part any more.
     """
 
+    remedy = "keep the data directories of all nodes: docs/operations.md, SamelogReplicaHalted"
+
 
 class CorruptRecord(ConsensusError):
     """A file of the consensus log or a snapshot file does not hold what was written to it."""

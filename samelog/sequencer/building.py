@@ -25,6 +25,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.restoring import restored
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
+from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.events import NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
@@ -105,6 +106,7 @@ def raft_parts(
         events=site.events,
     )
     proposer = Proposer(group, replica, given.clock, site.peers.send)
+    upgrade = Upgrade(machine, site.presence, given.clock, supported=given.level)
     staging = Staging(
         machine,
         sessions,
@@ -121,7 +123,7 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    return RaftParts(group, replica, proposer, coordinator, staging, snapshotter)
+    return RaftParts(group, replica, proposer, upgrade, coordinator, staging, snapshotter)
 
 
 def log_parts(

@@ -34,9 +34,10 @@ from samelog.sequencer.ingest.peer_pulls import PullKinds
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft.replica import Replica, decode_body
+from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
@@ -76,10 +77,8 @@ class GroupReplica:
             cluster=config.cluster,
             node=directory.record.number,
         )
-        body = decode_body(self.store.snapshot.data if self.store.snapshot else b"")
-        self._pending_at_start = body.pending
+        machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
-        machine = StateMachine.decode(body.state)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -89,8 +88,10 @@ class GroupReplica:
             events=self,
             measures=measures,
         )
-        replica = Replica(machine, sessions, merging, self)
+        replica = Replica(machine, sessions, merging, self, given.level)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
+        if unknown is not None:
+            self.raft.group.halt(unknown)
         self.logs = log_parts(
             self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
         )
@@ -125,6 +126,7 @@ class GroupReplica:
             group=self.raft.group,
             replica=replica,
             staging=self.raft.staging,
+            upgrade=self.raft.upgrade,
             clock=clock,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
@@ -357,3 +359,15 @@ class GroupReplica:
     async def _propose_event(self, event: RecordEvent) -> None:
         with suppress(TimeoutError):
             await self.raft.proposer.propose(event)
+
+
+def _what_was_saved(
+    store: RaftStore, level: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in
+    it: nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

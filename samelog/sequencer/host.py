@@ -23,6 +23,7 @@ from samelog.runtime.disk.threads import InThread
 from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
+from samelog.sequencer.state.levels import SUPPORTED
 from samelog.store.disk.files import FileSystem
 
 
@@ -109,3 +110,5 @@ class NodeResources:
     tls: ReloadingContext
     rng: Random
     host: Host = REAL_HOST
+    level: int = SUPPORTED
+    """The newest feature level that it supports."""

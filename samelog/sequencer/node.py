@@ -67,7 +67,9 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self._events = PeerEvents(self)
-        links = Links(self._hello, given.tls, self._events, given.rng, clock)
+        links = Links(
+            self._hello, given.tls, self._events, given.rng, clock, level=self._level
+        )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given, directory, links, presence, self, measures=self.member.measures
@@ -94,6 +96,9 @@ class Node:
         config, life = self._given.config, self.life.told()
         number = self.member.directory.record.number
         return make_hello(cluster=config.cluster, node=config.name, number=number, life=life)
+
+    def _level(self) -> int:
+        return self.raft.replica.level
 
     # --- running ----------------------------------------------------------------------------------
 

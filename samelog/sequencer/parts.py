@@ -28,6 +28,7 @@ from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
+from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
@@ -95,6 +96,7 @@ class RaftParts:
     group: RaftGroup
     replica: Replica
     proposer: Proposer
+    upgrade: Upgrade
     coordinator: Coordinator
     staging: Staging
     snapshotter: Snapshotter

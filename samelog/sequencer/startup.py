@@ -22,8 +22,7 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.parts import MemberParts, MemberStatus
-from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
 from samelog.sequencer.state.commands import NodeStarted
 
 RETRY_S = 0.1
@@ -75,7 +74,7 @@ async def come_up(
         await service.start()
     while not _executed(logs.merging, wanted):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
-    await _record_life(member, raft.proposer)
+    await _record_life(member, raft)
     while member.directory.record.number in raft.group.raft.voters and not life.is_sure:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
     member.status.state = NodeState.LIVE
@@ -88,13 +87,14 @@ def _executed(merging: Merging, wanted: Mapping[int, int]) -> bool:
     )
 
 
-async def _record_life(member: MemberParts, proposer: Proposer) -> None:
+async def _record_life(member: MemberParts, raft: RaftParts) -> None:
     """Let the cluster remember this life, however long there may be no leader."""
     record = member.directory.record
-    command = NodeStarted(member.config.name, record.boot, record.number, record.incarnation)
+    name, level = member.config.name, raft.upgrade.supported
+    command = NodeStarted(name, record.boot, record.number, record.incarnation, level)
     while True:
         try:
-            await proposer.propose(command)
+            await raft.proposer.propose(command)
         except TimeoutError:
             continue
         return

@@ -6,7 +6,7 @@ again.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,9 @@ class Message(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="tag"
 ):
     """Base of all messages: a MessagePack array of the tag and the fields in their order."""
+
+    needs: ClassVar[int] = 1
+    """The feature level that a cluster must have before its members send this to each other."""
 
 
 class Health(NamedTuple):

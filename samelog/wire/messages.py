@@ -3,7 +3,7 @@
 The tags, the order and the types are the wire format (docs/protocol.md). Numbers have bounds and
 names have their grammar, both checked while decoding, so that no handler sees a name that could be
 a path. A later version of the protocol takes a new version number in Hello; it never changes one
-of these.
+of these. A new kind of message between members needs a feature level (docs/upgrades.md).
 
 A position in a session log is (roll, byte) of the run that a handle stands for, in a merged log
 (base_offset, byte) of its segments. Three words are kept apart: a publisher *releases* the session
@@ -117,8 +117,10 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
         check_optional_session_name(self.node)
 
 
-class Welcome(Message, frozen=True, tag=2):
-    """The answer to Hello. `window_bytes` bounds the DATA a sender may have unacknowledged."""
+class Welcome(Message, frozen=True, tag=2, forbid_unknown_fields=False):
+    """The answer to Hello. `window_bytes` bounds the DATA a sender may have unacknowledged. Fields
+    that later versions add are skipped, as those of Hello: nodes are upgraded before clients.
+    """
 
     cluster: str
     node: str

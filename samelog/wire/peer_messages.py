@@ -128,7 +128,7 @@ class Forgotten(Message, frozen=True, tag=48):
 
 class MemberState(Message, frozen=True, tag=49):
     """A member's own word of itself, once a second and when it changes: what it does, why it is not
-    ready (empty: it is), what is wrong with it.
+    ready (empty: it is), what is wrong with it, the newest feature level that it supports.
     """
 
     state: Literal["offline", "initializing", "syncing", "live"]
@@ -137,3 +137,4 @@ class MemberState(Message, frozen=True, tag=49):
     role: ShortText
     boot: Place63
     applied_index: Place63
+    level: Unsigned32

@@ -14,6 +14,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 
@@ -94,8 +95,9 @@ def test_the_start_never_falls_and_its_segment_holds_it(wanted: list[tuple[int, 
         ]
 
 
-def test_a_state_of_another_version_is_not_read() -> None:
+def test_a_state_of_another_version_is_refused() -> None:
     tree = msgspec.msgpack.decode(make_machine(rolls=0).encode())
-    tree["version"] = STATE_VERSION + 1
-    with pytest.raises(ValueError, match=f"state version {STATE_VERSION + 1}, this program reads"):
-        StateMachine.decode(msgspec.msgpack.encode(tree))
+    for version in (STATE_VERSION - 1, STATE_VERSION + 1):
+        tree["version"] = version
+        with pytest.raises(OtherVersion, match=f"version {version}, this program reads"):
+            StateMachine.decode(msgspec.msgpack.encode(tree))

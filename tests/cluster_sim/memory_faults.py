@@ -108,6 +108,7 @@ class MemoryFaults:
         twin.disk.root.sync()
         twin.disk.bring_back(DATA, backup.directory)
         twin.bootstraps = False
+        twin.build = actor.build
         twin.forgot = True
         self._twins.append(twin)
         self.world.actors[host] = twin

@@ -20,13 +20,14 @@ from tests.cluster_sim.mutants_archiving import ARCHIVING
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
+from tests.cluster_sim.mutants_upgrades import UPGRADES
 from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.rhythm import Rhythm
 from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
-MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING, *RESETS)
+MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING, *RESETS, *UPGRADES)
 
 POWER = ("power_loss", "power_loss_all", "fuse")
 OFTEN: dict[str, Any] = {
@@ -46,6 +47,8 @@ MUCH: dict[str, Any] = {
 """So that there is something to archive."""
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
+    "use_what_only_some_know": {"kinds": (), "upgrades": True},
+    "finalize_by_a_majority": {"kinds": (), "upgrades": True},
     "forgive_failed_syncs": {
         "kinds": ("failing_sync",),
         "nodes": 1,
@@ -152,6 +155,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
         "copies": False,
         "resets": (),
         "changes": (),
+        "upgrades": False,
     }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:

@@ -35,6 +35,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.new_kind import OLD_BUILD, check_known
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
@@ -71,15 +72,21 @@ class _NoWatch:
         """Nothing to let go of."""
 
 
-class _Recorder:
+class Recorder:
     """Sees what a node applies before anybody can act on it. Implements group.Applier."""
 
     def __init__(self, actor: NodeActor, applier: Applier) -> None:
         self._actor = actor
         self._applier = applier
+        self._build = actor.build
+
+    @property
+    def level(self) -> int:
+        return self._applier.level
 
     def apply(self, entry: Entry) -> list[Any]:
         world = self._actor.world
+        check_known(entry.data, self._build)
         world.judge(world.checker.applying, self._actor, entry)
         outcomes = self._applier.apply(entry)
         world.judge(world.checker.applied, self._actor, entry, outcomes)
@@ -114,6 +121,8 @@ class NodeActor(Actor):
         self.has_rotten = False
         """Whether bytes of its disk were changed, so that it may ask for an operator."""
         self.bootstraps = True
+        self.build = OLD_BUILD
+        """The newest feature level of the program that is installed."""
         self.power_losses = 0
         self._has_lost_power = False
         self.disk.on_cut = self._cuts
@@ -202,12 +211,12 @@ class NodeActor(Actor):
         )
         rng = random.Random(f"{process.name} {self.world.options.seed}")
         tls = cast(Any, self.tls())
-        given = NodeResources(self.config(), fs, self.clock, tls, rng, host)
+        given = NodeResources(self.config(), fs, self.clock, tls, rng, host, self.build)
         bootstrap, self.bootstraps = self.bootstraps, False
 
         def make(place: NodePlace | None) -> Node:
             node = Node(given, bootstrap=bootstrap, place=place)
-            node.raft.group._applier = _Recorder(self, node.raft.group._applier)
+            node.raft.group._applier = Recorder(self, node.raft.group._applier)
             node.raft.group._send = partial(self._sends, node.raft.group._send)
             self.node = node
             self.world.judge(self.world.checker.node_opened, self)

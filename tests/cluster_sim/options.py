@@ -85,6 +85,8 @@ class Options:
     """When an operator changes who belongs to the cluster, and how."""
     copies: bool = False
     """Segments are copied to a target before they are archived."""
+    upgrades: bool = False
+    """Nodes run two builds side by side, one of which knows more."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -99,7 +101,8 @@ def from_seed(seed: int) -> Options:
     """The world of this seed; each tenth runs with `fsync = "interval"`, and faults that go with
     it.
     """
-    options = replace(_drawn(seed), resets=_resets(seed))
+    upgrades = random.Random(f"upgrades of {seed}").random() < 0.3
+    options = replace(_drawn(seed), resets=_resets(seed), upgrades=upgrades)
     if seed % 10:
         return replace(options, changes=_changes(seed)) if _has_changes(options) else options
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)

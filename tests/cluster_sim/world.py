@@ -36,12 +36,14 @@ from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.loop import SimLoop
 from tests.cluster_sim.membership import Membership
 from tests.cluster_sim.network import Network
+from tests.cluster_sim.new_kind import known
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.resets import Resets
 from tests.cluster_sim.subscriber import SubscriberActor
+from tests.cluster_sim.upgrades import Upgrades
 from tests.cluster_sim.violation import Violation
 from tests.simulation.trace import Trace
 
@@ -77,6 +79,7 @@ class World:
         self.membership = Membership(self)
         self.faults = Faults(self)
         self.resets = Resets(self)
+        self.upgrades = Upgrades(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -94,6 +97,7 @@ class World:
         """Both phases. Raises Violation."""
         with _knobs(self.options), nothing_real(self.loop, self.options.seed), self._logs():
             try:
+                self.upgrades.plan()
                 for actor in self.actors.values():
                     actor.start()
                 self.faults.plan()
@@ -146,7 +150,8 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        if waits := self.resets.waits_for() or self.membership.waits_for():
+        parts = (self.resets, self.membership, self.upgrades)
+        if waits := next(filter(None, (part.waits_for() for part in parts)), ""):
             return waits
         lineage = self.checker.lineage
         for (log_id, _), log in lineage.logs.items():
@@ -289,4 +294,5 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(raft_store, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
+        stack.enter_context(known())
         yield

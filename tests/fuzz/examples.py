@@ -140,7 +140,7 @@ def commands() -> list[AnyCommand]:
             stamp=True,
         ),
         CloseRun("s", "run"),
-        NodeStarted("rt-sequencer-0", 2, 0, "life"),
+        NodeStarted("rt-sequencer-0", 2, 0, "life", 1),
         LetIn(0, "life"),
         RetireSessionCommand("s"),
         DeleteTopicCommand("t"),

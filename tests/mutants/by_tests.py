@@ -49,6 +49,7 @@ from tests.mutants.forgetting import FORGETTING
 from tests.mutants.promises import PROMISES
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.telling import believe_any_checksum, lead_on_with_old_cursors, tell_once
+from tests.mutants.upgrading import UPGRADING
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -329,7 +330,7 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *PROMISES)),
+    *starmap(Planted, (*FORGETTING, *PROMISES, *UPGRADING)),
     Planted(
         5,
         skip_what_is_missing,

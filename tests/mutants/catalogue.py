@@ -94,6 +94,8 @@ CLUSTER_RULES = {
     "begin_anew_under_the_old_id": "rule 10",
     "merge_again_after_resets": "invariant 3",
     "epochs_do_not_rise": "rule 21",
+    "use_what_only_some_know": "rule 40",
+    "finalize_by_a_majority": "rule 40",
     "archive_what_is_not_copied": "invariant 7",
     "believe_what_was_written": "invariant 7",
     "believe_what_is_there": "invariant 7",

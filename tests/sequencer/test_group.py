@@ -24,6 +24,7 @@ class Applied:
 
     def __init__(self) -> None:
         self.indexes: list[int] = []
+        self.level = 0
 
     def apply(self, entry: Entry) -> list[Any]:
         self.indexes.append(entry.index)

@@ -34,7 +34,7 @@ def test_a_new_leader_waits_for_its_no_op() -> None:
             return False
 
         proposer = Proposer(group, SimpleNamespace(), SystemClock(), send)  # type: ignore[arg-type]
-        proposal = asyncio.ensure_future(proposer.propose(NodeStarted("n", 1, 0, "life")))
+        proposal = asyncio.ensure_future(proposer.propose(NodeStarted("n", 1, 0, "life", 1)))
         await asyncio.sleep(0)
         assert not proposal.done()
         group.is_leader = True

@@ -25,6 +25,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import RUNS_REMEMBERED, StateMachine
 from samelog.sequencer.state.types import Rejection
 
@@ -56,7 +57,7 @@ def test_commands_survive_encoding() -> None:
     commands: list[AnyCommand] = [
         merge(0, take(0, 10)),
         open_run("x"),
-        NodeStarted("n", 4, 0, "life"),
+        NodeStarted("n", 4, 0, "life", 1),
         LetIn(0, "life"),
         Checkpoint([(1, 2, 3)]),
     ]
@@ -194,8 +195,8 @@ def test_only_five_batches_are_remembered(machine: StateMachine) -> None:
 
 
 def test_an_older_boot_is_refused(machine: StateMachine) -> None:
-    assert machine.apply(NodeStarted("n", 4, 0, "a")) == 4
-    assert isinstance(machine.apply(NodeStarted("n", 3, 0, "b")), Rejection)
+    assert machine.apply(NodeStarted("n", 4, 0, "a", 1)) == 4
+    assert isinstance(machine.apply(NodeStarted("n", 3, 0, "b", 1)), Rejection)
 
 
 def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:
@@ -212,7 +213,7 @@ def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:
 
 
 def test_a_foreign_snapshot_is_refused() -> None:
-    with pytest.raises(ValueError, match="unreadable"):
+    with pytest.raises(OtherVersion, match="unreadable"):
         StateMachine.decode(b"nonsense")
 
 

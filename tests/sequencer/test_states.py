@@ -13,7 +13,7 @@ from samelog.sequencer.node import Node
 from samelog.wire.peer_messages import MemberState
 from tests.sequencer.cluster import leader_of, run_with, until
 
-SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "follower", 3, 7)
+SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "follower", 3, 7, 1)
 
 
 def seen(by: Node, other: Node) -> NodeInfo:

@@ -1,6 +1,6 @@
 """`samelog cluster`: what is done to all nodes of a running cluster at once.
 
-Invariant: without the confirmation nothing is changed; nothing is deleted.
+Invariant: without --yes or --finalize nothing is changed; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 
 import click
 
-from samelog.admin.answers import NodeInfo, Status
+from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
 from samelog.admin.client import AdminError, all_statuses, ask
-from samelog.admin.requests import ResetCluster
+from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.output import (
     client_option,
     fail,
     json_option,
     print_json,
+    print_table,
     printable,
+    report,
     talk,
     wants_json,
 )
@@ -39,6 +41,7 @@ def command() -> None:
     \b
     Examples:
       samelog cluster restart-plan --config client.toml
+      samelog cluster upgrade --status --config client.toml
       samelog cluster reset --soft --config client.toml --yes
       samelog cluster reset --hard --config client.toml --yes
     """
@@ -65,6 +68,49 @@ def restart_plan(config: ClientConfig) -> None:
         click.echo("\n".join(_shown(number, step) for number, step in enumerate(steps, 1)))
     if waits_for:
         fail(f"do not begin yet, {'; '.join(waits_for)}")
+
+
+@command.command()
+@click.option("--status/--finalize", "only_look", default=None, help="Look, or raise the level.")
+@client_option
+@json_option
+def upgrade(config: ClientConfig, *, only_look: bool | None) -> None:
+    """Look at the cluster's feature level (--status), or raise it (--finalize).
+
+    Nodes of two versions may run side by side. What a newer version brings is used only once the
+    feature level is raised, to the newest that all members support. THAT CANNOT BE UNDONE: from
+    then on an older version cannot run any of these nodes. See docs/upgrades.md.
+
+    Both exit with 1 while a member keeps the cluster from the newest level; then nothing is done.
+
+    \b
+    Examples:
+      samelog cluster upgrade --status --config client.toml
+      samelog cluster upgrade --finalize --config client.toml --json
+    """
+    if only_look is None:
+        raise click.UsageError("--status or --finalize?")
+    if only_look:
+        _show_upgrade(ask(config, GetUpgrade()))
+        return
+    raised = ask(config, FinalizeUpgrade())
+    was = f"it was {raised.since}" if raised.since < raised.level else "there was nothing to raise"
+    report(raised, f"the feature level is {raised.level}; {was}")
+
+
+def _show_upgrade(found: UpgradeStatus) -> None:
+    if wants_json():
+        print_json(found)
+    else:
+        rows = [(member.name, member.level or "-") for member in found.members]
+        print_table(("node", "supports"), rows)
+        click.echo(
+            f"feature level {found.level}, the newest that a node supports is {found.newest}"
+        )
+        for level, brings in found.brings.items():
+            click.echo(printable(f"level {level}: {brings}"))
+    if found.waits_for:
+        fail(f"the level cannot be {found.newest} yet: {'; '.join(found.waits_for)}")
 
 
 def _turn(node: NodeInfo) -> tuple[bool, bool, int]:

@@ -31,6 +31,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.recovery import Finding, begin_anew, look
 from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
@@ -127,7 +128,7 @@ def _begin_anew(config_file: str, kind: str, confirm: str | None) -> None:
             )
         wall_ms = time.time_ns() // 1_000_000
         found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms)
-    except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
+    except (NodeDirectoryError, RaftStoreError, DiskFault, OtherVersion) as error:
         fail(str(error))
     if wants_json():
         print_json({"found": found, "kept": aside, "done": True})

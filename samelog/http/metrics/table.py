@@ -120,7 +120,7 @@ gauge samelog_raft_term: Raft's term.
 gauge samelog_raft_is_leader: 1: this node leads.
 gauge samelog_raft_has_leader: 1: this node knows a leader.
 gauge samelog_raft_may_vote: 0: this node may have forgotten promises, and counts for nothing.
-gauge samelog_raft_halted: 1: another history met this one: the replica takes no part any more.
+gauge samelog_raft_halted: 1: it met another history, or a newer version: it takes no part any more.
 gauge samelog_raft_ahead: Voters that acknowledged more to this leader than it has.
 counter samelog_raft_elections_total: Elections of a leader that this node has seen since its start.
 gauge samelog_raft_voters: Members that vote.

@@ -23,6 +23,7 @@ from samelog.sequencer.admin import (
     stages,
     status,
     topics,
+    upgrades,
     voids,
 )
 from samelog.sequencer.admin.parts import ServedNode
@@ -55,6 +56,8 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ReadmitNode: members.readmit_node,
     ask.MoveLeadership: members.move_leadership,
     ask.SetMaintenance: members.set_maintenance,
+    ask.GetUpgrade: upgrades.upgrade_status,
+    ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }
 STAGE_HANDLERS: Mapping[type[ask.AdminRequest[Any]], StageHandler] = {
     ask.HoldStage: stages.hold_stage,

@@ -75,6 +75,7 @@ def own_state(node: ServedNode) -> MemberState:
         _own_role(node),
         node.member.directory.record.boot,
         node.raft.replica.applied_index,
+        node.raft.upgrade.supported,
     )
 
 
@@ -126,7 +127,7 @@ def trouble(node: ServedNode) -> str:
 def _raft_troubles(node: ServedNode) -> Iterator[str]:
     raft, halted = node.raft.group.raft, node.raft.group.halted
     if halted:
-        yield f"halted, as there is another history: {halted}"
+        yield f"halted: {halted}"
     for number, index in raft.trust.ahead.items():
         name, last = node.peers.members.name(number), raft.last_index
         yield f"{name} acknowledged entry {index} of {last}: a majority forgot the rest"

@@ -11,6 +11,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.staging import Staging
+from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
@@ -30,6 +31,7 @@ class LeaderUpkeep:
         group: RaftGroup,
         replica: Replica,
         staging: Staging,
+        upgrade: Upgrade,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -37,6 +39,7 @@ class LeaderUpkeep:
         self._group = group
         self._replica = replica
         self._staging = staging
+        self._upgrade = upgrade
         self._clock = clock
         self._told_term = -1
         self._told_ahead: dict[int, int] = {}
@@ -46,6 +49,8 @@ class LeaderUpkeep:
         """To be called about once a second."""
         self._settle_doubt()
         self._tell_of_the_forgotten()
+        if (first := self._upgrade.first_level()) is not None:
+            self._propose(first)
         if self._clock.now() >= self._next_expiry:
             self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
             self._expire()

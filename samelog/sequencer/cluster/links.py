@@ -1,7 +1,8 @@
 """The connections that this node dials to the other members, as members come and go.
 
 Invariant: there is one link to every other member that this node knows of, and none to anybody
-else; a message to nobody is dropped, as to a peer that is away.
+else; a message to nobody is dropped, as to a peer that is away, and so is one that some member may
+not know.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
+from samelog.sequencer.state.levels import LOWEST
 from samelog.wire.messages import Hello
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -31,13 +33,17 @@ class Links:
         listener: PeerListener,
         rng: random.Random,
         clock: Clock,
+        *,
+        level: Callable[[], int],
     ) -> None:
+        """`level`: the cluster's feature level."""
         self.open: dict[int, PeerLink] = {}
         self._hello = hello
         self._tls = tls
         self._listener = listener
         self._rng = rng
         self._clock = clock
+        self._level = level
         self._spawn: Spawn | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -87,7 +93,9 @@ class Links:
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
         link = self.open.get(to)
-        return link is not None and link.send(message)
+        if link is None or (message.needs > LOWEST and message.needs > self._level()):
+            return False
+        return link.send(message)
 
     @property
     def numbers(self) -> list[int]:
@@ -101,5 +109,5 @@ class Links:
 
     def send_all(self, message: PeerMessage) -> None:
         """Send a message to every peer that is there."""
-        for link in self.open.values():
-            link.send(message)
+        for number in self.open:
+            self.send(number, message)

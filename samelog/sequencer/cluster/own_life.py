@@ -20,7 +20,12 @@ from samelog.sequencer.cluster.lives import (
 )
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.commands import SetMembers, decode_commands
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    CommandError,
+    SetMembers,
+    decode_commands,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.bounds import Life
 
@@ -66,7 +71,7 @@ class OwnLife:
         raft = self._group.raft
         for entry in raft.log.entries(raft.first_index, raft.last_index + 1):
             if is_configuration(entry.data):
-                for command in decode_commands(entry.data):
+                for command in _known_commands(entry.data):
                     if isinstance(command, SetMembers) and command.cluster_id:
                         return command.cluster_id
         return ""
@@ -122,3 +127,11 @@ class OwnLife:
         if progress is None or not progress.match:
             return None
         return Acknowledged(raft.term, progress.match)
+
+
+def _known_commands(data: bytes) -> list[AnyCommand]:
+    """None of an entry that this build does not know; the replica halts once it is committed."""
+    try:
+        return decode_commands(data)
+    except CommandError:
+        return []

@@ -12,7 +12,7 @@ from collections.abc import Container
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import MemberState
 
-OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0)
+OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0)
 
 
 class Presence:

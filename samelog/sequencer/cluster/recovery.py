@@ -26,7 +26,7 @@ from samelog.sequencer.cluster.node_dir import (
     read_record,
     write_record,
 )
-from samelog.sequencer.raft.replica import SnapshotBody, decode_body
+from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
@@ -35,6 +35,7 @@ from samelog.sequencer.state.commands import (
     RecordEvent,
     decode_commands,
 )
+from samelog.sequencer.state.levels import SUPPORTED, check_level
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import MemberLives, Rejection
 from samelog.store.disk.files import File, FileSystem
@@ -77,7 +78,8 @@ class _Life:
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
     """What there is; nothing but a torn tail of the log is changed. Raises NodeDirectoryError if a
-    node runs on the directory, RaftStoreError if its Raft files are damaged.
+    node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
+    build does not know what they hold.
     """
     lock = _lock(fs, config)
     try:
@@ -123,14 +125,14 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     directory = os.path.join(config.data, "raft", "0")
     store = RaftStore.open(fs, directory, cluster=config.cluster, node=number)
     store.close()
-    body = decode_body(store.snapshot.data if store.snapshot else b"")
-    machine, pending = StateMachine.decode(body.state), list(body.pending)
+    machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
     last_index, last_term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
     for entry in store.entries:
         if entry.index <= last_index:
             continue
         last_index, last_term = entry.index, entry.term
         pending = _replay(machine, pending, entry.data)
+    check_level(machine.state.level, SUPPORTED)
     finding = Finding(
         node=config.name,
         number=number,

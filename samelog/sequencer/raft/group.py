@@ -38,23 +38,29 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.raft.elections import ElectionLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
+from samelog.sequencer.state.levels import LOWEST, OtherVersion
 from samelog.store.disk.files import DiskFault
 
 log = logging.getLogger(__name__)
 
 SHORTEST_TICK_S = 0.002
 """Deadlines are kept no more exactly than this."""
+HALTING = (HistoryConflict, OtherVersion)
 _NEEDS_SYNC: Callable[[tuple[Effects, bool]], bool] = itemgetter(1)
 
 
 class Applier(Protocol):
     """The state machine side of a group."""
 
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+
     def apply(self, entry: Entry) -> list[Any]:
-        """Apply a committed entry; one outcome for each of its commands."""
+        """Apply a committed entry; one outcome for each of its commands. Raises OtherVersion."""
 
     def install(self, snapshot: Snapshot) -> None:
-        """Replace the state by a leader's snapshot, which is durable already."""
+        """Replace the state by a leader's snapshot, which is durable. Raises OtherVersion."""
 
     def role_changed(self) -> None:
         """The node became or ceased to be leader, or learnt of another leader."""
@@ -113,8 +119,11 @@ class RaftGroup:
 
     @property
     def halted(self) -> str:
-        """What contradicts this replica's history; empty: nothing. Its files stay as they are."""
-        return str(self._fault) if isinstance(self._fault, HistoryConflict) else ""
+        """Why this replica takes no part any more, and what to do: its history is contradicted, or
+        it met what it does not know. Empty: it does. Its files stay as they are.
+        """
+        fault = self._fault
+        return f"{fault}; {fault.remedy}" if isinstance(fault, HALTING) else ""
 
     @property
     def is_leader(self) -> bool:
@@ -144,13 +153,13 @@ class RaftGroup:
             for message in messages:
                 self.raft.step(sender, message, now)
         except HistoryConflict as conflict:
-            self._halt(conflict)
+            self.halt(conflict)
         self.pump()
 
-    def _halt(self, conflict: HistoryConflict) -> None:
-        self._fault = conflict
-        remedy = "keep the data directories of all nodes: docs/operations.md, SamelogReplicaHalted"
-        log_event(log, logging.CRITICAL, "replica halted", reason=conflict, remedy=remedy)
+    def halt(self, reason: HistoryConflict | OtherVersion) -> None:
+        """Take no part any more; the process stays, to say why."""
+        self._fault = reason
+        log_event(log, logging.CRITICAL, "replica halted", reason=reason, remedy=reason.remedy)
 
     def tick(self, late_s: float = 0.0) -> None:
         """Let time pass; `run_ticks` does, whenever the core has something to do."""
@@ -180,6 +189,9 @@ class RaftGroup:
         """
         if not self.is_leader:
             raise NotLeader(self.raft.leader)
+        for command in commands:
+            if command.needs > LOWEST and command.needs > self._applier.level:
+                raise InvariantError(f"{type(command).__name__} needs level {command.needs}")
         now = self._clock.now()
         index = self.raft.propose([encode_commands(commands)], now)
         self._proposed.append((index, now))
@@ -233,6 +245,8 @@ class RaftGroup:
                 self._carry_out(effects)
         except InvariantError:
             raise
+        except OtherVersion as reason:
+            self.halt(reason)
         except Exception as error:  # noqa: BLE001 - the seam: whoever called is not at fault
             self._fault = error
             self._on_fault(error)
@@ -357,7 +371,8 @@ class RaftGroup:
         except Exception as error:  # noqa: BLE001 - a timer's error would end nothing
             self._on_fault(error)
         else:
-            self._set_timer()
+            if not self.halted:
+                self._set_timer()
 
     # --- durability -------------------------------------------------------------------------------
 

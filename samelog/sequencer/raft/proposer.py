@@ -23,6 +23,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
+from samelog.sequencer.state.levels import LOWEST
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.peer_messages import Forward, Forwarded
 
@@ -52,6 +53,8 @@ class Proposer:
         """The command's outcome, applied here. Raises TimeoutError when no leader answers, or the
         command has not been carried out `longer_s` later.
         """
+        if (refusal := self._too_early(command)) is not None:
+            return refusal
         async with asyncio.timeout(PROPOSE_TIMEOUT_S + longer_s):
             while True:
                 try:
@@ -67,6 +70,14 @@ class Proposer:
             while (index := await self._group.read_index()) is None:  # noqa: ASYNC110
                 await asyncio.sleep(RETRY_S)
             await self._replica.wait_applied(index)
+
+    def _too_early(self, command: AnyCommand) -> Rejection | None:
+        """Nothing is proposed before all members know what it is."""
+        level = self._replica.level
+        if command.needs <= max(level, LOWEST):
+            return None
+        text = f"it needs feature level {command.needs}, the cluster has {level}: docs/upgrades.md"
+        return Rejection("LEVEL_TOO_LOW", text)
 
     async def _attempt(self, command: AnyCommand) -> Any:
         if self._group.is_leader:
@@ -103,16 +114,22 @@ class Proposer:
 
     async def serve(self, node: int, message: Forward) -> None:
         """Propose for a peer, and tell it where the command stands in the log."""
+        self._send(node, await self._served(message))
+
+    async def _served(self, message: Forward) -> Forwarded:
         try:
+            command = decode_commands(message.command)[0]
+            if not self._group.is_leader:
+                return Forwarded(message.id, None)
+            if (refusal := self._too_early(command)) is not None:
+                return Forwarded(message.id, 0, refusal.code, refusal.message)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
-                index, future = self._group.ask(decode_commands(message.command))
+                index, future = self._group.ask([command])
                 outcome = (await future)[0]
         except (NotLeader, ProposalLost, Busy, TimeoutError):
-            self._send(node, Forwarded(message.id, None, "", ""))
-            return
-        except (CommandError, IndexError) as error:  # of a newer version, perhaps
-            refusal = Rejection("UNSUPPORTED", f"the leader does not know this command: {error}")
-            self._send(node, Forwarded(message.id, 0, refusal.code, refusal.message))
-            return
+            return Forwarded(message.id, None)
+        except (CommandError, IndexError) as error:
+            text = f"the leader does not know this command: {error}"
+            return Forwarded(message.id, 0, "UNSUPPORTED", text)
         refusal = outcome if isinstance(outcome, Rejection) else Rejection("", "")
-        self._send(node, Forwarded(message.id, index, refusal.code, refusal.message))
+        return Forwarded(message.id, index, refusal.code, refusal.message)

@@ -37,11 +37,13 @@ from samelog.sequencer.state.commands import (
     Merge,
     OpenRunCommand,
     PublishStageCommand,
+    RaiseLevel,
     RetireSessionCommand,
     SetMembers,
     VoidRecordsCommand,
     decode_commands,
 )
+from samelog.sequencer.state.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -73,8 +75,11 @@ class Replica:
         sessions: SessionStore,
         merging: Merging,
         events: ApplyEvents,
+        supported: int = SUPPORTED,
     ) -> None:
+        """`supported`: the newest feature level that this build knows."""
         self.machine = machine
+        self.supported = supported
         self.applied_index = 0
         self.released: dict[int, SessionPosition] = {}
         """Input -> place up to which a majority has it merged-durable."""
@@ -86,6 +91,11 @@ class Replica:
         """Partition -> offset that a majority is known to have merged-durable."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self.machine.state.level
 
     # --- starting and snapshots -------------------------------------------------------------------
 
@@ -113,12 +123,11 @@ class Replica:
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by the leader's: this node is too far behind for entries."""
-        body = decode_body(snapshot.data)
-        machine = StateMachine.decode(body.state)
+        machine, pending = read_body(snapshot.data, self.supported)
         self.machine.state = machine.state
         self.machine.reindex()
         self._merging.drop_pending()
-        self.start(body.pending, snapshot.last_index)
+        self.start(pending, snapshot.last_index)
         self._release(self._cursors)
         self._events.snapshot_installed()
         self._wake_waiters()
@@ -171,6 +180,8 @@ class Replica:
         """What a command means here that is about neither topics nor runs."""
         if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
+        elif isinstance(command, RaiseLevel):
+            check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
         elif isinstance(command, VoidRecordsCommand):
@@ -319,11 +330,16 @@ class Replica:
                 future.set_result(None)
 
 
-def decode_body(data: bytes) -> SnapshotBody:
-    """The body of a snapshot. Raises ValueError on one that this version cannot read."""
+def read_body(data: bytes, supported: int = SUPPORTED) -> tuple[StateMachine, list[Merge]]:
+    """The state in the body of a snapshot, and the instructions that wait. Raises OtherVersion on
+    one that this build cannot read, or whose feature level it does not support.
+    """
     if not data:
-        return SnapshotBody(StateMachine().encode(), [])
+        return StateMachine(), []
     try:
-        return msgspec.msgpack.decode(data, type=SnapshotBody)
+        body = msgspec.msgpack.decode(data, type=SnapshotBody)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"unreadable snapshot body: {error}") from error
+        raise OtherVersion(f"unreadable snapshot body: {error}") from error
+    machine = StateMachine.decode(body.state)
+    check_level(machine.state.level, supported)
+    return machine, body.pending

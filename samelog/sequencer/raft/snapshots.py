@@ -76,12 +76,14 @@ class Snapshotter:
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
-        """Take snapshots until cancelled."""
+        """Take snapshots until cancelled, or the replica is halted."""
         interval_s = self._interval_s
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await self._woken.wait()
+            if self._group.halted:
+                return  # what it has may be half of an entry; its files stay as they are
             try:
                 if self._woken.is_set():
                     self._begin_log()

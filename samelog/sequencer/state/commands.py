@@ -5,8 +5,7 @@ as are ready. Commands hold no payload bytes of records, only names, positions a
 every merge instruction is fully resolved: applying it needs no clock, no file and no choice
 (docs/state-machine.md).
 
-Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format,
-fields are only ever added at the end, with a default.
+Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from samelog.consensus import MalformedMessage, decode_configuration, is_configu
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 
@@ -35,7 +35,7 @@ class Verdict(IntEnum):
     SLICE = 4
 
 
-class CommandError(Exception):
+class CommandError(OtherVersion):
     """A Raft entry's payload that no version of samelog known here has written."""
 
 
@@ -84,7 +84,7 @@ class CloseRun(Command, frozen=True, tag=5):
     at_ms: int = -1
 
 
-class Range(msgspec.Struct, frozen=True, array_like=True):
+class Range(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Bytes [start, stop) of `log.<run>.<roll>` of one input, and what to do with them.
 
     `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest
@@ -104,7 +104,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     detail: int = -1
 
 
-class Sequence5(msgspec.Struct, frozen=True, array_like=True):
+class Sequence5(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One batch of an idempotent producer, as remembered to recognise its repetition."""
 
     producer_id: int
@@ -178,13 +178,14 @@ class RetireSessionCommand(Command, frozen=True, tag=8):
 
 class NodeStarted(Command, frozen=True, tag=9):
     """A node's life: its durable boot counter and the random id of this start, so that a copy of
-    its directory, or another one, is recognised.
+    its directory, or another one, is recognised; and the newest feature level that it supports.
     """
 
     node: str
     boot: int
     number: Unsigned32
     incarnation: str
+    level: Unsigned32
 
 
 class LetIn(Command, frozen=True, tag=45):
@@ -196,7 +197,7 @@ class LetIn(Command, frozen=True, tag=45):
     incarnation: str
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One node of the cluster, under a number that no other node ever has.
 
     `promote`: a learner that becomes a voter when it has caught up; `replaces`: the number of the
@@ -227,6 +228,16 @@ class SetMaintenanceCommand(Command, frozen=True, tag=11):
 
     node: str
     until_ms: int
+
+
+class RaiseLevel(Command, frozen=True, tag=17):
+    """The cluster's feature level is `level` from here on, if it was `since` and all members
+    support it.
+    """
+
+    since: Unsigned32
+    level: Unsigned32
+    at_ms: int
 
 
 class RecordEvent(Command, frozen=True, tag=12):
@@ -294,6 +305,7 @@ AnyCommand = (
     | LetIn
     | SetMembers
     | SetMaintenanceCommand
+    | RaiseLevel
     | RecordEvent
     | VoidRecordsCommand
     | Expire

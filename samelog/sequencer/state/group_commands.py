@@ -3,8 +3,8 @@
 The leader's group coordinator decides everything and proposes what it decided; times in a command
 are the leader's wall clock, so that no node's own clock matters. Heartbeats are never replicated.
 
-Invariant: applying a command needs nothing but the state; field order is the format, fields are
-only ever added at the end, with a default (docs/state-machine.md).
+Invariant: applying a command needs nothing but the state; field order is the format
+(docs/state-machine.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATE_NAMES = {
 """Kafka's words."""
 
 
-class ClassicMember(msgspec.Struct, frozen=True, array_like=True):
+class ClassicMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One member of a classic group; `protocols` are (name, metadata), the liked ones first."""
 
     member_id: str
@@ -69,7 +69,7 @@ class SaveGroup(Command, frozen=True, tag=40):
     at_ms: int
 
 
-class CommittedOffset(msgspec.Struct, frozen=True, array_like=True):
+class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A committed offset; `leader_epoch` is -1 if the consumer did not say, `at_ms` when it was
     committed.
     """
@@ -110,7 +110,7 @@ class DeleteGroups(Command, frozen=True, tag=43):
     unused_only: bool = False
 
 
-class ConsumerMember(msgspec.Struct, frozen=True, array_like=True):
+class ConsumerMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One member of a group of the consumer protocol: what it said of itself, its epochs, the
     partitions (by number) it may use, and those it was asked to give up and has not yet; the
     expression it subscribes by, empty if it has none, and the topics that this meant last.

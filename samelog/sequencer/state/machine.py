@@ -40,6 +40,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.sequences import remember
@@ -47,7 +48,6 @@ from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
 from samelog.sequencer.state.types import (
-    READABLE_VERSIONS,
     STATE_VERSION,
     Input,
     MemberLives,
@@ -59,7 +59,6 @@ from samelog.sequencer.state.types import (
     Topic,
 )
 
-EVENTS_REMEMBERED = 256
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
 
@@ -90,15 +89,13 @@ class StateMachine:
 
     @classmethod
     def decode(cls, data: bytes) -> StateMachine:
-        """The state machine of a snapshot. Raises ValueError on a body this version cannot read."""
+        """The state machine of a snapshot. Raises OtherVersion on one this build cannot read."""
         try:
             state = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ValueError(f"unreadable state: {error}") from error
-        if state.version not in READABLE_VERSIONS:
-            readable = " and ".join(map(str, READABLE_VERSIONS))
-            raise ValueError(f"state version {state.version}, this program reads {readable}")
-        state.version = STATE_VERSION
+            raise OtherVersion(f"unreadable state: {error}") from error
+        if state.version != STATE_VERSION:
+            raise OtherVersion(f"state version {state.version}, this program reads {STATE_VERSION}")
         return cls(state)
 
     def apply(self, command: AnyCommand) -> Any:
@@ -299,7 +296,7 @@ class StateMachine:
         known = self.state.started.get(command.number, MemberLives())
         if command.boot < known.boot:
             return Rejection("STALE_BOOT", f"{command.node} had boot {known.boot} already")
-        lives = MemberLives(command.boot, command.incarnation, known.let_in)
+        lives = MemberLives(command.boot, command.incarnation, known.let_in, command.level)
         self.state.started[command.number] = lives
         return command.boot
 
@@ -343,12 +340,11 @@ class StateMachine:
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
-        self._record_event(event_of(command, len(self.state.topics)))
+        self.state.remember(event_of(command, len(self.state.topics)))
         return command
 
     def _record_event(self, command: RecordEvent) -> RecordEvent:
-        self.state.events.append(command)
-        del self.state.events[:-EVENTS_REMEMBERED]
+        self.state.remember(command)
         return command
 
     # --- merging ----------------------------------------------------------------------------------
@@ -448,7 +444,7 @@ class StateMachine:
         partition.voids.append(command)
         name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
         text = f"{name}: offsets {first} to {behind - 1} are void: no node had their records"
-        self._record_event(RecordEvent(command.at_ms, "void", text))
+        self.state.remember(RecordEvent(command.at_ms, "void", text))
         return command
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:

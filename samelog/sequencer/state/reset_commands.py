@@ -1,7 +1,7 @@
 """Commands that begin something anew in the whole cluster, for administrators only.
 
-Invariant: applying a command needs nothing but the state; field order is the format, fields are
-only ever added at the end, with a default (docs/state-machine.md).
+Invariant: applying a command needs nothing but the state; field order is the format
+(docs/state-machine.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Commands about what nodes offer to Kafka clients, and about topics that exist already.
 
-Invariant: applying a command needs nothing but the state; field order is the format, fields are
-only ever added at the end, with a default (docs/state-machine.md).
+Invariant: applying a command needs nothing but the state; field order is the format
+(docs/state-machine.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
 
 
-class Advertised(msgspec.Struct, frozen=True, array_like=True):
+class Advertised(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One Kafka listener of a node, by the name it has on every node, and where clients find it;
     `rack`: where the node is, empty if nobody said.
     """

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from samelog.sequencer.state.commands import SetMaintenanceCommand, SetMembers
+from samelog.sequencer.state.commands import (
+    RaiseLevel,
+    RecordEvent,
+    SetMaintenanceCommand,
+    SetMembers,
+)
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
 if TYPE_CHECKING:
@@ -38,6 +43,24 @@ def _set_maintenance(state: State, command: SetMaintenanceCommand) -> Problem:
         state.maintenance[command.node] = command.until_ms
     else:
         state.maintenance.pop(command.node, None)
+    return None
+
+
+def _raise_level(state: State, command: RaiseLevel) -> Problem:
+    """Learners count too: they apply what voters do."""
+    if state.level != command.since or command.level <= command.since:
+        return "LEVEL_MOVED", f"the feature level is {state.level}"
+    older = [
+        member.name
+        for member in state.members.values()
+        if member.number not in state.started or state.started[member.number].level < command.level
+    ]
+    if older or not state.members:
+        return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
+    state.level = command.level
+    if command.since:
+        text = f"the cluster's feature level was raised from {command.since} to {command.level}"
+        state.remember(RecordEvent(command.at_ms, "level-raised", text))
     return None
 
 
@@ -72,6 +95,7 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
 CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetMembers: _set_members,
     SetMaintenanceCommand: _set_maintenance,
+    RaiseLevel: _raise_level,
     SetListeners: _set_listeners,
     AlterTopicCommand: _alter_topic,
     AddPartitions: _add_partitions,

@@ -2,7 +2,8 @@
 snapshot.
 
 Invariant: fields are only ever added at the end, with a default, so that older snapshots can be
-read.
+read; what a feature level brings has its default until the cluster has that level, so that builds
+that know less can read what newer ones wrote.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, Voi
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.setting_commands import Advertised
 
-STATE_VERSION = 5
-READABLE_VERSIONS = (5,)
-"""Version 5 knows members by their lives; nothing that wrote an older one was released."""
+STATE_VERSION = 6
+"""Nothing that wrote another one was released."""
+EVENTS_REMEMBERED = 256
 
 
 class Topic(msgspec.Struct):
@@ -141,13 +142,14 @@ class Input(msgspec.Struct):
 
 
 class MemberLives(NamedTuple):
-    """Boot and id of a member's newest life, and the id of the one that counts though it had
-    forgotten something (empty: none).
+    """Boot and id of a member's newest life, the id of the one that counts though it had forgotten
+    something (empty: none), and the feature level that the newest supports (0: not known).
     """
 
     boot: int = 0
     incarnation: str = ""
     let_in: str = ""
+    level: int = 0
 
 
 class State(msgspec.Struct):
@@ -189,6 +191,8 @@ class State(msgspec.Struct):
     """The ids of the newest ones: one that is proposed twice is done once."""
     copy_targets: list[str] = []
     """Where copies of archived segments are; histories name them by their place here."""
+    level: int = 0
+    """The feature level; 0 until the first leader has written down what all members support."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -198,6 +202,11 @@ class State(msgspec.Struct):
         """This life of a member counts, whatever it forgot."""
         known = self.started.get(member, MemberLives())
         self.started[member] = known._replace(let_in=incarnation)
+
+    def remember(self, event: RecordEvent) -> None:
+        """Keep an event, and forget the oldest."""
+        self.events.append(event)
+        del self.events[:-EVENTS_REMEMBERED]
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

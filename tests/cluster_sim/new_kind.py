@@ -1,0 +1,50 @@
+"""A kind of command that a newer build brings, and an older one does not know.
+
+Invariant: an older build refuses an entry with it just as the decoder does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar
+from unittest.mock import patch
+
+import msgspec
+
+from samelog.sequencer.state import commands, machine
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.commands import AnyCommand, CommandError, RecordEvent, decode_commands
+from samelog.sequencer.state.levels import SUPPORTED
+from samelog.sequencer.state.machine import StateMachine
+
+OLD_BUILD = SUPPORTED
+NEW_BUILD = SUPPORTED + 1
+
+
+class NewKind(Command, frozen=True, tag=120):
+    """Leaves an event."""
+
+    needs: ClassVar[int] = NEW_BUILD
+    text: str
+
+
+def _apply(state: StateMachine, command: NewKind) -> NewKind:
+    state.state.remember(RecordEvent(0, "new kind", command.text))
+    return command
+
+
+@contextmanager
+def known() -> Iterator[None]:
+    """Both builds are in this process, so it knows the newer one's kinds."""
+    decoder = msgspec.msgpack.Decoder(list[AnyCommand | NewKind])
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(commands, "_decoder", decoder))
+        stack.enter_context(patch.dict(machine._APPLY, {NewKind: _apply}))
+        yield
+
+
+def check_known(data: bytes, build: int) -> None:
+    """Raises CommandError if a build does not know what is in an entry."""
+    if build < NEW_BUILD and any(isinstance(each, NewKind) for each in decode_commands(data)):
+        raise CommandError("unreadable Raft entry: Invalid value 120")

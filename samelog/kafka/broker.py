@@ -80,7 +80,7 @@ class Broker(AnyBroker):
     @property
     def epoch(self) -> int:
         """The leader epoch of every partition."""
-        return self.parts.raft.group.raft.term + self.machine.state.epoch_base
+        return self.parts.raft.group.raft.term + self.machine.state.epochs.base
 
     def nodes(self) -> list[int]:
         """The numbers of all members."""

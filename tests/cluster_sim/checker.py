@@ -210,8 +210,8 @@ class Checker:
 
     def _reset(self, actor: NodeActor, state: State) -> None:
         """All logs begin anew, with higher epochs than any before."""
-        if state.first_epoch <= self._epoch:
-            raise Violation("resets fence", f"epochs from {state.first_epoch}, {self._epoch} were")
+        if state.epochs.first <= self._epoch:
+            raise Violation("resets fence", f"epochs from {state.epochs.first}, {self._epoch} were")
         self.lineage.was_reset(state, self.committed)
         self.world.trace.event(actor.host, "begins all logs anew")
 

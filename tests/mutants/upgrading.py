@@ -43,7 +43,7 @@ def finalize_without_learners() -> Iterator[None]:
         state.members = everybody
         return problem
 
-    with patch.dict(setting_state.CHANGES, {RaiseLevel: raise_level}):  # type: ignore[arg-type]
+    with patch.dict(setting_state.CHANGES, {RaiseLevel: raise_level}):
         yield
 
 
@@ -71,7 +71,7 @@ UPGRADING = (
     (
         40,
         send_what_only_some_know,
-        _LEVELS + "test_a_message_is_sent_only_once_all_members_know_it",
+        _LEVELS + "test_a_message_goes_out_only_once_all_members_know_it",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -178,7 +178,7 @@ class NewReport(Report, frozen=True, tag=99):
     needs: ClassVar[int] = 2
 
 
-def test_a_message_is_sent_only_once_all_members_know_it() -> None:
+def test_a_message_goes_out_only_once_all_members_know_it() -> None:
     sent: list[Any] = []
     level = 1
     links = Links(*[None] * 5, level=lambda: level)  # type: ignore[arg-type]
@@ -276,7 +276,6 @@ async def ask_to_finalize(builds: Builds) -> Any:
 
 async def finalized(builds: Builds) -> Any:
     """Once what members say of themselves has reached the leader."""
-
     leader = await leader_of(builds.nodes)
     await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "nobody waits")
     return await finalize_upgrade(leader, FinalizeUpgrade())

@@ -58,7 +58,7 @@ def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) ->
     assert machine.topic_of_log(flights.log_id) is flights
     assert machine.topic_of_log("a" * 32) is None
     assert len({each.log_id for each in machine.state.topics.values()}) == 2
-    assert (machine.state.epoch_base, machine.state.first_epoch) == (EPOCH_STEP, EPOCH_STEP + 5)
+    assert machine.state.epochs == (EPOCH_STEP, EPOCH_STEP + 5)
     assert [event.kind for event in machine.state.events] == ["hard-reset"]
 
 
@@ -94,9 +94,9 @@ def test_a_reset_that_is_proposed_twice_is_done_once(machine: StateMachine) -> N
     flights = machine.topic_named("flights")
     assert flights is not None
     assert len({flights.log_id, *flights.former_logs}) == 3
-    assert machine.state.epoch_base == 2 * EPOCH_STEP
+    assert machine.state.epochs.base == 2 * EPOCH_STEP
     machine.apply(RESET)
-    assert machine.state.epoch_base == 2 * EPOCH_STEP
+    assert machine.state.epochs.base == 2 * EPOCH_STEP
 
 
 def test_a_soft_reset_leaves_everything_but_an_event(machine: StateMachine) -> None:

@@ -53,7 +53,7 @@ class OffsetKeeper:
             return ErrorCode.unknown_topic_or_partition
         if len(commit.metadata) > self._limits.offset_metadata_max_bytes:
             return ErrorCode.offset_metadata_too_large
-        if 0 <= commit.leader_epoch < self._state.first_epoch:
+        if 0 <= commit.leader_epoch < self._state.epochs.first:
             return ErrorCode.fenced_leader_epoch  # it speaks of a log before a hard reset
         return ErrorCode.none
 

@@ -263,7 +263,7 @@ class Coordinator:
     @property
     def _epoch(self) -> int:
         """Of the batches that are merged now."""
-        return self._group.raft.term + self._machine.state.epoch_base
+        return self._group.raft.term + self._machine.state.epochs.base
 
     def _available(self) -> dict[int, SessionPosition]:
         """What a majority and this node hold of the candidate inputs."""

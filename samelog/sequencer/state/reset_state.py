@@ -37,8 +37,8 @@ def hard_reset(state: State, command: HardReset) -> bool:
     """Apply a hard reset. Returns False if it was applied before."""
     if not _is_news(state, command.reset_id):
         return False
-    state.epoch_base += EPOCH_STEP
-    state.first_epoch = state.epoch_base + command.term
+    base = state.epochs.base + EPOCH_STEP
+    state.epochs = state.epochs._replace(base=base, first=base + command.term)
     moved: dict[int, int] = {}
     for topic in state.topics.values():
         moved |= _begin_anew(state, topic, command.reset_id)

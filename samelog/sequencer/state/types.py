@@ -152,6 +152,15 @@ class MemberLives(NamedTuple):
     level: int = 0
 
 
+class Epochs(NamedTuple):
+    """`base` plus Raft's term is the leader epoch: it rises with every hard reset. The epochs of
+    the present logs are at least `first`.
+    """
+
+    base: int = 0
+    first: int = 0
+
+
 class State(msgspec.Struct):
     """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
 
@@ -183,10 +192,7 @@ class State(msgspec.Struct):
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
     stages: dict[str, Stage] = {}
-    epoch_base: int = 0
-    """Added to Raft's term it is the leader epoch: it rises with every hard reset."""
-    first_epoch: int = 0
-    """The leader epochs of the present logs are at least this."""
+    epochs: Epochs = Epochs()
     resets: list[str] = []
     """The ids of the newest ones: one that is proposed twice is done once."""
     copy_targets: list[str] = []

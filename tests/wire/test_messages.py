@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -79,7 +79,8 @@ def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any
 
 def fields_of(kind: type) -> dict[str, st.SearchStrategy[Any]]:
     hints = get_type_hints(kind, include_extras=True)
-    return {name: values(hint, name) for name, hint in hints.items() if not name.startswith("_")}
+    fields = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+    return {name: values(hint, name) for name, hint in fields.items() if not name.startswith("_")}
 
 
 ALL = get_args(AnyMessage)

@@ -73,8 +73,7 @@ class Proposer:
 
     def _too_early(self, command: AnyCommand) -> Rejection | None:
         """Nothing is proposed before all members know what it is."""
-        level = self._replica.level
-        if command.needs <= max(level, LOWEST):
+        if command.needs <= LOWEST or command.needs <= (level := self._replica.level):
             return None
         text = f"it needs feature level {command.needs}, the cluster has {level}: docs/upgrades.md"
         return Rejection("LEVEL_TOO_LOW", text)

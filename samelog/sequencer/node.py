@@ -67,9 +67,7 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self._events = PeerEvents(self)
-        links = Links(
-            self._hello, given.tls, self._events, given.rng, clock, level=self._level
-        )
+        links = Links(self._hello, given.tls, self._events, given.rng, clock, level=self._level)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given, directory, links, presence, self, measures=self.member.measures

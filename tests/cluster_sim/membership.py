@@ -138,6 +138,7 @@ class Membership:
         else:
             actor = NodeActor(self._world, len(self._everyone))
             actor.bootstraps = False
+            actor.build = self._world.upgrades.newcomers_build()
             self._everyone[actor.name] = actor
             self._world.actors[actor.host] = actor
         actor.come_back()

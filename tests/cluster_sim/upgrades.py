@@ -75,14 +75,29 @@ class Upgrades:
     def _install(self, actor: NodeActor) -> None:
         only_newer = self._is_asked or self._world.is_healed
         build = NEW_BUILD if only_newer else self._chance.choice((OLD_BUILD, NEW_BUILD))
-        if build == actor.build:
-            return
+        if build != actor.build:
+            self._change(actor, build)
+
+    def _change(self, actor: NodeActor, build: int) -> None:
         self._world.trace.event(actor.host, f"gets build {build}")
         actor.build = build
         actor.kill()
 
+    def newcomers_build(self) -> int:
+        """Of a machine that is to be a member."""
+        if not self._world.options.upgrades:
+            return OLD_BUILD
+        return NEW_BUILD if self._is_asked else self._chance.choice((OLD_BUILD, NEW_BUILD))
+
     def _finalize(self, actor: NodeActor) -> None:
-        """Ask a node, as `samelog cluster upgrade --finalize` does, if all have come up."""
+        """Ask a node, as `samelog cluster upgrade --finalize` does, if all have come up. What is
+        no member may become one, and nobody checks what that supports: it has the newer build.
+        """
+        everyone = [each for each in self._world.actors.values() if isinstance(each, NodeActor)]
+        older = [each for each in everyone if each.build < NEW_BUILD]
+        if outsiders := [each for each in older if each not in self._world.nodes]:
+            self._change(outsiders[0], NEW_BUILD)
+            return
         states = [node.member.status.state for node in self._running()]
         if states.count(NodeState.LIVE) < len(self._world.nodes):
             return

@@ -31,13 +31,13 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace

@@ -23,7 +23,7 @@ from samelog.runtime.disk.threads import InThread
 from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.state.levels import SUPPORTED
+from samelog.sequencer.levels import SUPPORTED
 from samelog.store.disk.files import FileSystem
 
 

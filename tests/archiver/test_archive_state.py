@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Merge,
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 

@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import msgspec
 
+from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.state import commands, machine
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.commands import AnyCommand, CommandError, RecordEvent, decode_commands
-from samelog.sequencer.state.levels import SUPPORTED
 from samelog.sequencer.state.machine import StateMachine
 
 OLD_BUILD = SUPPORTED

@@ -26,9 +26,9 @@ from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import LogFormatError
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.runtime.network.receive_buffer import ReceiveBuffer
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.state.commands import CommandError, decode_commands, encode_commands
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FrameError, ProtocolFault
 from samelog.wire.frames import FrameType, encode_data_header, encode_frame

@@ -24,6 +24,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.upgrade import Upgrade
+from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -35,7 +36,6 @@ from samelog.sequencer.state.commands import (
     SetMembers,
     decode_commands,
 )
-from samelog.sequencer.state.levels import LEVELS, LOWEST, SUPPORTED
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.messages import AnyMessage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -25,7 +26,6 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.machine import RUNS_REMEMBERED, StateMachine
 from samelog.sequencer.state.types import Rejection
 

@@ -17,7 +17,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
-from samelog.sequencer.state.levels import LOWEST
+from samelog.sequencer.levels import LOWEST
 from samelog.wire.messages import Hello
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]

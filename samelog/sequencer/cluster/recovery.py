@@ -26,6 +26,7 @@ from samelog.sequencer.cluster.node_dir import (
     read_record,
     write_record,
 )
+from samelog.sequencer.levels import SUPPORTED, check_level
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import (
@@ -35,7 +36,6 @@ from samelog.sequencer.state.commands import (
     RecordEvent,
     decode_commands,
 )
-from samelog.sequencer.state.levels import SUPPORTED, check_level
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import MemberLives, Rejection
 from samelog.store.disk.files import File, FileSystem

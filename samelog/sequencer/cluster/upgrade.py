@@ -12,8 +12,8 @@ from __future__ import annotations
 from samelog.admin.answers import FRESH_S, MemberLevel, UpgradeStatus
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.levels import LEVELS
 from samelog.sequencer.state.commands import RaiseLevel
-from samelog.sequencer.state.levels import LEVELS
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import MemberLives
 

@@ -35,10 +35,10 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import log_event
+from samelog.sequencer.levels import LOWEST, OtherVersion
 from samelog.sequencer.raft.elections import ElectionLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
-from samelog.sequencer.state.levels import LOWEST, OtherVersion
 from samelog.store.disk.files import DiskFault
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
+from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -23,7 +24,6 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.levels import LOWEST
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.peer_messages import Forward, Forwarded
 

@@ -24,6 +24,7 @@ from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.events import ApplyEvents
+from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
@@ -43,7 +44,6 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
     decode_commands,
 )
-from samelog.sequencer.state.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from samelog.sequencer.state.levels import LOWEST
+from samelog.sequencer.levels import LOWEST
 
 
 class Command(

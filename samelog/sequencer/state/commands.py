@@ -18,9 +18,9 @@ import msgspec
 from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 

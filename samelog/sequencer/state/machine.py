@@ -19,6 +19,7 @@ import msgspec
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -40,7 +41,6 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.levels import OtherVersion
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.sequences import remember

@@ -22,6 +22,8 @@ from typing import Any, TypeVarTuple
 
 import uvloop
 
+from samelog.runtime.disk.pace import DiskPace
+
 PACKAGE = "/samelog/"
 COUNTING = "/tests/hops/"
 POLL_S = 0.005
@@ -85,6 +87,17 @@ class CallCounter:
             self._python[frame.f_code] += 1
         elif event == "c_call" and PACKAGE in frame.f_code.co_filename:
             self._compiled += 1
+
+
+def disks_are_fast() -> None:
+    """Have syncs waited for at once, also where a busy machine makes some of them slow: what is
+    counted is one way.
+    """
+
+    def took(pace: DiskPace, _: float) -> None:
+        pace.is_fast = True
+
+    DiskPace.took = took  # type: ignore[method-assign]
 
 
 def timers_wait_for(flag: Flag) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 
 from samelog.cli.main import main
-from tests.hops.counting import CallCounter, Flag, timers_wait_for
+from tests.hops.counting import CallCounter, Flag, disks_are_fast, timers_wait_for
 
 
 def answer(server: socket.socket, counter: CallCounter) -> None:
@@ -31,5 +31,6 @@ if __name__ == "__main__":
     server.listen()
     threading.Thread(target=answer, args=(server, counter), daemon=True).start()
     timers_wait_for(flag)
+    disks_are_fast()
     counter.install()
     main(sys.argv[3:])

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 from samelog import Publisher, Subscriber
 from samelog.cli import local_cluster
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from tests.hops.counting import CallCounter, Flag, timers_wait_for
+from tests.hops.counting import CallCounter, Flag, disks_are_fast, timers_wait_for
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 from tests.patience import PATIENCE_S
@@ -61,6 +61,7 @@ class HopCounting:
         self._flag = Flag(os.path.join(directory, "flag"))
         self._socket = os.path.join(directory, "counts")
         timers_wait_for(self._flag)
+        disks_are_fast()
         self._counter = CallCounter(self._flag)
         self._counter.install()
         local_cluster.start_process = self._start

@@ -97,7 +97,7 @@ def disks_are_fast() -> None:
     def took(pace: DiskPace, _: float) -> None:
         pace.is_fast = True
 
-    DiskPace.took = took  # type: ignore[method-assign]
+    DiskPace.took = took  # type: ignore[assignment, method-assign]
 
 
 def timers_wait_for(flag: Flag) -> None:

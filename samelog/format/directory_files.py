@@ -34,6 +34,12 @@ class SessionFile(Versioned, frozen=True, kw_only=True):
     cluster: str | None = None
 
 
+class ClusterFile(Versioned, frozen=True, kw_only=True):
+    """cluster.json: which cluster a session is shipped to, or copies come from."""
+
+    cluster_id: str
+
+
 class RunFile(Versioned, frozen=True, kw_only=True):
     """run.<X>.json: one life of the publisher."""
 

@@ -4,6 +4,7 @@ A session's directory:
 
     session.json                       whose directory this is
     session.lock                       locked by the process that writes
+    cluster.json                       which cluster it is shipped to
     run.<X>.json                       one run (life) of the publisher
     <topic>-<partition>/               what the session holds for one partition
 
@@ -37,6 +38,7 @@ from samelog.format.names import check_topic_name
 
 SESSION_FILE = "session.json"
 LOCK_FILE = "session.lock"
+CLUSTER_FILE = "cluster.json"
 TOPIC_FILE = "topic.json"
 PARTITION_FILE = "partition.json"
 MARKS_FILE = "marks"

@@ -144,6 +144,11 @@ class Dispatcher:
             "grant it in the node's configuration",
         )
 
+    def _cluster_id(self) -> str:
+        """Of an entry that is committed: whoever hears it keeps it."""
+        member = self._gate.member
+        return member.directory.record.cluster_id or self._gate.logs.machine.state.cluster_id
+
     def _welcome(self, *, is_fresh: bool = False, life: Life | None = None) -> None:
         self._connection.send(
             Welcome(
@@ -154,7 +159,7 @@ class Dispatcher:
                 boot=self._gate.member.directory.record.boot,
                 number=self._gate.peers.number,
                 is_fresh=is_fresh,
-                cluster_id=self._gate.peers.lives.own().cluster_id,
+                cluster_id=self._cluster_id(),
                 life=life,
             )
         )

@@ -150,6 +150,9 @@ class PushSenderScript(EndScript):
             self.end.session_changed()
 
     # what the conversation tells
+    def on_cluster(self, cluster_id: str) -> None:
+        """Any."""
+
     def on_reached(self, run: int, name: Any, places: Any) -> None:
         self.known_merged[run, name] = places[2]
         self.trace.append(f"run {run} {_name(name)} reached {places}")
@@ -351,6 +354,9 @@ class PullReceiverScript(EndScript):
             f"{_name(copy.name)} {copy.state.name} at {tuple(copy.log.end())} of {copy.cluster_end}"
         )
         self.trace.append(text + (", caught up" if copy.caught_up else ""))
+
+    def on_cluster(self, cluster_id: str) -> None:
+        """Any."""
 
     def on_archived(self, copy: Copy, start: Any) -> None:
         copy.archive(start, keep=False)

@@ -54,6 +54,7 @@ class FakeNode:
         self.tls = ReloadingContext(authority.node(name))
         self.window_bytes = 16 << 20
         self.welcome_cluster = CLUSTER
+        self.cluster_id = ""
         self.connections: list[Connection] = []
         self.address = Address("127.0.0.1", 0)
         self._server: Server | None = None
@@ -76,8 +77,15 @@ class FakeNode:
 
     def handler(self, connection: Connection, hello: Hello) -> Handler:
         """Whoever answers from now on."""
+        batch_bytes = (1 << 20) + (64 << 10)
         connection.send(
-            Welcome(self.welcome_cluster, self.name, self.window_bytes, (1 << 20) + (64 << 10))
+            Welcome(
+                self.welcome_cluster,
+                self.name,
+                self.window_bytes,
+                batch_bytes,
+                cluster_id=self.cluster_id,
+            )
         )
         if hello.role is ConnectionRole.PUSH:
             return PushServer(connection, hello, self.intake, self.rights)

@@ -145,6 +145,26 @@ def test_copies_are_the_nodes_files_and_grow_with_them(tmp_path: Path) -> None:
     in_loop(main)
 
 
+def test_nothing_is_copied_from_a_cluster_made_anew_under_the_same_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with pulling(tmp_path) as made:
+            [source], [node] = made.sources, made.world.nodes
+            node.cluster_id = "first"
+            async with made.client() as client:
+                await until_copied(client, source)
+            node.cluster_id = "second"
+            source.merged[0].fill(random.Random(1), 5)
+            async with made.client() as client:
+                await until(lambda: "with the id first" in str(client.status.last_error))
+            assert copy_files(made) != source.merged[0].files()
+            node.cluster_id = "first"
+            async with made.client() as client:
+                await until_copied(client, source)
+            assert copy_files(made) == source.merged[0].files()
+
+    in_loop(main)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_breaks_copies_stay_the_same(seed: int, tmp_path: Path) -> None:
     async def main() -> None:

@@ -420,6 +420,29 @@ def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
     in_loop(main)
 
 
+def test_a_cluster_made_anew_under_the_same_name_gets_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        files.append(batch(b"a"))
+        async with world(tmp_path) as made:
+            node = made.nodes[0]
+            client = made.push(files.path)
+            await until(lambda: node.intake.opened_runs)  # a cluster that has no id yet is no other
+            for cluster_id, is_taken in (("first", True), ("second", False), ("first", True)):
+                await client.stop()
+                node.intake.opened_runs.clear()
+                node.cluster_id = cluster_id
+                client = made.push(files.path)
+                if is_taken:
+                    await until(lambda: node.intake.opened_runs)
+                    continue
+                await until(lambda c=client: "the id first" in str(c.status.nodes[0].last_error))  # type: ignore[misc]
+                assert node.intake.opened_runs == []
+
+    in_loop(main)
+
+
 def test_two_directories_cannot_be_one_session(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as made:

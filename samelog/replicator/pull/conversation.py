@@ -16,7 +16,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.effects import Send
-from samelog.wire.messages import AnyMessage, CaughtUp
+from samelog.wire.messages import AnyMessage, CaughtUp, Welcome
 from samelog.wire.pull.copies import (
     ArchiveCopy,
     BeginCopy,
@@ -37,6 +37,11 @@ from samelog.wire.pull.refusal import Refusal
 
 class PullEvents(Protocol):
     """What a pull client does with what its conversations hear."""
+
+    def on_cluster(self, cluster_id: str) -> None:
+        """The node's cluster has this id (empty: none yet). Raises ProtocolFault if it is not the
+        one of before.
+        """
 
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
         """The topic is so; its copies, made if need be."""
@@ -113,6 +118,8 @@ class PullConversation(ReplicatorHandler):
             if copy is not None:
                 self._on_change(copy)
             return
+        if isinstance(message, Welcome):
+            self._events.on_cluster(message.cluster_id)
         try:
             self._receiver.receive(message, self._now())
         finally:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Container, Iterable
 
 from samelog.format.errors import LogFormatError
+from samelog.replicator.cluster_pin import meet_cluster
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
 from samelog.store.disk.disk_errors import DirectoryGone
@@ -48,6 +49,10 @@ class CopyDirectory:
             _close(copy)
         if self._lock is not None:
             self._lock.close()
+
+    def meet_cluster(self, cluster_id: str) -> None:
+        """Its copies come from this one. Raises ProtocolFault if from another, LogFormatError."""
+        meet_cluster(self._fs, self._path, cluster_id)
 
     def alive(self) -> list[Copy]:
         """Those of topics that there are."""

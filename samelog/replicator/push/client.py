@@ -19,6 +19,7 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
+from samelog.replicator.cluster_pin import meet_cluster
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
@@ -274,6 +275,10 @@ class PushClient:
                 lost.start,
             )
             self._progress.lose(lost)
+
+    def on_cluster(self, cluster_id: str) -> None:
+        """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
+        meet_cluster(self._fs, self._session.path, cluster_id)
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

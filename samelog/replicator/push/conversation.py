@@ -19,7 +19,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.messages import AnyMessage
+from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.push.effects import (
     BeginAt,
     Bind,
@@ -48,6 +48,11 @@ from samelog.wire.push.sender import PushSender
 
 class PushEvents(ClusterKnowledge, Protocol):
     """What a push client does with what its conversations hear."""
+
+    def on_cluster(self, cluster_id: str) -> None:
+        """The node's cluster has this id (empty: none yet). Raises ProtocolFault if it is not the
+        one of before.
+        """
 
     def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
         """A node tells durable, acknowledged, merged."""
@@ -141,6 +146,8 @@ class PushConversation(ReplicatorHandler):
 
     def on_message(self, message: AnyMessage) -> None:
         """Anything a push server sends."""
+        if isinstance(message, Welcome):
+            self._events.on_cluster(message.cluster_id)
         try:
             self._sender.receive(message, self._now())
         finally:

@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos fuzz bench clean
+.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -36,6 +36,7 @@ docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout
+	@$(PYTHON) -m tests.campaign.test_tables
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"
@@ -53,6 +54,10 @@ sim: setup ## simulate groups and clusters under faults: SEEDS=how many of each,
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
 	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)
 	@$(PYTHON) -m tests.chaos $(ARGS)
+
+campaign: setup ## what is missing of the tables of docs/reliability.md (ARGS="--minutes 60"; ARGS=--list)
+	@sh "$(HERE)/scripts/chaos.sh"
+	@$(PYTHON) -m tests.campaign $(ARGS)
 
 fuzz: setup ## damaged input to every parser, guided by coverage (ARGS="--seconds 600 batches")
 	@cd "$(HERE)" && { .venv/bin/python -c "import atheris" 2>/dev/null || \

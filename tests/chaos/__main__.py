@@ -14,6 +14,7 @@ import sys
 from tests.chaos import failover, nats, scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import BROKEN, SKIPPED, Row, run_scenario
+from tests.mounts import keep_to_ourselves
 
 MEASUREMENTS = {"failover": failover.main, "nats": nats.main}
 COLUMNS = (
@@ -70,6 +71,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run what was asked for."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that everything is undone
+    # Who makes a mount namespace of this one keeps its disks mounted: power would not come back.
+    keep_to_ourselves()
     if sys.argv[1:2] and sys.argv[1] in MEASUREMENTS:
         return MEASUREMENTS[sys.argv.pop(1)]()
     options = parse()

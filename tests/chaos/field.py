@@ -147,6 +147,8 @@ class Field:
         self.past_notes: dict[Author, Path] = {}
         self.lost_disks: set[str] = set()
         """Sessions whose own files a power loss may have cut."""
+        self.power_losses = 0
+        """How often a scenario that counts them had nodes lose their power."""
         self.remarks: list[str] = []
         self._tools: dict[type[object], object] = {}
         self._heal = ExitStack()

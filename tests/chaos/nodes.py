@@ -41,7 +41,7 @@ class ChaosNode(LocalNode):
         self.prefix: tuple[str, ...] = ()
         """What the command is run by, as `ip netns exec NAME`."""
         self.starts = 0
-        self._is_bootstrapped = False
+        self._is_bootstrapped = os.path.exists(os.path.join(self.data, "node.json"))
         self._log_read = 0
 
     def change(self, edit: Callable[[NodeConfig], NodeConfig]) -> None:

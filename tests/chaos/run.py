@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from samelog.cli.local_cluster import ClusterError
+from samelog.store.disk.disk_errors import DiskFault
 from tests.chaos.checker import Findings, check, promises_of
 from tests.chaos.field import Field, NotInTime
 from tests.chaos.notes import Kind, longest_gap_ms, read_notes
@@ -44,6 +45,7 @@ class Row:
     read_pause_ms: int = 0
     """Longest time without a record, at the subscriber."""
     healed_in_s: float = 0.0
+    power_losses: int = 0
     verdict: str = BROKEN
     remarks: list[str] = field(default_factory=list)
 
@@ -70,7 +72,7 @@ def run_scenario(scenario: Scenario, *, seed: int, seconds: float | None, keep: 
     try:
         with Field(directory, seed=seed, seconds=duration) as place:
             _run(scenario, place, row)
-    except (NotInTime, ClusterError, OSError, subprocess.CalledProcessError) as error:
+    except (NotInTime, ClusterError, DiskFault, OSError, subprocess.CalledProcessError) as error:
         row.remark(str(error))
     finally:
         if keep:
@@ -115,6 +117,7 @@ def _measure(place: Field, row: Row, began: float, finished: float) -> None:
 def _judge(scenario: Scenario, place: Field, row: Row, problem: str) -> None:
     promises = promises_of(place.past_notes, frozenset(place.lost_disks))
     findings = check(place.copies(), promises)
+    row.power_losses = place.power_losses
     row.acknowledged = sum(promise.acknowledged for promise in promises)
     row.merged, row.lost, row.unmerged = findings.merged, findings.lost, findings.unmerged
     row.doubled, row.reordered = findings.doubled, findings.reordered

@@ -32,14 +32,12 @@ def _lose_power(field: Field, nodes: list[ChaosNode], *, off_s: float) -> None:
 
 def _again_and_again(field: Field, count: int) -> None:
     end = time.monotonic() + field.seconds
-    times = 0
     while time.monotonic() < end:
         wait(field.random.uniform(0.5, 3))
         leader = field.leader()
         others = [node for node in field.nodes if node is not leader]
         _lose_power(field, [leader, *others][:count], off_s=field.random.uniform(0, 2))
-        times += 1
-    field.remarks.append(f"{times} power losses")
+        field.power_losses += 1
 
 
 @scenario("power-follower", prepare=loop_disks, needs=(need_loop,))

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, get_args
 
+import msgspec
 import pytest
 
 from samelog.admin.answers import NodeState
@@ -24,8 +25,9 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED
+from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED, OtherVersion
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -59,6 +61,12 @@ def test_levels_have_no_gap_and_kinds_need_levels_that_exist() -> None:
     found = [kind.needs for union in (AnyCommand, AnyMessage) for kind in kinds(union)]
     assert len(found) > 60
     assert set(found) == set(LEVELS)  # each brings something
+
+
+def test_the_page_on_upgrades_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "upgrades.md").read_text(encoding="utf-8")
+    rows = [f"| {level} | {text} |" for level, text in LEVELS.items()]
+    assert "\n".join(["| level | brings |", "|--:|---|", *rows, "", "##"]) in page
 
 
 # --- the state ----------------------------------------------------------------------------------
@@ -121,6 +129,15 @@ def test_fields_that_are_not_known_are_not_skipped() -> None:
         decode_commands(b"\x91\x94\x16\xa1t\x01\x02")  # AddPartitions, and one field more
     with pytest.raises(CommandError, match="another version"):
         decode_commands(UNKNOWN)
+
+
+def test_a_snapshot_of_a_higher_level_is_refused() -> None:
+    made = machine(2, 2)
+    made.apply(RaiseLevel(0, 2, 5))
+    body = msgspec.msgpack.encode(SnapshotBody(made.encode(), []))
+    assert read_body(body, 2)[0].state == made.state
+    with pytest.raises(OtherVersion, match="the feature level is 2, this node supports 1"):
+        read_body(body, 1)
 
 
 # --- what stands in the way ---------------------------------------------------------------------

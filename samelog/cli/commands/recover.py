@@ -128,7 +128,9 @@ def _begin_anew(config_file: str, kind: str, confirm: str | None) -> None:
             )
         wall_ms = time.time_ns() // 1_000_000
         found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms)
-    except (NodeDirectoryError, RaftStoreError, DiskFault, OtherVersion) as error:
+    except OtherVersion as error:
+        fail(f"{error}: {error.remedy}")
+    except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
         fail(str(error))
     if wants_json():
         print_json({"found": found, "kept": aside, "done": True})

@@ -354,7 +354,7 @@ PLANTED = (
     Planted(
         8,
         believe_any_checksum,
-        _SEQUENCER + "test_node.py::test_a_divergent_partition_is_set_aside_and_copied_anew",
+        _SEQUENCER + "test_coordinator.py::test_a_checksum_is_recorded_once_a_majority_reports_it",
     ),
     Planted(
         8,

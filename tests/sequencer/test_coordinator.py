@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.state.commands import (
+    Checkpoint,
     CreateTopicCommand,
     DeleteTopicCommand,
     OpenInputCommand,
@@ -35,7 +36,8 @@ class World:
         group: Any = SimpleNamespace(is_leader=False, raft=self.raft)
         self.group = group
         self.told: dict[int, int] = {}
-        anything: Any = SimpleNamespace(reset=lambda: None, wall_ms=lambda: 0, now=lambda: -1.0)
+        self.now = -1.0
+        anything: Any = SimpleNamespace(reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now)
         self.coordinator = Coordinator(
             0,
             machine=self.machine,
@@ -174,3 +176,18 @@ def test_a_run_with_partitions_that_its_sender_has_yet_to_open_is_not_closed() -
     world.machine.apply(OpenInputCommand("s", TOPICS[0], 0))
     assert looked_at({("a", 0): (0, 400), ("a", 1): (0, 0)}) == 0
     assert looked_at({("a", 1): (0, 0), ("gone", 0): (0, 9), ("a", 7): (0, 9)}) == 1
+
+
+def test_a_checksum_is_recorded_once_a_majority_reports_it() -> None:
+    world = World()
+    proposed: list[Any] = []
+    world.group.is_leader, world.group.propose = True, proposed.extend
+    world.coordinator.merged(1, 0, {3: 9}, {3: {5: 111}})
+    world.coordinator.merged(2, 0, {3: 9}, {3: {5: 222}})
+    world.now = 5.0
+    world.coordinator.tick()
+    assert proposed == []
+    world.coordinator.merged(0, 0, {3: 9}, {3: {5: 222}})
+    world.now = 10.0
+    world.coordinator.tick()
+    assert proposed == [Checkpoint([(3, 5, 222)])]

@@ -108,7 +108,9 @@ class LogHistoryReader:
     def _kept(
         self, of: tuple[str, int], partition: PartitionView, offset: int
     ) -> Iterator[LogFile]:
-        known = self._merging.partitions[partition.number]
+        known = self._merging.partitions.get(partition.number)
+        if known is None:
+            return
         for segment in known.log.segments():
             base = segment.base_offset
             if base >= max(offset, partition.start_segment) and segment.size:

@@ -130,9 +130,10 @@ class Truncation:
     def log_start_changed(self, number: int) -> None:
         """A partition was opened, or some of it archived: readers see that at once."""
         known = self._machine.state.partitions[number]
-        partition = self._merging.partitions[number]
-        start = known.log_start, known.start_segment
-        if known.log_start == 0 or self._carried_out.get(number) == (partition.log, *start):
+        if known.log_start == 0:
+            return
+        partition, start = self._merging.partitions[number], (known.log_start, known.start_segment)
+        if self._carried_out.get(number) == (partition.log, *start):
             return
         partition.log.hide_below(known.log_start)
         partition.changed()

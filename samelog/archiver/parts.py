@@ -103,7 +103,9 @@ class MergedLogs(Protocol):
     """All merged logs of this node."""
 
     @property
-    def partitions(self) -> Mapping[int, PartitionLog]: ...
+    def partitions(self) -> Mapping[int, PartitionLog]:
+        """Those that are open; nothing was ever written to the others."""
+
     def copied(self, number: int) -> None:
         """Note that a partition's log continues at another offset, because it was copied."""
 

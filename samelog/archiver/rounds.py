@@ -228,8 +228,8 @@ class ArchiveRounds:
     def _facts(self) -> Iterator[PartitionFacts]:
         merged = self._parts.cluster.majority_merged()
         for number, partition in self._parts.machine.state.partitions.items():
-            here = self._parts.merging.partitions[number]
-            if here.fault is None:
+            here = self._parts.merging.partitions.get(number)
+            if here is not None and here.fault is None:
                 yield self._facts_of(partition, merged.get(number, 0))
 
     def _facts_of(self, partition: PartitionView, merged: int) -> PartitionFacts:

@@ -66,7 +66,7 @@ class Broker(AnyBroker):
         self.batches: ProducerLog = ProducerLog(member.config.name, parts.peers.number, parts.logs)
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
-        self._partitions = parts.logs.merging.partitions
+        self._merging = parts.logs.merging
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 
@@ -171,7 +171,10 @@ class Broker(AnyBroker):
     def partition(self, topic: Topic, index: int) -> MergedPartition | None:
         """A partition as this node has it."""
         numbers = topic.partition_numbers
-        return self._partitions.get(numbers[index]) if 0 <= index < len(numbers) else None
+        if not 0 <= index < len(numbers):
+            return None
+        number = numbers[index]
+        return self._merging.partitions.get(number) or self._merging.partition(number)
 
     def partition_number(self, key: str | UUID, index: int) -> int | None:
         """The cluster-wide number of a partition; None if there is none."""

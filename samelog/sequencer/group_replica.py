@@ -84,6 +84,7 @@ class GroupReplica:
             given.fs,
             os.path.join(config.data, "merged"),
             sessions,
+            machine,
             syncer=owner.new_syncer(),
             events=self,
             measures=measures,

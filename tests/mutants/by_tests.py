@@ -48,7 +48,7 @@ from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.promises import PROMISES
 from tests.mutants.resets import forget_dedup_at_resets
-from tests.mutants.telling import believe_any_checksum, lead_on_with_old_cursors, tell_once
+from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.upgrading import UPGRADING
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -330,7 +330,7 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *PROMISES, *UPGRADING)),
+    *starmap(Planted, (*FORGETTING, *PROMISES, *TELLING, *UPGRADING)),
     Planted(
         5,
         skip_what_is_missing,
@@ -472,16 +472,6 @@ PLANTED = (
         31,
         messages_of_any_group,
         "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
-    ),
-    Planted(
-        32,
-        tell_once,
-        _SEQUENCER + "test_reporter.py::test_a_cursor_that_could_not_be_sent_is_repeated",
-    ),
-    Planted(
-        32,
-        lead_on_with_old_cursors,
-        _SEQUENCER + "test_coordinator.py::test_cursors_are_what_a_majority_has_of_everything",
     ),
     Planted(
         33,

@@ -52,6 +52,11 @@ def open_merged(path: Path, *, read_only: bool = False) -> MergedLog:
     )
 
 
+def unwritten_merged(path: Path) -> MergedLog:
+    """The same one as a node has it before its first record."""
+    return MergedLog.unwritten(FS, path, topic="flights", topic_id=TOPIC_ID, partition=0)
+
+
 def sync_input(log: InputLog, run: int) -> None:
     """Make a run durable, as a node's round does."""
     end = log.end(run)

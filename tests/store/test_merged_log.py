@@ -30,6 +30,7 @@ from tests.store.storage import (
     contents,
     open_merged,
     sync_merged,
+    unwritten_merged,
 )
 
 # --- refusing ------------------------------------------------------------------------------------
@@ -108,6 +109,29 @@ def test_what_a_copy_refuses_rolls_nothing(path: Path, tmp_path: Path) -> None:
     assert [segment.base_offset for segment in copy.segments()] == [0]
     copy.close()
     log.close()
+
+
+def test_a_log_has_no_directory_before_its_first_record(path: Path) -> None:
+    log = unwritten_merged(path)
+    log.save_marks()
+    assert (log.next_offset, log.segments()[0].size, log.take_dirty()) == (0, 0, [])
+    assert list(log.spares.read_new()) == []
+    assert not path.exists()
+    log.append(bytearray(batch(1)), base_offset=0, leader_epoch=1)
+    touched = {Path(file.path).name for file in log.take_dirty()}
+    log.close()
+    assert touched >= {LOG_0, "marks", path.name}
+    again = open_merged(path)
+    assert (again.next_offset, again.damaged) == (1, [])
+    again.close()
+
+
+def test_a_directory_of_another_topic_stays_as_it_is(path: Path) -> None:
+    log = unwritten_merged(path)
+    MergedLog.open(FS, path, topic="flights", topic_id="0" * 32, partition=0).close()
+    with pytest.raises(OtherTopic):
+        log.append(bytearray(batch(1)), base_offset=0, leader_epoch=1)
+    assert not list(path.glob("*.log"))
 
 
 def test_another_partition_is_refused(path: Path) -> None:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from samelog.store.merged.log import MergedLog
 from tests.store.merged import Oracle, Segment
-from tests.store.storage import batches, open_merged, sync_merged
+from tests.store.storage import batches, open_merged, sync_merged, unwritten_merged
 from tests.store.test_merged_log_model import directory
 
 
 def write(path: Path, seed: int, durable_after: int) -> tuple[Oracle, int]:
     """Merge 25 batches, rolling now and then, synced once; and the offset synced up to."""
     source, oracle, durable = random.Random(seed), Oracle(), 0
-    log = open_merged(path)
+    log = source.choice([open_merged, unwritten_merged])(path)
     for number, data in enumerate(batches(seed, 25)):
         if source.random() < 0.15:
             log.roll()

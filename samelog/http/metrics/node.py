@@ -98,15 +98,17 @@ def _latencies(node: ServedNode) -> Iterator[Sample]:
 
 
 def _partitions(node: ServedNode) -> Iterator[Sample]:
-    for number, merged in tuple(node.logs.merging.partitions.items()):
-        known = node.logs.machine.state.partitions.get(number)
-        if known is None:
-            continue
-        name, log = (merged.topic, str(merged.index)), merged.log
+    state = node.logs.machine.state
+    for number, known in tuple(state.partitions.items()):
+        opened = node.logs.merging.partitions.get(number)
+        merged = 0 if opened is None else opened.log.next_offset
+        segments = () if opened is None else opened.log.segments()
+        topic = state.topics.get(known.topic_id)
+        name = "" if topic is None else topic.name, str(known.index)
         yield "samelog_committed_records_total", name, known.next_offset
-        yield "samelog_merged_records_total", name, log.next_offset
-        yield "samelog_partition_lag_records", name, max(0, known.next_offset - log.next_offset)
-        yield "samelog_partition_size_bytes", name, sum(each.size for each in log.segments())
+        yield "samelog_merged_records_total", name, merged
+        yield "samelog_partition_lag_records", name, max(0, known.next_offset - merged)
+        yield "samelog_partition_size_bytes", name, sum(each.size for each in segments)
         yield "samelog_archive_log_start_offset", name, known.log_start
 
 

@@ -57,11 +57,9 @@ async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDe
 def group_lags(logs: LogParts, group: GroupState) -> Iterator[tuple[int, int]]:
     """(partition's number, records that are there and not committed)."""
     for number, known in group.offsets.items():
-        partition = logs.machine.state.partitions.get(number)
-        merged = logs.merging.partitions.get(number)
-        if partition is not None and merged is not None:
-            begin = max(known.offset, merged.log.start_offset)
-            yield number, max(0, partition.next_offset - begin)
+        if number in logs.machine.state.partitions:
+            begin, end = _span(logs, number)
+            yield number, max(0, end - max(known.offset, begin))
 
 
 def _row(logs: LogParts, name: str, group: GroupState) -> GroupRow:
@@ -180,8 +178,8 @@ def _index(logs: LogParts, number: int) -> int:
 def _at_time(logs: LogParts, number: int, timestamp_ms: int) -> int:
     """The offset of the first record of that time or a later one; the end if there is none."""
     end = logs.machine.state.partitions[number].next_offset
-    merged = logs.merging.partitions.get(number)
-    if merged is None or merged.fault is not None or merged.log.next_offset < end:
+    merged = logs.merging.look(number)
+    if merged.fault is not None or merged.log.next_offset < end:
         message = f"this node does not have all of partition {_index(logs, number)} yet"
         raise ChangeRefused(FaultCode.NOT_READY, message, "ask again")
     try:

@@ -99,7 +99,7 @@ def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPos
 
 
 def _latest(node: ServedNode, number: int) -> LatestPosition:
-    log = node.logs.merging.partitions[number].log
+    log = node.logs.merging.look(number).log
     return LatestPosition(
         *partition_name(node.logs.machine, number),
         log.next_offset,
@@ -136,7 +136,7 @@ def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
 def partition_info(node: ServedNode, number: int) -> PartitionInfo:
     """A partition's cursors and files on this node."""
     partition = node.logs.machine.state.partitions[number]
-    merged = node.logs.merging.partitions[number]
+    merged = node.logs.merging.look(number)
     segments = merged.log.segments()
     return PartitionInfo(
         topic=merged.topic,

@@ -37,7 +37,7 @@ async def void_records(node: ServedNode, request: requests.VoidRecords) -> Recor
 
 def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> VoidRecordsCommand:
     """Where the void goes is decided here, for all copies alike."""
-    log = node.logs.merging.partitions[number].log
+    log = node.logs.merging.look(number).log
     epoch, timestamp = 0, -1
     last = log.last_batch()
     if last is not None:

@@ -52,7 +52,7 @@ class NodeLogSource:
         if topic_id is not None and (found is None or found.log_id != topic_id):
             raise self._not_here(topic, found, topic_id)
         known = self._partition(topic, found, partition)
-        stream = self._merging.partitions[known.number]
+        stream = self._merging.partition(known.number)
         if stream.fault is not None:
             raise stream.fault
         return stream

@@ -7,7 +7,8 @@ majority has merged-durable releases the inputs.
 
 Invariant: `merged_durable` never runs ahead of a finished sync; a merged log is never durable
 further than the Raft log that ordered it (with `fsync=interval`, other records could get the same
-offsets after a loss of power); listeners are told only of executed bytes.
+offsets after a loss of power); listeners are told only of executed bytes. A partition that is not
+open has no directory, and nothing that is committed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.types import Partition, Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
@@ -88,16 +89,21 @@ class _Changed:
     queued: set[int] = field(default_factory=set)
     dirty: set[int] = field(default_factory=set)
     unmarked: set[int] = field(default_factory=set)
+    has_turn: bool = False
+    """A turn of the loop is to come for those that are ready."""
 
 
 class Merging:
-    """All partitions of this node."""
+    """All partitions of this node. Those that nothing was written to are not even open, until they
+    are asked for: `partition`.
+    """
 
     def __init__(
         self,
         fs: FileSystem,
         directory: str,
         reader: RangeReader,
+        machine: StateMachine,
         *,
         syncer: Syncer,
         events: MergingEvents,
@@ -106,73 +112,108 @@ class Merging:
         self._fs = fs
         self._directory = directory
         self._reader = reader
+        self._machine = machine
         self._syncer = syncer
         self._events = events
         self._measures = measures
         self._changed = _Changed()
-        self._scheduled = False
         self._syncing = asyncio.Lock()
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
         self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
         self._rebuilt: set[int] = set()
         """Partitions that were begun anew once: a second time somebody has to look."""
+        self._looked_at = 0
+        """Partitions below this number were looked for on disk."""
         self.partitions: dict[int, MergedPartition] = {}
+        """Those that are open."""
         self.divergences = 0
         """How often a majority had other bytes."""
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
 
-    def take_up(self, machine: StateMachine) -> None:
+    def take_up(self) -> None:
         """As `follow`; and whatever is open may have other voids, or be behind, now: the state was
         replaced.
         """
         known = list(self.partitions)
-        self.follow(machine)
+        self._looked_at = 0
+        self.follow()
         for number in known:
             if number in self.partitions:
-                self._compare_with(machine, number)
+                self._compare_with_state(number)
 
-    def follow(self, machine: StateMachine) -> None:
-        """Open what the state machine has and this node has not; let go of partitions of deleted
-        topics.
+    def follow(self) -> None:
+        """Open what this node has of the state machine's partitions, or lacks; let go of partitions
+        of deleted topics.
         """
-        state = machine.state
+        state = self._machine.state
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
         for number in self.partitions.keys() - state.partitions.keys():
             self._let_go(number, successors.get(self.partitions[number].topic_id))
-        for number, partition in state.partitions.items():
-            if number not in self.partitions:
-                self._open(number, state.topics[partition.topic_id], partition.index)
-                self._compare_with(machine, number)
-            self.partitions[number].partitions = state.topics[partition.topic_id].partitions
+        for number in range(self._looked_at, state.next_partition):
+            partition = state.partitions.get(number)
+            if partition is not None and self._has_something(partition):
+                self.partition(number)
+        self._looked_at = state.next_partition
+        for number, opened in self.partitions.items():
+            opened.partitions = state.topics[state.partitions[number].topic_id].partitions
 
-    def _compare_with(self, machine: StateMachine, number: int) -> None:
+    def _has_something(self, partition: Partition) -> bool:
+        topic = self._machine.state.topics[partition.topic_id]
+        path = self._path(topic, partition.index)
+        is_there = self._dirs.is_there(path, topic.log_id, partition.index)
+        return is_there or partition.next_offset > 0
+
+    def partition(self, number: int) -> MergedPartition:
+        """A partition of the state machine, to be written to or followed."""
+        opened = self.partitions.get(number)
+        if opened is None:
+            opened = self._keep(number, self._made(number))
+            self._compare_with_state(number)
+        return opened
+
+    def look(self, number: int) -> MergedPartition:
+        """A partition of the state machine as it is now: one that is not open stays so."""
+        return self.partitions.get(number) or self._made(number)
+
+    def _compare_with_state(self, number: int) -> None:
         self._events.partition_opened(number)
-        if self.partitions[number].log.next_offset < machine.state.partitions[number].next_offset:
+        next_offset = self._machine.state.partitions[number].next_offset
+        if self.partitions[number].log.next_offset < next_offset:
             self._events.partition_stalled(number)
-        self.follow_voids(machine, number)
+        self.follow_voids(number)
 
-    def _open(self, number: int, topic: Topic, index: int) -> None:
-        path = os.path.join(self._directory, f"{topic.name}-{index}")
+    def _path(self, topic: Topic, index: int) -> str:
+        return os.path.join(self._directory, f"{topic.name}-{index}")
+
+    def _made(self, number: int) -> MergedPartition:
+        known = self._machine.state.partitions[number]
+        return self._open(number, self._machine.state.topics[known.topic_id], known.index)
+
+    def _open(self, number: int, topic: Topic, index: int) -> MergedPartition:
+        path = self._path(topic, index)
         self._dirs.make_way(path, topic.log_id, index)
-        merged = MergedLog.open(
-            self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index
-        )
-        for damage in merged.damaged:
-            log.error("%s", damage)
+        opened = MergedLog.open if self._fs.exists(path) else MergedLog.unwritten
+        merged = opened(self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index)
         merger = PartitionMerger(number, merged, self._reader)
-        self.partitions[number] = MergedPartition(topic, index, merged, merger, self._events)
-        if merged.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
-            self._changed.dirty.add(number)
+        return MergedPartition(topic, index, merged, merger, self._events)
 
-    def follow_voids(self, machine: StateMachine, number: int) -> None:
+    def _keep(self, number: int, opened: MergedPartition) -> MergedPartition:
+        for damage in opened.log.damaged:
+            log.error("%s", damage)
+        self.partitions[number] = opened
+        if opened.log.dirty():  # above the durable mark: a snapshot must not count on it unsynced
+            self._changed.dirty.add(number)
+        return opened
+
+    def follow_voids(self, number: int) -> None:
         """Some offsets of a partition are void. What this node has there after all, no other copy
         has: it is set aside, so that all are alike.
         """
         partition = self.partitions[number]
-        voids = machine.state.partitions[number].voids
+        voids = self._machine.state.partitions[number].voids
         partition.merger.voids = {void.base_offset: void for void in voids}
         if partition.fault is None and not all(_agrees(partition.log, void) for void in voids):
             self._rebuild(number, partition, "it differs from records that were declared void")
@@ -202,7 +243,9 @@ class Merging:
         """A merge instruction is committed."""
         partition = self.partitions.get(merge.partition)
         if partition is None:
-            raise InvariantError(f"instruction for unknown partition {merge.partition}")
+            if merge.partition not in self._machine.state.partitions:
+                raise InvariantError(f"instruction for unknown partition {merge.partition}")
+            partition = self.partition(merge.partition)
         partition.merger.enqueue(merge)
         self._changed.queued.add(merge.partition)
         self.wake(merge.partition)
@@ -215,28 +258,29 @@ class Merging:
         if not (partition.merger.pending or partition.merger.voids):
             return
         self._changed.ready[number] = partition
-        if not self._scheduled:
-            self._scheduled = True
+        if not self._changed.has_turn:
+            self._changed.has_turn = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         """One slice of work: a range of each ready partition in turn, until it is used up."""
-        self._scheduled = False
+        self._changed.has_turn = False
         budget = SLICE_BYTES
         while self._changed.ready and budget > 0:
             number, partition = next(iter(self._changed.ready.items()))
             del self._changed.ready[number]
+            is_first = not partition.log.has_directory
             done = self._step(number, partition)
             if done == 0:
                 continue
-            budget -= done
+            budget -= SLICE_BYTES if is_first else done  # a directory takes some syncs
             self._measures.merged(done, partition.merger.newest_ms)
             self._changed.dirty.add(number)
             partition.changed()
             if partition.merger.pending or partition.merger.voids:
                 self._changed.ready[number] = partition
         if self._changed.ready:
-            self._scheduled = True
+            self._changed.has_turn = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _step(self, number: int, partition: MergedPartition) -> int:
@@ -308,7 +352,7 @@ class Merging:
         old.log.close()
 
     def _open_again(self, number: int, old: MergedPartition) -> None:
-        self._open(number, old.made_of, old.index)
+        self._keep(number, self._open(number, old.made_of, old.index))
         self._changed.dirty.add(number)  # less may be durable: the others have to know
         self._events.partition_stalled(number)
         self._events.partition_opened(number)

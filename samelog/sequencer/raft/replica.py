@@ -102,7 +102,7 @@ class Replica:
     def start(self, pending: list[Merge], index: int) -> None:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
         self.applied_index = index
-        self._merging.take_up(self.machine)
+        self._merging.take_up()
         for merge in pending:
             self._merging.enqueue(merge)
         self._mark_planned()
@@ -113,8 +113,9 @@ class Replica:
         for entry in state.inputs.values():
             places[entry.partition].append((entry.number, entry.place))
         self._marks = {
-            number: deque([_Mark(partition.next_offset, tuple(places[number]))])
-            for number, partition in state.partitions.items()
+            number: deque([_Mark(state.partitions[number].next_offset, tuple(known))])
+            for number, known in places.items()
+            if number in state.partitions
         }
 
     def body(self) -> bytes:
@@ -185,7 +186,7 @@ class Replica:
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
         elif isinstance(command, VoidRecordsCommand):
-            self._merging.follow_voids(self.machine, command.partition)
+            self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
         elif isinstance(command, PublishStageCommand):
@@ -206,7 +207,7 @@ class Replica:
         and all of it is released.
         """
         if isinstance(command, HardReset):
-            self._merging.follow(self.machine)
+            self._merging.follow()
             self._mark_planned()
             self._release(list(self._marks))
         self._events.reset_applied(command)
@@ -265,7 +266,7 @@ class Replica:
     def _topic_changed(self, gone: list[GoneInput]) -> None:
         self._events.inputs_deleted([entry.number for entry in gone])
         self._forget(gone)
-        self._merging.follow(self.machine)
+        self._merging.follow()
 
     def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""

@@ -85,6 +85,8 @@ class MergedLog(MergedReader):
         self._writer: _Writer | None = None
         self._dirty = DirtyFiles(fs, path, self._files)
         self._unsaved_bytes = 0
+        self.has_directory = True
+        """Otherwise the first change makes it, which takes some syncs."""
         self._held: HeldDirectory | None = None
         """Its directory, where that may be replaced under this process."""
 
@@ -130,6 +132,21 @@ class MergedLog(MergedReader):
             log.close()
             raise
         return log
+
+    @classmethod
+    def unwritten(
+        cls, fs: FileSystem, path: StrPath, *, topic: str, topic_id: str, partition: int
+    ) -> MergedLog:
+        """A log without a directory: the first change makes it, and may raise as `open` then."""
+        whose = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        log = cls(fs, os.fspath(path), whose, read_only=False)
+        log.has_directory = False
+        return log
+
+    def _make_directory(self) -> None:
+        claim(self._fs, self.path, self._whose, read_only=False)
+        self.has_directory = True
+        self.save_marks()
 
     def _recover(self, marks: MergedMarks | None) -> None:
         held = segment_bases(self._fs.list_directory(self.path))
@@ -420,6 +437,8 @@ class MergedLog(MergedReader):
 
     def save_marks(self) -> None:
         """Write the durable marks; they reach the disk with the next round of syncs."""
+        if not self.has_directory:
+            return
         self._check_writable()
         self._store_indexes()
         self._dirty.write_marks(self._marks())
@@ -455,3 +474,5 @@ class MergedLog(MergedReader):
             raise ReadOnly(f"{self.path} is open for reading only")
         if self._held is not None:
             self._held.check()
+        if not self.has_directory:
+            self._make_directory()

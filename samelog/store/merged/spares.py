@@ -55,7 +55,8 @@ class Spares:
         """Read the files that were quarantined since the last call, a piece in each step. Raises
         DiskFault.
         """
-        for name in self._fs.list_directory(self._directory):
+        is_there = self._fs.exists(self._directory)
+        for name in self._fs.list_directory(self._directory) if is_there else ():
             match = _SET_ASIDE.fullmatch(name)
             if match is not None and name not in self._seen:
                 self._seen.add(name)

@@ -39,6 +39,10 @@ class TopicDirs:
                 self._fs.remove_tree(path)  # made, but never given to anybody
             self._move(parked, path)
 
+    def is_there(self, path: str, topic_id: str, index: int) -> bool:
+        """Whether `path` may be this topic's, or its directory is parked."""
+        return self._fs.exists(path) or self._fs.exists(_parked(path, topic_id, index))
+
     def park(self, path: str, topic_id: str, index: int) -> str:
         """Keep this topic's directory, but out of the way of a newer one's: where."""
         parked = _parked(path, topic_id, index)

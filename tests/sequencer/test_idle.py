@@ -45,14 +45,18 @@ class Calls:
         self.count += event == "call"
 
 
+async def merge_one(node: Node, session: Session) -> None:
+    """One more record."""
+    goal = offset(node) + 1
+    await session.send([node], batch(b"x"))
+    await until(lambda: offset(node) == goal, "merged")
+
+
 async def cost(node: Node, session: Session) -> int:
     """Calls behind one more record that is merged, of its sync and all looks at it."""
-    is_synced = True
-    while is_synced:  # by the interval's sync, which was faster
-        goal = offset(node) + 1
-        await session.send([node], batch(b"x"))
-        await until(lambda: offset(node) == goal, "merged")
-        is_synced = not node.logs.merging.partitions[1].log.dirty()
+    await merge_one(node, session)
+    while not node.logs.merging.partitions[1].log.dirty():  # the interval's sync was faster
+        await merge_one(node, session)
     with Calls() as calls:
         await node.logs.merging.sync()
         node.tick()

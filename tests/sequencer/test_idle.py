@@ -78,6 +78,12 @@ def directories(node: Node) -> list[str]:
     return sorted(os.listdir(Path(node.member.config.data, "merged")))
 
 
+def open_below(path: str) -> list[str]:
+    """Open files of this process in a directory, and the directory."""
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return [file for each in links if (file := os.path.realpath(each)).startswith(path)]
+
+
 def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
@@ -104,6 +110,30 @@ def test_idle_partitions_have_no_files_and_little_memory(tmp_path: Path) -> None
         assert len(node.logs.merging.partitions) == 1
         assert len(os.listdir("/proc/self/fd")) <= files + 1  # a snapshot's may be open
         assert directories(node) == ["t-0"]
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node, session = nodes[0], Session("s")
+        await merge_one(node, session)
+        log, merging = node.logs.merging.partitions[1].log, node.logs.merging
+        await until(lambda: log.durable_offset == 1 and not log.dirty(), "synced")
+
+        def rests() -> bool:
+            merging.rest()
+            return open_below(log.path) == []
+
+        name, away = os.path.join(log.path, f"{0:020d}.log"), str(tmp_path / "away")
+        os.rename(name, away)
+        assert [rests() for _ in range(5)] == [False] * 5, "the bytes are in the open file alone"
+        os.rename(away, name)
+        await until(rests, "files closed")
+        await merge_one(node, session)
+        assert open_below(log.path)
+        assert merged(node) == log.read(0, 0, 1 << 20)
+        await until(lambda: log.durable_offset == 2, "synced again")
 
     run_with(tmp_path, 1, body)
 

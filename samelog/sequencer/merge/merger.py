@@ -28,6 +28,8 @@ from samelog.store.merged.log import MergedLog
 
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
+_NONE_PENDING: deque[Merge] = deque()
+"""Of every idle partition; never changed, since a deque of its own takes 0.7 KB."""
 
 
 class RangeReader(Protocol):
@@ -72,16 +74,18 @@ class PartitionMerger:
         """By their first offset: records that void batches stand for."""
         self.newest_ms = 0
         """The newest timestamp of the first batch that was appended last."""
-        self.pending: deque[Merge] = deque()
+        self.pending = _NONE_PENDING
         """Instructions not executed, oldest first: part of every snapshot."""
         self._reader = reader
         self._waiting: dict[int, deque[Range]] = {}
         """Input -> its ranges in `pending`."""
-        self._steps: deque[_Step] = deque()
+        self._steps: list[_Step] = []
 
     def enqueue(self, merge: Merge) -> None:
         """Take a committed instruction; instructions come in offset order."""
-        if self.pending and merge.base_offset != self.pending[-1].next_offset:
+        if not self.pending:
+            self.pending = deque()
+        elif merge.base_offset != self.pending[-1].next_offset:
             raise InvariantError(
                 f"partition {self.number}: instruction out of order {merge.base_offset}"
             )
@@ -110,7 +114,7 @@ class PartitionMerger:
 
     def drop_pending(self) -> None:
         """Forget the queue: the node takes up a snapshot."""
-        self.pending.clear()
+        self.pending = _NONE_PENDING
         self._waiting.clear()
         self._steps.clear()
         self.missing = None
@@ -149,7 +153,7 @@ class PartitionMerger:
         """Leave behind what the merged log, which reaches to `done`, already holds."""
         while self.pending:
             while self._steps and self._steps[0].next <= done:
-                self._steps.popleft()
+                del self._steps[0]
                 self.missing = None
             if self._steps:
                 return
@@ -162,6 +166,8 @@ class PartitionMerger:
         the log ends behind it, remember the checksum.
         """
         merge = self.pending.popleft()
+        if not self.pending:
+            self.pending = _NONE_PENDING
         end = merge.base_offset
         for part in merge.ranges:
             end += part.records

@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import InvariantError, LogFormatError
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 1 << 20
 SYNC_INTERVAL_S = 0.1
 FULL_RETRY_S = 1.0
+REST_ROUNDS = 300
+"""Times SYNC_INTERVAL_S: files are closed that nothing was written to for so long."""
 
 
 class MergedPartition(Listening):
@@ -82,13 +85,15 @@ class MergedPartition(Listening):
 @dataclass(slots=True)
 class _Changed:
     """Partitions with something to do: instructions that can be executed now, or wait; bytes that
-    are not synced; durable marks that are newer than those on disk.
+    are not synced; durable marks that are newer than those on disk; what was synced since the last
+    look for logs that may rest.
     """
 
     ready: dict[int, MergedPartition] = field(default_factory=dict)
     queued: set[int] = field(default_factory=set)
     dirty: set[int] = field(default_factory=set)
     unmarked: set[int] = field(default_factory=set)
+    awake: set[int] = field(default_factory=set)
     has_turn: bool = False
     """A turn of the loop is to come for those that are ready."""
 
@@ -380,10 +385,12 @@ class Merging:
 
     async def run_syncer(self) -> None:
         """Make merged logs durable at intervals, until cancelled."""
-        while True:
+        for number in count(1):
             await asyncio.sleep(SYNC_INTERVAL_S)
             if self._changed.dirty:
                 await self.sync()
+            if number % REST_ROUNDS == 0:
+                self.rest()
 
     async def sync(self) -> None:
         """Make everything merged so far durable; also what a round under way has taken on. Raises
@@ -414,7 +421,21 @@ class Merging:
             if known is not None and known.log is written:  # it may be gone, or begun anew
                 written.mark_durable(reached[number])
         self._changed.unmarked.update(numbers)
+        self._changed.awake.update(numbers)
         self._events.merged_logs_synced(numbers)
+
+    def rest(self) -> None:
+        """Close the files of logs that nothing was written to since the last call; their marks are
+        synced first.
+        """
+        if self._fault is not None or self._syncing.locked():
+            return
+        for number, partition in self.partitions.items():
+            if number not in self._changed.awake and partition.fault is None:
+                if partition.log.dirty():
+                    self._changed.dirty.add(number)
+                partition.log.rest()
+        self._changed.awake.clear()
 
     def merged_durable(self, numbers: Iterable[int]) -> dict[int, int]:
         """Partition -> offset up to which merged bytes are durable here."""

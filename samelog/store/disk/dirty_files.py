@@ -94,3 +94,4 @@ class DirtyFiles:
         self._dirty.clear()
         if self._directory is not None:
             self._directory.close()
+            self._directory = None

@@ -38,7 +38,7 @@ from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import copy_bytes
-from samelog.store.merged.missing_files import put_back
+from samelog.store.merged.missing_files import find_missing_files, put_back
 from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.recovery import MergedRecovery
@@ -80,7 +80,7 @@ class MergedLog(MergedReader):
             MergedTail(fs, self._chain, self._segment_files, self._files) if read_only else None
         )
         self._checkpoints = PendingCheckpoints(self._chain.start)
-        self._unsynced: set[int] = set()
+        self._unsynced: dict[int, None] = {}
         """Segments whose files stay open until a sync of them is known to be done."""
         self._writer: _Writer | None = None
         self._dirty = DirtyFiles(fs, path, self._files)
@@ -160,7 +160,7 @@ class MergedLog(MergedReader):
             for suffix in (LOG, INDEX, TIME_INDEX):
                 self._dirty.touch(self._hold(base, suffix))
             self._dirty.touch_directory()
-        self._unsynced = set(recovery.unsynced)
+        self._unsynced = dict.fromkeys(recovery.unsynced)
         if marks is None or self.damaged:
             self.save_marks()
 
@@ -258,7 +258,7 @@ class MergedLog(MergedReader):
         growing.grow(data, growth)
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
-        self._unsynced.add(growing.base_offset)
+        self._unsynced[growing.base_offset] = None
         self._dirty.touch(writer.log.file)
         return growth.next_offset
 
@@ -356,7 +356,7 @@ class MergedLog(MergedReader):
         if start.base > self._chain.growing.base_offset:
             self._writer, self._last_append = None, None
         for base in self._chain.begin_at(start):
-            self._unsynced.discard(base)
+            self._unsynced.pop(base, None)
             for suffix in (LOG, INDEX, TIME_INDEX):
                 self._dirty.forget(self._segment_files.path(base, suffix))
                 self._files.drop((base, suffix))
@@ -424,7 +424,7 @@ class MergedLog(MergedReader):
             return
         durable = self._checkpoints.durable
         for base in [base for base in self._unsynced if base < durable.base]:
-            self._unsynced.discard(base)
+            del self._unsynced[base]
             self._files.release((base, LOG))
             self._files.drop((base, INDEX))
             self._files.drop((base, TIME_INDEX))
@@ -456,6 +456,19 @@ class MergedLog(MergedReader):
     def _store_indexes(self) -> None:
         if self._writer is not None:
             self._writer.store_indexes(self._chain.growing)
+
+    def rest(self) -> None:
+        """Close all files until they are needed again; not while something is to be synced, or the
+        only way to the bytes of a file whose name is gone. Raises DiskFault.
+        """
+        if self._dirty or self.durable_offset != self.next_offset:
+            return
+        held = [(each.base_offset, each.size) for each in self.segments() if each.size]
+        opened = [(base, size) for base, size in held if self.open_file(base) is not None]
+        if not (opened and find_missing_files(self._fs, self.path, opened)):
+            self._writer = None
+            self._files.close()
+            self._dirty.close()
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

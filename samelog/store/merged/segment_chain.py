@@ -6,7 +6,6 @@ Invariant: each segment starts at the offset where the one before ends; only the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Sequence
 
 from samelog.format.marks import IndexMark, LogCheckpoint
@@ -24,7 +23,7 @@ class PendingCheckpoints:
 
     def __init__(self, durable: LogCheckpoint) -> None:
         self.durable = durable
-        self._pending: deque[LogCheckpoint] = deque()
+        self._pending: list[LogCheckpoint] = []
 
     def note(self, end: LogCheckpoint) -> None:
         """A sync of everything up to here begins."""
@@ -35,7 +34,7 @@ class PendingCheckpoints:
         """Everything below `offset` is durable; whether a checkpoint was reached by it."""
         reached = False
         while self._pending and self._pending[0].offset <= offset:
-            found = self._pending.popleft()
+            found = self._pending.pop(0)
             if found.offset > self.durable.offset:
                 self.durable, reached = found, True
         return reached

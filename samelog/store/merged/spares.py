@@ -48,7 +48,7 @@ class Spares:
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._directory = directory
-        self._seen: set[str] = set()
+        self._seen: list[str] = []
         self._stretches: list[_Stretch] = []
 
     def read_new(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ class Spares:
         for name in self._fs.list_directory(self._directory) if is_there else ():
             match = _SET_ASIDE.fullmatch(name)
             if match is not None and name not in self._seen:
-                self._seen.add(name)
+                self._seen.append(name)
                 path, start = os.path.join(self._directory, name), int(match["start"] or 0)
                 yield from self._read(path, int(match["base"]), start)
 

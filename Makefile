@@ -36,7 +36,7 @@ docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout
-	@$(PYTHON) -m tests.campaign.test_tables
+	@$(PYTHON) -m tests.campaign.page
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

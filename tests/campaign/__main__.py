@@ -1,8 +1,8 @@
 """Command line: python -m tests.campaign [--minutes N] [--only KIND] [--list] [--json].
 
 Runs what is missing of the figures that docs/reliability.md publishes, a piece at a time, and adds
-each result to results.jsonl; it may be interrupted at any time. The exit code is 0 if nothing that
-ran on the present code is broken.
+each result to results.jsonl and to the page; it may be interrupted at any time. The exit code is 0
+if nothing that ran on the present code is broken.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from tests.campaign import pieces, results
+from tests.campaign import page, pieces, results
 from tests.campaign.plan import (
     Row,
     done,
     is_broken,
+    left_s,
     newly_skipped,
     next_piece,
     of_present_code,
@@ -61,6 +62,7 @@ def state_of(row: Row, known: Sequence[Result]) -> dict[str, object]:
         "row": row.name,
         "done": done(row, known),
         "wanted": row.wanted,
+        "left_s": round(left_s(row, known)),
         "broken": sum(each.verdict == results.BROKEN for each in of_present_code(row, known)),
         "older": len(of_row(row, known)) - len(of_present_code(row, known)),
         "commit": last.commit if last else "",
@@ -89,9 +91,9 @@ def advance(options: argparse.Namespace) -> None:
     end = time.monotonic() + options.minutes * 60
     for row in newly_skipped(rows_of(options.only), results.read()):
         results.add(pieces.skipped(row))
+    page.write()
     while True:
-        left_s = end - time.monotonic()
-        piece = next_piece(rows_of(options.only), results.read(), left_s)
+        piece = next_piece(rows_of(options.only), results.read(), end - time.monotonic())
         if piece is None:
             return
         result = pieces.run(piece)
@@ -99,6 +101,7 @@ def advance(options: argparse.Namespace) -> None:
             sys.stderr.write(f"{piece.row.name}: the code changed meanwhile; runs again\n")
             continue
         results.add(result)
+        page.write()
         say(json.dumps(asdict(result)) if options.json else told(result))
 
 
@@ -124,7 +127,12 @@ def main() -> int:
     for row in rows if options.list else ():
         state = state_of(row, known)
         say(json.dumps(state) if options.json else in_words(state))
-    return 1 if any(is_broken(row, known) for row in rows) else 0
+    if options.list and not options.json:
+        say(f"about {sum(left_s(row, known) for row in rows) / 3600:.1f} h to go")
+    broken = [f"{row.kind} {row.name}" for row in rows if is_broken(row, known)]
+    if broken:
+        sys.stderr.write(f"broken: {', '.join(broken)}\n")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

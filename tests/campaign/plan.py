@@ -22,7 +22,7 @@ class Row:
     name: str
     wanted: int
     batch: int
-    """How much of it one piece gives, about."""
+    """How much of it one piece gives."""
     takes_s: float
     """One piece, about."""
     digest: str = ""
@@ -71,6 +71,15 @@ def expected_s(row: Row, results: Sequence[Result]) -> float:
     """How long a piece takes: as long as the last one."""
     ran = [each.took_s for each in of_row(row, results) if each.verdict != SKIPPED]
     return float(ran[-1]) if ran else row.takes_s
+
+
+def left_s(row: Row, results: Sequence[Result]) -> float:
+    """How long all that is missing takes."""
+    if is_complete(row, results):
+        return 0.0
+    there = of_present_code(row, results)
+    per_piece = there[-1].count if there else row.batch
+    return (row.wanted - done(row, results)) / per_piece * expected_s(row, results)
 
 
 def next_piece(rows: Sequence[Row], results: Sequence[Result], left_s: float) -> Piece | None:

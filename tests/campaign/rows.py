@@ -17,6 +17,8 @@ CHAOS, POWER, GROUPS, CLUSTERS, SOAK = KINDS = ("chaos", "power", "groups", "clu
 POWER_SCENARIOS = ("power-all", "power-leader")
 POWER_S = 120.0
 SOAK_MINUTES, SOAK_PART_MINUTES = 120, 10
+POWER_BATCH = 20
+"""About so many in so many seconds."""
 RUNS, POWER_LOSSES, GROUP_SEEDS, CLUSTER_SEEDS = 10, 100, 20_000, 2_000
 GROUP_BATCH, CLUSTER_BATCH = 200, 10
 FIRST_GROUP, FIRST_CLUSTER = 101_000, 200_000
@@ -88,7 +90,7 @@ def _power_row(entry: Scenario, seen: dict[tuple[str, ...], str]) -> Row:
         kind=POWER,
         name=entry.name,
         wanted=POWER_LOSSES,
-        batch=POWER_LOSSES,
+        batch=POWER_BATCH,
         takes_s=POWER_S + AROUND_S,
         digest=_digest_of(entry, seen),
         first_seed=1_000,

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import pieces
 from tests.campaign.digest import digest
-from tests.campaign.pieces import result_of, shortened, told_by
+from tests.campaign.pieces import result_of, run, shortened, told_by
 from tests.campaign.plan import (
     Piece,
     Row,
     done,
     is_broken,
+    left_s,
     newly_skipped,
     next_piece,
 )
@@ -76,6 +78,12 @@ def test_nothing_begins_that_does_not_end_in_time() -> None:
     assert next_piece((SLOW,), [result(Piece(SLOW, 1, 1))], 100) == Piece(SLOW, 2, 1)
 
 
+def test_what_is_left_takes_as_long_as_what_there_is() -> None:
+    assert left_s(SLOW, []) == 600
+    assert left_s(WORLDS, [result(Piece(WORLDS, 1000, 50))]) == 450 / 50 * 9
+    assert left_s(QUICK, [result(Piece(QUICK, seed, 1)) for seed in (1, 2)]) == 0
+
+
 def test_a_broken_run_counts_and_is_not_forgotten_before_the_code_changes() -> None:
     there = [result(Piece(QUICK, 1, 1), verdict=BROKEN), result(Piece(QUICK, 2, 1))]
     assert order((QUICK,), there) == []
@@ -118,6 +126,39 @@ def test_every_row_depends_on_code_that_is_there() -> None:
         places = code_of(row)
         assert row.digest == digest(places)
         assert [place for place in places if not (root / place).exists()] == []
+
+
+# --- running one ----------------------------------------------------------------------------------
+
+
+def test_a_batch_of_worlds_is_run_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PLACE", tmp_path)
+    row = next(row for row in all_rows() if row.kind == "groups")
+    found = run(Piece(row, 5, 2))
+    assert found is not None
+    assert (found.verdict, found.seed, found.seeds, found.count) == (KEPT, 5, 2, 2)
+    assert found.figures["simulated_s"] > 0
+    assert found.digest == row.digest
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ran_while_the_code_changed_is_no_result_unless_it_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PLACE", tmp_path)
+    row = next(row for row in all_rows() if row.kind == "groups")
+    told = {"failed": 0, "remarks": []}
+    monkeypatch.setattr(pieces, "_run_process", lambda piece, place: told)
+    assert run(Piece(row, 6, 2)) is not None
+    before = replace(row, digest="before")
+    assert run(Piece(before, 6, 2)) is None
+    told["failed"] = 1
+    broken = run(Piece(before, 6, 2))
+    assert broken is not None
+    assert (broken.verdict, broken.digest) == (BROKEN, "before")
+    assert [path.name for path in tmp_path.iterdir()] == ["groups-groups-6"]
 
 
 # --- what a process says --------------------------------------------------------------------------

@@ -1,28 +1,11 @@
-"""The tables that docs/reliability.md has of the campaign: `make docs` writes them."""
+"""The tables that docs/reliability.md has of the campaign."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.campaign import tables
+from tests.campaign.page import PAGE, all_tables
 from tests.campaign.results import BROKEN, KEPT, SKIPPED, Result, parse, read, to_line
-from tests.campaign.soak_table import soak
-from tests.tables import with_tables, write_tables
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-
-
-def all_tables(directory: Path | None = None) -> dict[str, str]:
-    """Each table of the page."""
-    known = read()
-    made = {
-        "simulated worlds": tables.worlds(known),
-        "real faults": tables.chaos(known),
-        "losses of power": tables.power(known),
-        "the soak": soak(known),
-        "broken runs": tables.broken(known),
-    }
-    return {f"the campaign, {name}": f"\n{table}\n" for name, table in made.items()}
+from tests.tables import with_tables
 
 
 def run_of(
@@ -46,7 +29,7 @@ def run_of(
 
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == with_tables(text, all_tables()), "run `make docs`"
+    assert text == with_tables(text, all_tables(read())), "run `make docs`"
 
 
 def test_a_result_is_read_as_it_was_written() -> None:
@@ -111,7 +94,3 @@ def test_worlds_are_added_up() -> None:
     ]
     row = "| groups | `new` | 400 | 1,000 to 1,399 | 1,800 | 10 | 8 | 6 | 0 | 0 |\n"
     assert row in tables.worlds(runs)
-
-
-if __name__ == "__main__":
-    write_tables(PAGE, all_tables)

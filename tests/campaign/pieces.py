@@ -151,8 +151,12 @@ def result_of(
         took_s=took_s,
         verdict=verdict,
         figures=figures,
-        remarks=[shortened(each) for each in told["remarks"]] if verdict == BROKEN else (),
+        remarks=_remarks(told) if verdict == BROKEN or not figures.get("healed_in_s", 1) else (),
     )
+
+
+def _remarks(told: Mapping[str, Any]) -> list[str]:
+    return [shortened(each) for each in told["remarks"]]
 
 
 _APART = ("remarks", "verdict")

@@ -35,7 +35,7 @@ class Result:
     verdict: str
     figures: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = ()
-    """Of one that is broken or skipped: why, and what is left of it."""
+    """Of one that is broken, skipped, or did not heal in time: why, and what is left of it."""
 
 
 def parse(lines: Iterable[str]) -> list[Result]:

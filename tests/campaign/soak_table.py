@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tests.campaign.results import Result
-from tests.campaign.tables import NOTHING, line, newest, ran, total
+from tests.campaign.tables import NOTHING, line, newest, paragraph, ran, total
 
 SETTLED_S = 120
 MINUTES_PER_HOUR = 60
@@ -85,11 +85,13 @@ def soak(results: Sequence[Result]) -> str:
         + "".join(
             _line(part, sum(each.count for each in parts[:n])) for n, part in enumerate(parts)
         )
-        + f"\nIn all: {minutes:,} minutes, {total(parts, 'acknowledged'):,} acknowledged records, "
-        f"{total(parts, 'lost'):,} lost, {total(parts, 'doubled'):,} doubled. In the life of a "
-        f"process, memory changes by {in_a_life:.1f} MB/h; from process to process of the same "
-        f"age, by {over_all:.1f} MB/h. On earlier code: "
-        f"{sum(each.count for each in runs) - minutes:,} minutes.\n"
+        + paragraph(
+            f"In all: {minutes:,} minutes, {total(parts, 'acknowledged'):,} acknowledged records, "
+            f"{total(parts, 'lost'):,} lost, {total(parts, 'doubled'):,} doubled. In the life of a "
+            f"process, memory changes by {in_a_life:.1f} MB/h; from process to process of the same "
+            f"age, by {over_all:.1f} MB/h. On earlier code: "
+            f"{sum(each.count for each in runs) - minutes:,} minutes."
+        )
     )
 
 

@@ -7,6 +7,7 @@ What is broken is named whatever code it ran on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import Any
 
 from tests.campaign.results import BROKEN, SKIPPED, Result
@@ -54,6 +55,11 @@ def most(runs: Sequence[Result], name: str) -> Any:
     return max(each.figures.get(name, 0) for each in runs)
 
 
+def paragraph(text: str) -> str:
+    """A sentence or more, behind a table; lines of docs have at most 100 characters."""
+    return "\n" + fill(text, 100, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def line(cells: Iterable[object]) -> str:
     """A row of a table."""
     return "| " + " | ".join(f"{c:,}" if isinstance(c, int) else str(c) for c in cells) + " |\n"
@@ -76,18 +82,19 @@ def chaos(results: Sequence[Result]) -> str:
     """Every scenario that ran, the sums, and what could not run."""
     rows = ran(results, "chaos")
     text = CHAOS_HEAD + "".join(_chaos_line(name, runs) for name, runs in sorted(rows.items()))
-    new = [each for runs in rows.values() for each in newest(runs)]
-    known = sum(map(len, rows.values()))
-    text = text if rows else NOTHING
-    if rows:
-        text += (
-            f"\nIn all: {len(new):,} runs, {total(new, 'acknowledged'):,} acknowledged records, "
-            f"{total(new, 'lost'):,} lost, {_broken(new):,} runs broken. On earlier code: "
-            f"{known - len(new):,} runs, "
-            f"{_broken([each for runs in rows.values() for each in runs]) - _broken(new):,} "
-            "broken.\n"
-        )
-    return text + _skipped(results)
+    if not rows:
+        return NOTHING + _skipped(results)
+    return text + _sums(list(rows.values())) + _skipped(results)
+
+
+def _sums(rows: Sequence[Sequence[Result]]) -> str:
+    new = [each for runs in rows for each in newest(runs)]
+    known = [each for runs in rows for each in runs]
+    return paragraph(
+        f"In all: {len(new):,} runs, {total(new, 'acknowledged'):,} acknowledged records, "
+        f"{total(new, 'lost'):,} lost, {_broken(new):,} runs broken. On earlier code: "
+        f"{len(known) - len(new):,} runs, {_broken(known) - _broken(new):,} broken."
+    )
 
 
 def _broken(runs: Iterable[Result]) -> int:
@@ -105,10 +112,18 @@ def _chaos_line(name: str, runs: Sequence[Result]) -> str:
             len(runs) - len(new),
             *(total(new, figure) for figure in _ADDED),
             *(most(told, figure) for figure in ("pause_ms", "read_pause_ms")),
-            f"{most(told, 'healed_in_s'):.1f}",
+            healed(new),
             verdicts(new),
         )
     )
+
+
+def healed(runs: Sequence[Result]) -> str:
+    """The longest time it took, and how often not all was merged and copied in time."""
+    times = [each.figures.get("healed_in_s", 0) for each in runs]
+    never = sum(not each for each in times)
+    found = [f"{max(times):.1f}"] if never < len(times) else []
+    return ", ".join([*found, f"{never} not"] if never else found)
 
 
 def _skipped(results: Sequence[Result]) -> str:
@@ -118,8 +133,10 @@ def _skipped(results: Sequence[Result]) -> str:
     for name, each in sorted(last.items()):
         if each.verdict == SKIPPED:
             reasons.setdefault(each.remarks[0], []).append(f"`{name}`")
-    lines = [f"- {', '.join(names)}: {reason}.\n" for reason, names in reasons.items()]
-    return "".join(["\nNot run on this machine:\n\n", *lines]) if lines else ""
+    return "".join(
+        paragraph(f"Not run on this machine, as it {reason}: {', '.join(names)}.")
+        for reason, names in reasons.items()
+    )
 
 
 def power(results: Sequence[Result]) -> str:

@@ -187,6 +187,13 @@ def test_a_skip_by_surprise_and_a_run_without_a_loss_of_power_end() -> None:
     assert (found.verdict, found.count, found.figures) == (KEPT, 23, {"lost": 0})
 
 
+def test_what_did_not_heal_in_time_says_why() -> None:
+    told = {"verdict": "noticed", "healed_in_s": 0.0, "remarks": ["n0 is not Live"]}
+    assert result_of(Piece(QUICK, 1, 1), told, "abc", "now", 9).remarks == ["n0 is not Live"]
+    told["healed_in_s"] = 0.5
+    assert result_of(Piece(QUICK, 1, 1), told, "abc", "now", 9).remarks == ()
+
+
 def test_remarks_are_short_and_name_no_place_of_this_machine() -> None:
     root = Path(__file__).resolve().parents[2]
     assert shortened(f"kept in {root}/build/x\n and more") == "kept in build/x and more"

@@ -2,7 +2,8 @@
 
 Watched are: one leader to a term, equal committed entries, equal merged logs that hold nothing
 invented, doubled, lost or out of order, acknowledgements only of what is committed and durable on a
-majority, files removed only when a majority has them merged.
+majority, files removed only when a majority has them merged, and that no leader plans what it does
+not hold.
 
 Invariant: looking changes nothing.
 """
@@ -76,6 +77,9 @@ class Checker:
         raft = node.raft.group.raft
         if raft.role is Role.LEADER and self.leaders.get(raft.term) != actor.host:
             self._leads(actor, raft.term)
+        damaged = node.raft.coordinator.damaged_inputs()
+        if damaged and not actor.has_rotten:
+            raise Violation("leaders plan what they hold", f"{actor.host}: {damaged}")
         for partition in node.logs.merging.partitions.values():
             self._look_at_log(actor, partition.log, may_be_first=True)
 

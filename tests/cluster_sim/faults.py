@@ -120,11 +120,13 @@ class Faults:
             actor.start()
 
     def _send_minority_away(self) -> None:
+        """For good, except for those that are needed to let suspects in."""
         world = self.world
         if not world.options.minority_stays_away:
             return
-        left = (len(world.nodes) - 1) // 2 - len([n for n in world.nodes if n.is_condemned])
-        for node in [n for n in world.nodes if not n.is_condemned][: max(0, left)]:
+        sure = self.memory.sure()
+        left = len(sure) - len(world.nodes) // 2 - 1
+        for node in sure[: max(0, left)]:
             node.stays_away = True
             node.kill(power=True)
 

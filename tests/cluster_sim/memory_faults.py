@@ -137,6 +137,14 @@ class MemoryFaults:
 
     # --- at the end -------------------------------------------------------------------------------
 
+    def sure(self) -> list[NodeActor]:
+        """Nodes that count and go on doing so: no twin of theirs may have been heard of, whose life
+        makes a suspect of a node that has yet to hear of it.
+        """
+        twins = {twin.number for twin in self._twins}
+        nodes = self.world.nodes
+        return [node for node in nodes if not (node.is_condemned or node.number in twins)]
+
     def heal(self) -> None:
         """Twins are found and switched off."""
         for twin in self._twins:

@@ -6,7 +6,11 @@ import pytest
 
 from tests.cluster_sim.mutants import FOCUS, MUTANTS, Mutant, hunt
 from tests.cluster_sim.mutants_durability import forget_votes, names_are_not_synced
-from tests.cluster_sim.mutants_ordering import acknowledge_what_is_durable, take_any_place
+from tests.cluster_sim.mutants_ordering import (
+    acknowledge_what_is_durable,
+    plan_what_the_leader_lacks,
+    take_any_place,
+)
 
 ENOUGH_SEEDS = 60
 
@@ -16,6 +20,7 @@ ENOUGH_SEEDS = 60
     [
         (forget_votes, "promises stay"),
         (names_are_not_synced, "durable before commit"),
+        (plan_what_the_leader_lacks, "leaders plan what they hold"),
         (take_any_place, "once and in order"),
         (acknowledge_what_is_durable, "acknowledged is committed"),
     ],

@@ -23,7 +23,6 @@ from tests.chaos.nodes import ChaosNode, wait
 from tests.chaos.registry import Expect, scenario
 
 GATHER_S = 3.0
-REFUSE_S = 6.0
 DATA_KINDS = ("session log", "merged segment", "offset index", "time index", "merged marks")
 DEAD_KINDS = ("Raft log", "Raft snapshot", "session.json", "partition.json", "node.json")
 
@@ -89,8 +88,14 @@ def _start_all(field: Field, victims: list[ChaosNode]) -> list[ChaosNode]:
     """Start nodes; those that end again."""
     for node in victims:
         node.start()
-    wait(REFUSE_S)
+    field.wait_for(lambda: _have_decided(field, victims), "each node starts or refuses to")
     return [node for node in victims if node.pid is None]
+
+
+def _have_decided(field: Field, nodes: list[ChaosNode]) -> bool:
+    """Whether each has ended or is Live; without a majority none gets Live."""
+    left = [node for node in nodes if node.pid is not None]
+    return 2 * (len(nodes) - len(left)) > len(field.nodes) or all(map(field.is_live, left))
 
 
 @scenario("rot-majority", seconds=0, expect=Expect.NOTICED)

@@ -1,6 +1,7 @@
 """What the samples of the soak's parts say of memory, and their table: pure.
 
-Slopes are those of lines of least squares. Samples of a process's first two minutes are left out.
+Slopes are those of lines of least squares. Samples of a process's first two minutes are left out,
+and those of the soak's first five, in which the log grows to what the policy keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.campaign.results import Result
 from tests.campaign.tables import NOTHING, line, newest, paragraph, ran, total
 
 SETTLED_S = 120
+FULL_MINUTES = 5
 MINUTES_PER_HOUR = 60
 HEAD = (
     "| minutes | commit | records a second | acknowledged | lost | doubled | restarts | pause ms | "
@@ -34,9 +36,9 @@ class Sample(NamedTuple):
 
 
 def samples(parts: Iterable[Result]) -> list[Sample]:
-    """Those of processes that have settled."""
+    """Those of processes that have settled, in a cluster that has."""
     found = [Sample(*each) for part in parts for each in part.figures.get("samples", ())]
-    return [each for each in found if each.age_s >= SETTLED_S]
+    return [each for each in found if each.age_s >= SETTLED_S and each.minute > FULL_MINUTES]
 
 
 def slope_mb_per_h(groups: Iterable[Sequence[Sample]]) -> float:

@@ -54,12 +54,10 @@ def test_the_slope_is_that_of_the_groups_not_of_what_is_between_them() -> None:
     assert slope_mb_per_h(same_age(found)) == pytest.approx(60)
 
 
-def test_nodes_are_kept_apart_and_young_processes_left_out() -> None:
-    found = [
-        sample(minute, 60 * minute, 100.0 * node, node) for minute in (2, 3) for node in (0, 1)
-    ]
+def test_nodes_are_kept_apart_and_what_is_young_is_left_out() -> None:
+    found = [sample(minute, 60 * minute, 100.0, node) for minute in (6, 7) for node in (0, 1)]
     assert len(lives(found)) == 2
-    assert samples([part(sample(1, 60, 900.0), *found)]) == found
+    assert samples([part(sample(5, 300, 900.0), sample(9, 60, 900.0), *found)]) == found
     assert slope_mb_per_h([]) == 0
 
 

@@ -77,9 +77,7 @@ class Checker:
         raft = node.raft.group.raft
         if raft.role is Role.LEADER and self.leaders.get(raft.term) != actor.host:
             self._leads(actor, raft.term)
-        damaged = node.raft.coordinator.damaged_inputs()
-        if damaged and not actor.has_rotten:
-            raise Violation("leaders plan what they hold", f"{actor.host}: {damaged}")
+        self._plans(actor, node)
         for partition in node.logs.merging.partitions.values():
             self._look_at_log(actor, partition.log, may_be_first=True)
 
@@ -91,6 +89,17 @@ class Checker:
             self.world.trace.event(actor.host, f"leads in term {term}")
         elif known != actor.host:
             raise Violation("one leader", f"{known} and {actor.host} lead in term {term}")
+
+    def _plans(self, actor: NodeActor, node: Node) -> None:
+        """What it failed to plan is there: disks fail, and bits rot."""
+        coordinator, inputs = node.raft.coordinator, node.logs.machine.state.inputs
+        own = coordinator.views.get(node.member.directory.record.number)
+        for number, reason in coordinator.damaged_inputs().items():
+            held = None if own is None else own.places.get(number)
+            if number in inputs and (
+                held is None or held <= coordinator._planner.place(inputs[number])
+            ):
+                raise Violation("leaders plan what they hold", f"{actor.host}: {reason}")
 
     def look_at_subscriber(self, actor: SubscriberActor, client: PullClient) -> None:
         """Its copies: they change with the disk alone."""

@@ -264,6 +264,8 @@ def _lacks(actor: Actor, log_id: str, wanted: CanonicalLog) -> str:
     """What an actor has not merged or copied, or not archived."""
     name = f"{wanted.topic}-{wanted.partition}"
     found = _log_of(actor, (wanted.topic, wanted.partition))
+    if found is None and wanted.next_offset == 0:
+        return ""  # a node opens no log before its first record
     if found is None or found.topic_id != log_id or found.next_offset < wanted.next_offset:
         held = "nothing" if found is None else found.next_offset
         return f"{actor.host} has {held} of {wanted.next_offset} in {name}"

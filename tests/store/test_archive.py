@@ -124,6 +124,23 @@ def test_files_that_came_back_are_no_part_of_the_log_and_go_again(path: Path) ->
     again.close()
 
 
+@pytest.mark.parametrize("lost", [("log",), ("log", "index", "timeindex")])
+def test_older_segments_go_though_a_newer_one_lost_its_bytes(
+    path: Path, lost: tuple[str, ...]
+) -> None:
+    """A power loss took them, and what was archived meanwhile is behind them."""
+    log, _ = write(path, *SEGMENTS)
+    log.close()
+    for kind in lost:
+        (path / LOG_7).with_suffix(f".{kind}").unlink()
+    (path / LOG_7).touch()
+    found = not_truncated(FS, str(path), 12)
+    assert found[:2] == [0, 4]
+    truncate_segments(FS, str(path), found)
+    assert not_truncated(FS, str(path), 12) == []
+    assert {len(contents(path)[name]) for name in (LOG_0, LOG_4, LOG_7)} == {0}
+
+
 def test_the_oldest_go_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, _ = write(path, *SEGMENTS)
     log.archive(LogStart(7, 7, 0))

@@ -81,17 +81,21 @@ class SegmentFacts:
 
 
 def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:
-    """The segments below an offset that are not empty yet, oldest first. As the oldest are
-    truncated first, the newest empty one has none before it. Raises DiskFault.
+    """The segments below an offset that are to be truncated, oldest first. Raises DiskFault.
+
+    Indexes go with a segment's bytes, so those that have one are. That a segment is empty does not
+    say that the older ones are truncated: it may be where the log grew when its bytes were lost.
+    Without an index, sizes are looked at from the newest on, as the oldest are truncated first.
     """
-    found: list[int] = []
-    for base in reversed(segment_bases(fs.list_directory(directory))):
-        if base >= below:
-            continue
-        if fs.size(os.path.join(directory, segment_name(base, LOG))) == 0:
-            break
-        found.append(base)
-    return found[::-1]
+    names = set(fs.list_directory(directory))
+    bases = [base for base in segment_bases(names) if base < below]
+    found = {base for base in bases if segment_name(base, TIME_INDEX) in names}
+    for base in reversed(bases):
+        if base not in found:
+            if fs.size(os.path.join(directory, segment_name(base, LOG))) == 0:
+                break
+            found.add(base)
+    return sorted(found)
 
 
 def truncate_segments(fs: FileSystem, directory: str, bases: list[int]) -> None:

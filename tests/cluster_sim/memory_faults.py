@@ -142,8 +142,7 @@ class MemoryFaults:
         makes a suspect of a node that has yet to hear of it.
         """
         twins = {twin.number for twin in self._twins}
-        nodes = self.world.nodes
-        return [node for node in nodes if not (node.is_condemned or node.number in twins)]
+        return [node for node in self.world.nodes if node.counts and node.number not in twins]
 
     def heal(self) -> None:
         """Twins are found and switched off."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
+
 from samelog.config.tables.node import (
     ArchiveConfig,
     Fsync,
@@ -25,7 +27,7 @@ from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.members import NotAMember
-from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace, NodeRecord
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
@@ -164,6 +166,17 @@ class NodeActor(Actor):
     def has_stopped_intake(self) -> bool:
         """Whether it takes nothing in until it is started again."""
         return self.is_up and self.node is not None and self.node.logs.intake.stopped is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it does when it is heard of next: who has not met its cluster yet is a suspect
+        there.
+        """
+        inode = self.disk.find(f"{DATA}/node.json")
+        if self.is_condemned or not isinstance(inode, Inode):
+            return False
+        record = msgspec.json.decode(bytes(inode.data), type=NodeRecord)
+        return record.may_vote and record.cluster_id != ""
 
     def config(self) -> NodeConfig:
         """As an operator writes it."""

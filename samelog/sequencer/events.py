@@ -29,7 +29,16 @@ class SessionEvents(Protocol):
         """An input was opened, and its files hold more than is known to be durable."""
 
 
-class MergingEvents(Protocol):
+class Recording(Protocol):
+    """Of whoever finds damage."""
+
+    def record_event(self, kind: str, text: str) -> None:
+        """Leave an event in the replicated state, if there is a leader: it remains when the trouble
+        is over.
+        """
+
+
+class MergingEvents(Recording, Protocol):
     """Of the merged logs."""
 
     def partition_opened(self, number: int) -> None:
@@ -114,14 +123,8 @@ class CoordinatorEvents(Protocol):
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         """This node leads, and a majority has merged durably up to these offsets, by partition."""
 
-
-class GuardEvents(Protocol):
-    """Of the file guard."""
-
-    def record_event(self, kind: str, text: str) -> None:
-        """Leave an event in the replicated state, if there is a leader: it remains when the trouble
-        is over.
-        """
+    def checksums_differ(self, number: int, offset: int) -> None:
+        """No majority can agree on a partition's checksum at this offset."""
 
 
 class NodeEvents(
@@ -130,7 +133,6 @@ class NodeEvents(
     IntakeEvents,
     ApplyEvents,
     CoordinatorEvents,
-    GuardEvents,
     Protocol,
 ):
     """Everything that the parts of one replica tell it."""

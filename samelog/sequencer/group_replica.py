@@ -352,6 +352,9 @@ class GroupReplica:
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         self.reporter.cursors(cursors)
 
+    def checksums_differ(self, number: int, offset: int) -> None:
+        self.logs.merging.no_majority(number, offset)
+
     def record_event(self, kind: str, text: str) -> None:
         text = f"{self._site.given.config.name}: {text}"[:1000]
         event = RecordEvent(self._site.given.clock.wall_ms(), kind, text)

@@ -7,11 +7,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.coordinator import Coordinator, verdict
 from samelog.sequencer.state.commands import (
     Checkpoint,
     CreateTopicCommand,
@@ -36,6 +37,7 @@ class World:
         group: Any = SimpleNamespace(is_leader=False, raft=self.raft)
         self.group = group
         self.told: dict[int, int] = {}
+        self.halted: list[tuple[int, int]] = []
         self.now = -1.0
         anything: Any = SimpleNamespace(reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now)
         self.coordinator = Coordinator(
@@ -46,12 +48,15 @@ class World:
             group=group,
             clock=anything,
             is_there=lambda node: True,
-            events=SimpleNamespace(cursors_moved=self._moved),
+            events=SimpleNamespace(cursors_moved=self._moved, checksums_differ=self._differ),
         )
 
     def _moved(self, cursors: dict[int, int]) -> None:
         self.told.update(cursors)
         self.coordinator.cursors.update(cursors)
+
+    def _differ(self, number: int, offset: int) -> None:
+        self.halted.append((number, offset))
 
     def report(self, node: int, partition: int, offset: int) -> None:
         self.coordinator.merged(node, 0, {partition: offset}, {})
@@ -191,3 +196,39 @@ def test_a_checksum_is_recorded_once_a_majority_reports_it() -> None:
     world.now = 10.0
     world.coordinator.tick()
     assert proposed == [Checkpoint([(3, 5, 222)])]
+
+
+@pytest.mark.parametrize(
+    ("votes", "voters", "expected"),
+    [
+        ({}, 3, (None, None)),
+        ({(5, 1): 1}, 1, ((5, 1), None)),
+        ({(5, 1): 2, (5, 2): 1}, 3, ((5, 1), None)),
+        ({(5, 1): 1, (5, 2): 1}, 3, (None, None)),
+        ({(5, 1): 1, (5, 2): 1, (5, 3): 1}, 3, (None, 5)),
+        ({(5, 1): 1, (5, 2): 1}, 2, (None, 5)),
+        ({(5, 1): 2, (9, 1): 1, (9, 2): 1, (9, 3): 1}, 3, ((5, 1), None)),
+        ({(5, 1): 2, (5, 2): 2}, 5, (None, None)),
+        ({(5, 1): 2, (5, 2): 2, (5, 3): 1}, 5, (None, 5)),
+        ({(5, 1): 1, (9, 1): 1, (9, 2): 1, (9, 3): 1}, 3, (None, 9)),
+    ],
+)
+def test_checksums_are_judged_by_what_a_majority_has_or_may_yet_have(
+    votes: dict[tuple[int, int], int], voters: int, expected: object
+) -> None:
+    assert verdict(votes, voters) == expected
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_every_node_halts_a_partition_on_which_no_majority_can_agree(leads: bool) -> None:
+    world = World()
+    world.group.is_leader = leads
+    world.now = 1.0
+    for node in NODES:
+        assert world.halted == []
+        world.coordinator.merged(node, 0, {3: 9}, {3: {9: node}})
+        world.now += 5.0
+        world.coordinator.tick()
+    world.now += 5.0
+    world.coordinator.tick()
+    assert world.halted == [(3, 9)]

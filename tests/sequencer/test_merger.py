@@ -260,3 +260,16 @@ def test_void_batches_need_no_instruction(tmp_path: Path, sessions: Sessions) ->
     merger.voids[0] = VoidRecordsCommand(1, 0, 4, segment=0, epoch=5, timestamp=9, at_ms=1)
     run(merger)
     assert merger.log.next_offset == 4
+
+
+def test_a_checksum_is_remembered_where_it_is_asked_for(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    first, second = instructions(sessions)
+    assert merger.sample_at(0)
+    merger.enqueue(first)
+    merger.enqueue(second)
+    assert not merger.sample_at(9)
+    run(merger)
+    assert merger.samples == {0: 0, 9: merger.log.checksum}
+    assert not merger.sample_at(7)  # it is beyond
+    assert (merger.sample_at(9), merger.to_sample) == (True, set())

@@ -106,6 +106,7 @@ def trouble(node: ServedNode) -> str:
     archive, troubles = node.care.archive, list(_raft_troubles(node))
     if node.logs.intake.stopped is not None:
         troubles.append(f"intake stopped: {node.logs.intake.stopped}")
+    troubles += node.logs.merging.troubles.values()
     for number, reason in node.raft.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
     if node.member.status.config_problem:

@@ -22,7 +22,7 @@ from samelog.format.segment import Segment
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
-from samelog.sequencer.events import GuardEvents
+from samelog.sequencer.events import Recording
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.missing_files import (
@@ -55,7 +55,7 @@ class FileGuard:
         repair: PieceRepair,
         *,
         in_thread: InThread,
-        events: GuardEvents,
+        events: Recording,
     ) -> None:
         self._fs = fs
         self._merging = merging

@@ -70,6 +70,8 @@ class PartitionMerger:
         """Offset -> running checksum, at the ends of some instructions, the same ones on every
         node.
         """
+        self.to_sample: set[int] = set()
+        """Offsets that the log has yet to reach, where the checksum is to be remembered too."""
         self.voids: dict[int, VoidRecordsCommand] = {}
         """By their first offset: records that void batches stand for."""
         self.newest_ms = 0
@@ -162,8 +164,8 @@ class PartitionMerger:
                 self._begin()
 
     def _leave_first(self, done: int) -> None:
-        """The instruction at the head is executed. If it crosses a multiple of SAMPLE_RECORDS, and
-        the log ends behind it, remember the checksum.
+        """The instruction at the head is executed. If it crosses a multiple of SAMPLE_RECORDS, or
+        a sample is wanted there, and the log ends behind it, remember the checksum.
         """
         merge = self.pending.popleft()
         if not self.pending:
@@ -175,10 +177,27 @@ class PartitionMerger:
             waiting.popleft()
             if not waiting:
                 del self._waiting[part.input]
-        if done == end and end // SAMPLE_RECORDS != merge.base_offset // SAMPLE_RECORDS:
-            self.samples[end] = self.log.checksum
-            if len(self.samples) > SAMPLES_KEPT:
-                del self.samples[next(iter(self.samples))]
+        crosses = end // SAMPLE_RECORDS != merge.base_offset // SAMPLE_RECORDS
+        if done == end and (crosses or end in self.to_sample):
+            self._sample()
+        if self.to_sample:
+            self.to_sample = {offset for offset in self.to_sample if offset > end}
+
+    def sample_at(self, offset: int) -> bool:
+        """Remember the checksum up to there, which is the end of an instruction: whether at once,
+        or when the log reaches it. A log that is beyond cannot tell any more.
+        """
+        done = self.log.next_offset
+        if done == offset:
+            self._sample()
+        elif done < offset:
+            self.to_sample.add(offset)
+        return done == offset
+
+    def _sample(self) -> None:
+        self.samples[self.log.next_offset] = self.log.checksum
+        if len(self.samples) > SAMPLES_KEPT:
+            del self.samples[next(iter(self.samples))]
 
     def _execute(self, merge: Merge, step: _Step, done: int) -> int:
         if done < step.base:

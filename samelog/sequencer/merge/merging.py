@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -72,6 +72,8 @@ class MergedPartition(Listening):
         self.fault: RequestRefused | None = None
         """Why it can neither be executed nor read any more."""
         self.waits_for_room = False
+        self.agreed: tuple[int, int] | None = None
+        """Offset and checksum that a majority agrees on, where the log has yet to get to it."""
         self.suspects: set[int] = set()
         """Segments of which readers got something not valid, and nobody has looked since."""
         self._events = events
@@ -133,7 +135,9 @@ class Merging:
         self.partitions: dict[int, MergedPartition] = {}
         """Those that are open."""
         self.divergences = 0
-        """How often a majority had other bytes."""
+        """How often a majority had other bytes, or there was none that had the same."""
+        self.troubles: dict[int, str] = {}
+        """Partitions that differed or halted since the start of this node."""
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
@@ -232,6 +236,7 @@ class Merging:
     def _let_go(self, number: int, successor: Topic | None) -> None:
         """`successor`: the topic whose log was begun anew; None: the topic was deleted."""
         gone = self.partitions.pop(number)
+        self.troubles.pop(number, None)
         self._changed.ready.pop(number, None)
         self._changed.dirty.discard(number)
         gone.fault = gone_log(gone.topic, successor)
@@ -284,6 +289,8 @@ class Merging:
             partition.changed()
             if partition.merger.pending or partition.merger.voids:
                 self._changed.ready[number] = partition
+            if partition.agreed is not None:
+                self.compare([(number, *partition.agreed)])
         if self._changed.ready:
             self._changed.has_turn = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -316,24 +323,55 @@ class Merging:
         for partition in self.partitions.values():
             partition.merger.drop_pending()
 
-    def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
-        """A majority agrees on these checksums: a partition that differs here is begun anew."""
+    # --- comparing --------------------------------------------------------------------------------
+
+    def sample(self, known: Mapping[int, Partition]) -> None:
+        """Remember checksums at the ends of all partitions in which something was merged since a
+        majority last agreed on one. Every node is told to at the same entry, so at the same ends.
+        """
+        self._changed.dirty.update(  # whoever hears what is durable hears of samples
+            number
+            for number, partition in known.items()
+            if partition.next_offset > partition.checked_offset
+            and self.partitions[number].merger.sample_at(partition.next_offset)
+        )
+
+    def compare(self, values: Iterable[tuple[int, int, int]]) -> None:
+        """A majority agrees on these checksums: a partition that differs here is begun anew. One
+        that is not there yet is compared when it is.
+        """
         for number, offset, checksum in values:
             partition = self.partitions.get(number)
-            own = None if partition is None else partition.merger.samples.get(offset)
-            if partition is None or own is None or own == checksum or partition.fault is not None:
+            if partition is None or partition.fault is not None:
                 continue
+            is_there = partition.log.next_offset >= offset
+            partition.agreed = None if is_there else (offset, checksum)
+            own = partition.merger.samples.get(offset, checksum)
+            if own != checksum:
+                reason = f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}"
+                self._differs(number, partition, reason)
+
+    def _differs(self, number: int, partition: MergedPartition, reason: str) -> None:
+        self.divergences += 1
+        if number in self._rebuilt:
+            self.halt(number, f"{reason}, again")
+        else:
+            self._rebuild(number, partition, reason)
+        self._events.record_event("divergence", self.troubles[number])
+
+    def no_majority(self, number: int, offset: int) -> None:
+        """The nodes differ so that no majority can agree: nobody knows which bytes are right."""
+        partition = self.partitions.get(number)
+        if partition is not None and partition.fault is None:
             self.divergences += 1
-            reason = f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}"
-            if number in self._rebuilt:
-                self.halt(number, f"{reason}, again")
-            else:
-                self._rebuild(number, partition, reason)
+            self.halt(number, f"no majority of nodes has the same bytes below offset {offset}")
+            self._events.record_event("divergence", self.troubles[number])
 
     def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
         """Move the files to quarantine, and copy the partition anew from peers."""
         text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
         self._rebuilt.add(number)
+        self.troubles[number] = text
         self._close(number, old, text)
         aside = set_partition_aside(self._fs, old.log.path)
         log.critical("%s; what was here is kept as %s", text, aside)
@@ -372,7 +410,10 @@ class Merging:
             partition.fault = RequestRefused(
                 FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
             )
-            log.critical("partition %d of %s halted: %s", partition.index, partition.topic, reason)
+            self._changed.ready.pop(number, None)
+            name = f"{partition.topic}-{partition.index}"
+            self.troubles[number] = f"partition {name} is halted: {reason}"
+            log.critical("%s", self.troubles[number])
             partition.changed()
 
     def copied(self, number: int) -> None:

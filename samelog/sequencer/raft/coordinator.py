@@ -214,9 +214,9 @@ class Coordinator:
 
     def tick(self) -> None:
         """Look again at what only time changes."""
+        self._compare_samples()
         if self._group.is_leader:
             self._move_cursors()
-            self._checkpoint()
             self.plan_soon()
 
     def _turn(self) -> None:
@@ -406,29 +406,26 @@ class Coordinator:
             cursors[number] = ranked[needed - 1] if views else 0
         return cursors
 
-    def _checkpoint(self) -> None:
+    def _compare_samples(self) -> None:
+        """Record the checksums that a majority reports alike, if this node leads. Where none can,
+        whichever node is the first to lead on would serve what another denies: all halt.
+        """
         now = self._clock.now()
         if now < self._next_checkpoint:
             return
         self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
-        values = self._agreed_samples()
-        if values:
-            self._propose([Checkpoint(values)])
-
-    def _agreed_samples(self) -> list[tuple[int, int, int]]:
-        """The newest sample of each partition that a majority reports alike, if newer than the
-        recorded one.
-        """
-        views = self._voting_views()
-        agreed: list[tuple[int, int, int]] = []
+        voters, agreed = self._voting_views(), []
         for number in tuple(self._unsettled.sampled):
-            votes = self._sample_votes(number, views)
-            if not votes:
+            votes = self._sample_votes(number, voters)
+            best, split = verdict(votes, len(voters))
+            if best is not None:
+                agreed.append((number, *best))
+            elif split is not None:
+                self._events.checksums_differ(number, split)
+            if not votes or split is not None:
                 self._unsettled.sampled.discard(number)
-            best = [sample for sample, count in votes.items() if count > len(views) // 2]
-            if best:
-                agreed.append((number, *max(best)))
-        return agreed
+        if agreed and self._group.is_leader:
+            self._propose([Checkpoint(agreed)])
 
     def _sample_votes(self, number: int, views: Sequence[NodeView]) -> Counter[tuple[int, int]]:
         """How many report each (offset, checksum) of a partition that is not recorded yet."""
@@ -441,3 +438,20 @@ class Coordinator:
             for offset, checksum in view.samples.get(number, {}).items()
             if offset > known.checked_offset
         )
+
+
+def verdict(
+    votes: Mapping[tuple[int, int], int], voters: int
+) -> tuple[tuple[int, int] | None, int | None]:
+    """Of how many report each (offset, checksum): the newest that a majority has; without one, the
+    first offset at which none can come about any more, whatever those report who have not yet.
+    """
+    needed = voters // 2 + 1
+    best = max((sample for sample, count in votes.items() if count >= needed), default=None)
+    if best is not None:
+        return best, None
+    by_offset: defaultdict[int, list[int]] = defaultdict(list)
+    for (offset, _), count in votes.items():
+        by_offset[offset].append(count)
+    split = (o for o, counts in by_offset.items() if max(counts) + voters - sum(counts) < needed)
+    return None, min(split, default=None)

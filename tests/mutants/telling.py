@@ -10,7 +10,8 @@ from unittest.mock import patch
 import msgspec
 
 from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.merge.merging import MergedPartition, Merging
+from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.state.types import Partition
 
@@ -58,19 +59,41 @@ def open_what_is_here_alone() -> Iterator[None]:
 def believe_any_checksum() -> Iterator[None]:
     """A checksum that one node reports is recorded, whatever a majority has."""
 
-    def agreed(self: Coordinator) -> list[tuple[int, int, int]]:
-        return [
-            (partition, offset, checksum)
-            for view in self._voting_views()
-            for partition, samples in view.samples.items()
-            for offset, checksum in samples.items()
-        ]
+    def newest(votes: dict[tuple[int, int], int], voters: int) -> tuple[Any, None]:
+        return max(votes, default=None), None
 
-    with patch.object(Coordinator, "_agreed_samples", agreed):
+    with patch.object(coordinator, "verdict", newest):
         yield
 
 
+@contextmanager
+def sample_at_intervals_only() -> Iterator[None]:
+    """Checksums are not sampled at a change of leader."""
+    with patch.object(Merging, "sample", lambda self: None):
+        yield
+
+
+@contextmanager
+def serve_what_others_deny() -> Iterator[None]:
+    """Where no majority has the same bytes, every node serves its own."""
+    with patch.object(Merging, "no_majority", lambda self, number, offset: None):
+        yield
+
+
+@contextmanager
+def compare_only_at_once() -> Iterator[None]:
+    """Who has yet to merge up to where a majority agrees is not compared with it."""
+    never = property(lambda self: None, lambda self, value: None)
+    with patch.object(MergedPartition, "agreed", never, create=True):
+        yield
+
+
+_DIVERGENCE = "tests/sequencer/test_divergence.py::"
+
 TELLING = (
+    (8, compare_only_at_once, _DIVERGENCE + "test_who_lags_is_compared_when_it_gets_there"),
+    (8, sample_at_intervals_only, _DIVERGENCE + "test_who_differs_is_found_at_a_change_of_leader"),
+    (8, serve_what_others_deny, _DIVERGENCE + "test_where_no_majority_agrees_nobody_serves"),
     (
         32,
         tell_once,

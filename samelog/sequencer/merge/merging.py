@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -128,8 +128,6 @@ class Merging:
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
         self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
-        self._rebuilt: set[int] = set()
-        """Partitions that were begun anew once: a second time somebody has to look."""
         self._looked_at = 0
         """Partitions below this number were looked for on disk."""
         self.partitions: dict[int, MergedPartition] = {}
@@ -137,7 +135,8 @@ class Merging:
         self.divergences = 0
         """How often a majority had other bytes, or there was none that had the same."""
         self.troubles: dict[int, str] = {}
-        """Partitions that differed or halted since the start of this node."""
+        """Partitions that were begun anew, or halted, and why: a second time somebody has to look.
+        """
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
@@ -325,13 +324,13 @@ class Merging:
 
     # --- comparing --------------------------------------------------------------------------------
 
-    def sample(self, known: Mapping[int, Partition]) -> None:
+    def sample(self) -> None:
         """Remember checksums at the ends of all partitions in which something was merged since a
         majority last agreed on one. Every node is told to at the same entry, so at the same ends.
         """
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
-            for number, partition in known.items()
+            for number, partition in self._machine.state.partitions.items()
             if partition.next_offset > partition.checked_offset
             and self.partitions[number].merger.sample_at(partition.next_offset)
         )
@@ -353,7 +352,7 @@ class Merging:
 
     def _differs(self, number: int, partition: MergedPartition, reason: str) -> None:
         self.divergences += 1
-        if number in self._rebuilt:
+        if number in self.troubles:
             self.halt(number, f"{reason}, again")
         else:
             self._rebuild(number, partition, reason)
@@ -370,7 +369,6 @@ class Merging:
     def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
         """Move the files to quarantine, and copy the partition anew from peers."""
         text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
-        self._rebuilt.add(number)
         self.troubles[number] = text
         self._close(number, old, text)
         aside = set_partition_aside(self._fs, old.log.path)

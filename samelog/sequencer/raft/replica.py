@@ -143,7 +143,7 @@ class Replica:
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first
-            self._merging.sample(self.machine.state.partitions)
+            self._merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
             isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)

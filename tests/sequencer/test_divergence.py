@@ -63,7 +63,9 @@ def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path) -> None:
 
 
 def test_where_no_majority_agrees_nobody_serves(tmp_path: Path) -> None:
-    async def body(nodes: list[Node]) -> None:
+    """Until an operator leaves the copy that is right alone."""
+
+    async def differ(nodes: list[Node]) -> None:
         await begin(nodes)
         for number, node in enumerate(nodes):
             spoil(node, number)
@@ -74,8 +76,19 @@ def test_where_no_majority_agrees_nobody_serves(tmp_path: Path) -> None:
             assert node.logs.merging.partitions[1] is part, "nothing is set aside"
             assert "no majority of nodes has the same bytes below offset 3" in trouble(node)
             assert node.logs.merging.divergences == 1
+        others.extend(Path(part.log.path) for part in parts[1:])
 
-    run_with(tmp_path, 3, body)
+    async def agree(nodes: list[Node]) -> None:
+        await until(lambda: all(offset(node) == 3 for node in nodes), "copied")
+        await until(lambda: all(checked(node) == 3 for node in nodes), "agreed")
+        assert len({merged(node) for node in nodes}) == 1
+        assert [trouble(node) for node in nodes] == [""] * 3
+
+    others: list[Path] = []
+    run_with(tmp_path, 3, differ)
+    for path in others:
+        path.rename(path.with_name("away"))
+    run_with(tmp_path, 3, agree)
 
 
 def test_what_is_agreed_on_is_not_asked_for_again(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ gauge samelog_merge_queue_instructions: Merge instructions that are committed an
 gauge samelog_merge_queue_bytes: Bytes that those instructions will merge.
 gauge samelog_intake_stopped: 1: the disk is full or fails, and the node receives no session bytes.
 counter samelog_divergences_total: Partitions of this node that differed from those of a majority,
-    since its start.
+    or on which no majority agreed, since its start.
 gauge samelog_partitions_halted: Partitions that this node neither merges nor serves, because of a
     fault.
 gauge samelog_partitions_missing_records: Partitions that wait for records which no node has.

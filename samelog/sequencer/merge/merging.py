@@ -417,7 +417,10 @@ class Merging:
     def copied(self, number: int) -> None:
         """Merged bytes were copied from a peer."""
         self._changed.dirty.add(number)
-        self.partitions[number].changed()
+        partition = self.partitions[number]
+        if partition.log.next_offset in partition.merger.to_sample:
+            partition.merger.sample_at(partition.log.next_offset)
+        partition.changed()
         self.wake(number)
 
     # --- durability -------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ of docs/kubernetes.md.
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,13 +23,14 @@ from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from tests.e2e.harness import read_segments, wait_for
 from tests.k8s.kubelet import Pod, Secrets
-from tests.k8s.render import DEPLOY, find, render
+from tests.k8s.render import DEPLOY, Resource, find, render
 from tests.patience import PATIENCE_S
 
 PAGE = DEPLOY.parent.parent / "docs" / "kubernetes.md"
 LIST = ("samelog", "node", "list", "--config", "/etc/samelog/client.toml")
 RELOADED = "certificates reloaded"
 KAFKA_PAUSE_S = 0.05
+PEER = re.compile(r"\[\[peers\]\]\n(?:\w+ = .*\n)+\n?")
 
 
 class Stateful:
@@ -41,13 +44,21 @@ class Stateful:
         self.others: list[Pod] = []
         self.config: ClientConfig | None = None
 
-    def apply(self, overlay: str) -> None:
-        """`kubectl apply -k`: pods that run are rolled, highest first; missing ones are started."""
+    def apply(self, overlay: str, *, peers: int | None = None) -> None:
+        """`kubectl apply -k`: pods that run are rolled, highest first; missing ones are started,
+        those above the number end, and their volume claims are deleted. `peers`: the configuration
+        names so many of the nodes, and not those of the overlay.
+        """
         resources = render(f"overlays/{overlay}")
+        if peers is not None:
+            name_peers(resources, peers)
+        wanted = find(resources, "StatefulSet", "rt-sequencer")["spec"]["replicas"]
+        for pod in self.pods[wanted:]:
+            pod.kill()
+            shutil.rmtree(pod.path("/var/lib/samelog"))
+        del self.pods[wanted:]
         running = list(self.pods)
-        for number in range(
-            len(running), find(resources, "StatefulSet", "rt-sequencer")["spec"]["replicas"]
-        ):
+        for number in range(len(running), wanted):
             pod = Pod(f"rt-sequencer-{number}", self.directory, self.secrets)
             self.pods.append(pod)
             pod.start(resources)
@@ -138,6 +149,16 @@ class Stateful:
             assert words[:5] == ["kubectl", "exec", "-n", "samelog", "rt-sequencer-0"]
             done = self.pods[0].execute(words[words.index("--") + 1 :])
             assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def name_peers(resources: list[Resource], count: int) -> None:
+    """Let the nodes' configuration name so many of them."""
+    files = find(resources, "ConfigMap", "rt-sequencer")["data"]
+    files["node.toml"] = PEER.sub("", files["node.toml"]) + "".join(
+        f'[[peers]]\nname = "rt-sequencer-{n}"\n'
+        f'address = "rt-sequencer-{n}.rt-sequencer.samelog.svc:7000"\n'
+        for n in range(count)
+    )
 
 
 @pytest.fixture
@@ -248,6 +269,40 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
         assert "was removed" in pod.log.read_text().splitlines()[-1]
     done = cluster.pods[0].execute([*LIST, "--json"])
     assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_nodes_that_joined_roll_and_go_and_join_again(cluster: Stateful) -> None:
+    """From 3 to 5 to 3, twice, all of them rolled in between. The configuration names the first
+    three, as the overlays do, or all, also when two were removed; who joins again has a new volume.
+    """
+    cluster.apply("prod-bootstrap")
+    cluster.wait_ready()
+    sent: list[bytes] = []
+    with cluster.publisher() as publisher:
+
+        def write() -> None:
+            more = [b"%d" % (len(sent) + n) for n in range(100)]
+            sent.extend(more)
+            publisher.append_many(more)
+            publisher.wait_merged(timeout=PATIENCE_S)
+
+        for peers in ((None, 5), (None,)):
+            write()
+            cluster.follow("From `prod` to `five`")
+            cluster.wait_ready()
+            write()
+            for named in peers:
+                cluster.apply("five", peers=named)
+                write()
+            wait_for(lambda: cluster.is_equal("ticks"), "five equal logs")
+            cluster.follow("To go back")
+            assert [pod.wait() for pod in cluster.pods[3:]] == [1, 1]
+            cluster.apply("prod", peers=peers[-1])
+        write()
+    assert cluster.read(len(sent)) == sent
+    wait_for(lambda: cluster.is_equal("ticks"), "three equal logs")
+    assert cluster.pods[0].execute([*LIST, "--json"]).stdout.count('"live"') == 3
 
 
 @pytest.mark.timeout(300)

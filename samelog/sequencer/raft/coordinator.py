@@ -410,8 +410,7 @@ class Coordinator:
         """Record the checksums that a majority reports alike, if this node leads. Where none can,
         whichever node is the first to lead on would serve what another denies: all halt.
         """
-        now = self._clock.now()
-        if now < self._next_checkpoint:
+        if not self._unsettled.sampled or (now := self._clock.now()) < self._next_checkpoint:
             return
         self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
         voters, agreed = self._voting_views(), []

@@ -24,7 +24,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
-from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES

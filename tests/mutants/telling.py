@@ -10,7 +10,8 @@ from unittest.mock import patch
 import msgspec
 
 from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.merge.merging import MergedPartition, Merging
+from samelog.sequencer.merge.merged_partition import MergedPartition
+from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.state.types import Partition

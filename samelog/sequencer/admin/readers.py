@@ -13,7 +13,7 @@ from samelog.replicator.pull.server import PullServer
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.sessions import wall_ms
-from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.store.merged.log import MergedLog
 
 

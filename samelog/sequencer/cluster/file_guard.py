@@ -23,7 +23,8 @@ from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.events import Recording
-from samelog.sequencer.merge.merging import MergedPartition, Merging
+from samelog.sequencer.merge.merged_partition import MergedPartition
+from samelog.sequencer.merge.merging import Merging
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.missing_files import (
     MissingFile,

@@ -32,7 +32,8 @@ from samelog.store.merged.scrub import ScrubProgress, check_piece, mend
 
 if TYPE_CHECKING:
     from samelog.sequencer.cluster.repair.pieces import PieceRepair
-    from samelog.sequencer.merge.merging import MergedPartition, Merging
+    from samelog.sequencer.merge.merged_partition import MergedPartition
+    from samelog.sequencer.merge.merging import Merging
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from samelog.replicator.interfaces import MergedStream, RequestRefused, SessionStream
 from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
-from samelog.sequencer.merge.merging import Merging, gone_log
+from samelog.sequencer.merge.merged_partition import gone_log
+from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition, Topic

@@ -20,16 +20,14 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import InvariantError, LogFormatError
-from samelog.format.void_batch import is_void
 from samelog.replicator.interfaces import RequestRefused
-from samelog.replicator.pull.listening import Listening
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.measures import Measures
+from samelog.sequencer.merge.merged_partition import MergedPartition, agrees, gone_log
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
-from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
+from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition, Topic
 from samelog.store.disk.disk_errors import NoSpace
@@ -47,41 +45,6 @@ SYNC_INTERVAL_S = 0.1
 FULL_RETRY_S = 1.0
 REST_ROUNDS = 300
 """Times SYNC_INTERVAL_S: files are closed that nothing was written to for so long."""
-
-
-class MergedPartition(Listening):
-    """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
-
-    def __init__(
-        self,
-        topic: Topic,
-        index: int,
-        log: MergedLog,
-        merger: PartitionMerger,
-        events: MergingEvents,
-    ) -> None:
-        super().__init__()
-        self.made_of = topic
-        self.topic = topic.name
-        self.topic_id = topic.log_id
-        """Of the log: a topic whose log was begun anew is another one to readers."""
-        self.partitions = topic.partitions
-        self.index = index
-        self.log = log
-        self.merger = merger
-        self.fault: RequestRefused | None = None
-        """Why it can neither be executed nor read any more."""
-        self.waits_for_room = False
-        self.agreed: tuple[int, int] | None = None
-        """Offset and checksum that a majority agrees on, where the log has yet to get to it."""
-        self.suspects: set[int] = set()
-        """Segments of which readers got something not valid, and nobody has looked since."""
-        self._events = events
-
-    def suspect(self, base_offset: int) -> None:
-        """A reader got something of this segment that is not valid."""
-        self.suspects.add(base_offset)
-        self._events.reader_complained()
 
 
 @dataclass(slots=True)
@@ -223,7 +186,7 @@ class Merging:
         partition = self.partitions[number]
         voids = self._machine.state.partitions[number].voids
         partition.merger.voids = {void.base_offset: void for void in voids}
-        if partition.fault is None and not all(_agrees(partition.log, void) for void in voids):
+        if partition.fault is None and not all(agrees(partition.log, void) for void in voids):
             self._rebuild(number, partition, "it differs from records that were declared void")
         elif voids:
             self.wake(number)
@@ -506,25 +469,3 @@ class Merging:
         self.save_marks()
         for partition in self.partitions.values():
             partition.log.close()
-
-
-def gone_log(name: str, successor: Topic | None) -> RequestRefused:
-    """Why a log that somebody reads is not there any more."""
-    if successor is None:
-        return RequestRefused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
-    text = f"the log of topic {name!r} was begun anew by a hard reset"
-    return RequestRefused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
-
-
-def _agrees(log: MergedLog, void: VoidRecordsCommand) -> bool:
-    """Whether a merged log begins behind a void, ends before it where it can go on, or has it."""
-    first = void.base_offset
-    if not log.start_offset <= first <= log.next_offset:
-        return True
-    segment, byte = log.locate(first)
-    if first == log.next_offset:
-        return void.segment in (segment, first)
-    try:
-        return is_void(log.read(segment, byte, HEADER_BYTES))
-    except LogFormatError:
-        return False

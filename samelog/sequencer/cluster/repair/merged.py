@@ -27,7 +27,8 @@ from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.merge.merging import MergedPartition, Merging
+from samelog.sequencer.merge.merged_partition import MergedPartition
+from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH

@@ -19,7 +19,7 @@ from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.scrub import ScrubProgress
 from samelog.wire.errors import ProtocolFault

@@ -67,8 +67,6 @@ class Broker(AnyBroker):
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
-        self._asking: asyncio.Task[None] | None = None
-        self._asked_again: asyncio.Task[None] | None = None
 
     # --- the cluster ------------------------------------------------------------------------------
 
@@ -121,29 +119,14 @@ class Broker(AnyBroker):
         return said.state == NodeState.LIVE.value
 
     async def catch_up(self) -> None:
-        """Wait until what was committed before this call is applied here; those who ask together
-        share one question to the cluster. Raises ApiError.
-        """
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask(None))
-            task = self._asking
-        else:
-            if self._asked_again is None or self._asked_again.done():
-                self._asked_again = asyncio.create_task(self._ask(self._asking))
-            task = self._asked_again
+        """Wait until what was committed before this call is applied here. Raises ApiError."""
         try:
             async with asyncio.timeout(ANSWER_S):
-                await asyncio.shield(task)
+                await self.parts.raft.proposer.catch_up()
         except TimeoutError as error:
             raise ApiError(
                 ErrorCode.leader_not_available, "no leader has answered: ask again"
             ) from error
-
-    async def _ask(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-            self._asking = self._asked_again
-        await self.parts.raft.proposer.catch_up()
 
     async def propose(self, command: AnyCommand) -> None:
         """Have the cluster do something. Raises ApiError."""

@@ -217,6 +217,14 @@ class MergedStream(Protocol):
     """One merged partition as a node lets it be read."""
 
     @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def index(self) -> int:
+        """Which partition of the topic it is."""
+
+    @property
     def topic_id(self) -> str:
         """The topic's id."""
 
@@ -292,6 +300,11 @@ class LogSource(Protocol):
 
         Raises RequestRefused: TOPIC_GONE (the id is not that of the topic any more), UNKNOWN_TOPIC
         (no such topic or partition), NOT_READY.
+        """
+
+    async def confirm_end(self, stream: MergedStream) -> int:
+        """The next offset that the cluster had of it, this node or not, when it was asked: nothing
+        acknowledged before is at or above it. Raises RequestRefused: NOT_READY, TOPIC_GONE.
         """
 
     def open_session(

@@ -156,6 +156,7 @@ def log_parts(
         machine,
         merging,
         sessions,
+        catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
     repair = RepairParts(

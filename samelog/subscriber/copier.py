@@ -103,14 +103,13 @@ class Copier:
     def _note_copy(self, copy: Copy) -> None:
         name = copy.name
         before = self._copies.get(name)
-        first_end = None if before is None else before.first_end
         after = CopySnapshot(
             copy.state,
             copy.fault,
             copy.is_begun,
-            copy.caught_up,
+            copy.caught_up and copy.first_end is not None,
             copy.cluster_end,
-            copy.cluster_end if first_end is None else first_end,
+            copy.first_end,
             copy.wanted_offset,
             copy.successor,
         )

@@ -16,7 +16,7 @@ class KeptCopy:
     end: int | None
     """The next offset there is, as last heard; None: not heard yet."""
     first_end: int | None
-    """The next offset there was when this keeper first heard of it; None: not heard yet."""
+    """The next offset that the cluster had when this keeper first asked; None: not heard yet."""
     asked_for: int | None = None
     """The offset that the copy was begun for; None: the copy was there before."""
 

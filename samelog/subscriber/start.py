@@ -97,7 +97,7 @@ def _checked(offset: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of a partition: offsets [start, end) are held here, the cluster's end is
-    `cluster_end`, and was `first_end` when it was first heard of (None: not known yet).
+    `cluster_end`, and was `first_end` when it was first asked for (None: not known yet).
     `is_local`: nobody here knows the cluster.
     """
 

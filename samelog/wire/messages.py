@@ -403,6 +403,21 @@ class LogArchived(Message, frozen=True, tag=36):
     checksum: Unsigned32
 
 
+class ConfirmEnd(Message, frozen=True, tag=37):
+    """Where does an open merged log end, as the cluster knows? The node may lag behind it. Answered
+    by EndConfirmed, or Refused; DATA goes on meanwhile.
+    """
+
+    handle: Handle
+
+
+class EndConfirmed(Message, frozen=True, tag=38):
+    """What was committed before ConfirmEnd came ends at `end_offset`; DATA will reach it."""
+
+    handle: Handle
+    end_offset: Place63
+
+
 AnyMessage: TypeAlias = (
     Hello
     | Welcome
@@ -429,6 +444,8 @@ AnyMessage: TypeAlias = (
     | CaughtUp
     | SegmentSealed
     | LogArchived
+    | ConfirmEnd
+    | EndConfirmed
     | Report
     | Cursors
     | Forgotten

@@ -8,7 +8,9 @@ from unittest.mock import patch
 
 from samelog.publisher.records import Places
 from samelog.publisher.shipper import Shipper
+from samelog.replicator.interfaces import MergedStream
 from samelog.sequencer.cluster.presence import OFFLINE, Presence
+from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.setting_state import CHANGES, Problem
 from samelog.sequencer.state.types import State
@@ -51,6 +53,17 @@ def add_partitions_here_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def end_where_the_node_does() -> Iterator[None]:
+    """A node that lags tells readers its own end for the cluster's."""
+
+    async def end(self: NodeLogSource, stream: MergedStream) -> int:
+        return stream.log.next_offset
+
+    with patch.object(NodeLogSource, "confirm_end", end):
+        yield
+
+
 _SHIPPING = "tests/publisher/test_shipping.py::"
 
 PROMISES = (
@@ -65,5 +78,10 @@ PROMISES = (
         "tests/sequencer/test_states.py::test_a_connected_node_that_catches_up_is_not_called_live",
     ),
     (39, wait_for_this_run_only, _SHIPPING + "test_what_earlier_runs_left_is_waited_for_too"),
+    (
+        41,
+        end_where_the_node_does,
+        "tests/sequencer/test_reading_ends.py::test_a_reader_gets_all_that_was_acknowledged",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -319,6 +319,22 @@ class PullSenderScript(EndScript):
         log.seal(int(run), *log.end(int(run)))
         self.source.session.changed()
 
+    def do_committed(self, partition: str, end: str) -> None:
+        """`committed P OFFSET`: where the cluster's log ends."""
+        self.source.merged[int(partition)].committed = int(end)
+
+    def do_behind(self) -> None:
+        """`behind`: the node does not know what is committed, until `current`."""
+        self.source.current.clear()
+
+    def do_current(self) -> None:
+        """`current`: it does."""
+        self.source.current.set()
+
+    def do_leaderless(self) -> None:
+        """`leaderless`: no node leads any more."""
+        self.source.leaderless = True
+
     def do_delete(self) -> None:
         """`delete`: the topic is gone."""
         self.source.delete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -50,7 +51,10 @@ class FakeMerged(_Listeners):
     def __init__(self, path: Path, partition: int) -> None:
         super().__init__()
         self.suspicions = 0
-        self.path, self.partition = path, partition
+        self.topic = "flights"
+        self.path, self.index = path, partition
+        self.committed: int | None = None
+        """Where the cluster's log ends, if this node lags behind it."""
         self.log = self._open(path)
 
     def _open(self, path: Path) -> MergedLog:
@@ -59,7 +63,7 @@ class FakeMerged(_Listeners):
             path,
             topic="flights",
             topic_id=self.topic_id,
-            partition=self.partition,
+            partition=self.index,
         )
 
     def lose_everything(self) -> None:
@@ -122,6 +126,10 @@ class FakeSource:
         self.merged = [FakeMerged(path / f"flights-{n}", n) for n in range(partitions)]
         self.session = FakeSession(path / "session")
         self.refusal: RequestRefused | None = None
+        self.leaderless = False
+        self.current = asyncio.Event()
+        """Not set: this node has not caught up with the cluster yet."""
+        self.current.set()
         self._renumber()
 
     def _renumber(self) -> None:
@@ -145,6 +153,14 @@ class FakeSource:
         if stream.fault is not None:
             raise stream.fault
         return stream
+
+    async def confirm_end(self, stream: MergedStream) -> int:
+        """What the cluster has, if it has a leader."""
+        await self.current.wait()
+        if self.leaderless:
+            raise RequestRefused(FaultCode.NOT_READY, "no leader has answered", "ask another node")
+        log = self.merged[stream.index]
+        return log.log.next_offset if log.committed is None else log.committed
 
     def open_session(
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int

@@ -204,6 +204,38 @@ def test_a_topic_that_is_not_there_is_an_error_where_nothing_is_waited_for(tmp_p
         subscriber.batch(timeout=20)
 
 
+def test_the_end_of_a_reader_is_the_clusters(tmp_path: Path) -> None:
+    with copying(tmp_path, 10) as made:
+        made.source.merged[0].committed = 18
+        with made.subscriber(follow=False) as subscriber:
+            assert read(subscriber, 10) == numbers(0, 10)
+            assert not subscriber.is_over
+            with pytest.raises(NotCaughtUp):
+                subscriber.wait_caught_up(timeout=0.1)
+            made.merge(10, 20)
+            assert [record.value for record in subscriber] == numbers(10, 18)
+            subscriber.wait_caught_up(timeout=PATIENCE_S)
+
+
+def test_without_a_leader_records_come_and_no_end_is_called_one(tmp_path: Path) -> None:
+    with copying(tmp_path, 10) as made:
+        made.source.leaderless = True
+        with made.subscriber("live") as live, made.subscriber("short", follow=False) as short:
+            assert read(live, 10) == numbers(0, 10)
+
+            def says_why() -> bool:
+                with pytest.raises(NotCaughtUp) as told:
+                    short.wait_caught_up(timeout=0.1)
+                return "no leader has answered" in str(told.value)
+
+            wait_for(says_why, "why it is not known")
+            assert short.batch(timeout=0.1) == []
+            assert not short.is_over
+            made.source.leaderless = False
+            assert [record.value for record in short] == numbers(0, 10)
+            live.wait_caught_up(timeout=PATIENCE_S)
+
+
 def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber() as subscriber:
         read(subscriber, 100)

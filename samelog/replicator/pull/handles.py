@@ -19,6 +19,8 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
+    ConfirmEnd,
+    EndConfirmed,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -70,6 +72,9 @@ class PullReader(Protocol):
     def on_caught_up(self) -> None:
         """The peer has no more for now."""
 
+    def on_end(self, end_offset: int) -> None:
+        """`Handles.confirm_end` was asked: the cluster has so much."""
+
     def on_fault(self, error: Exception) -> None:
         """Nothing more will come."""
 
@@ -94,6 +99,10 @@ class Handles(ReplicatorHandler):
     def taken(self, handle: int, size_bytes: int) -> None:
         """A reader has taken so much of what it was given."""
         self._acknowledger.took(handle, size_bytes)
+
+    def confirm_end(self, handle: int) -> None:
+        """Ask where the merged log ended at this moment, also where the peer lags behind that."""
+        self.connection.send(ConfirmEnd(handle))
 
     def close(self, handle: int) -> None:
         """Let go of a handle, if it is there: the peer sends no more for it."""
@@ -121,6 +130,8 @@ class Handles(ReplicatorHandler):
                 self._sealed(handle, base_offset, length, next_offset)
             case CaughtUp(handle):
                 self._caught_up(handle)
+            case EndConfirmed():
+                self._end_confirmed(message)
             case LogArchived():
                 self._archived(message)
             case TopicGone(handle):
@@ -164,6 +175,11 @@ class Handles(ReplicatorHandler):
         reader = self._readers.get(handle)
         if reader is not None:
             reader.on_caught_up()
+
+    def _end_confirmed(self, message: EndConfirmed) -> None:
+        reader = self._readers.get(message.handle)
+        if reader is not None:
+            reader.on_end(message.end_offset)
 
     def _archived(self, message: LogArchived) -> None:
         """What was archived is sent no more; what came before that can still be taken."""

@@ -14,6 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from samelog.config.values import Address
 from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.replicator.pull.handles import Handles, StartsAt
@@ -37,6 +39,8 @@ class _Pieces:
     """What came for one handle and was not taken yet. Implements handles.PullReader."""
 
     position: asyncio.Future[StartsAt]
+    end: asyncio.Future[int]
+    """Where the cluster confirms that the log ends, once it is asked."""
     reads: bool
     waiting: deque[bytes] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,12 +66,17 @@ class _Pieces:
     def on_caught_up(self) -> None:
         """There may be more later."""
 
+    def on_end(self, end_offset: int) -> None:
+        if not self.end.done():
+            self.end.set_result(end_offset)
+
     def on_fault(self, error: Exception) -> None:
         self.fault = error
         self.news.set()
-        if not self.position.done():
-            self.position.set_exception(error)
-            self.position.exception()  # seen: whoever asked may have stopped waiting
+        for asked in (self.position, self.end):
+            if not asked.done():
+                asked.set_exception(error)
+                asked.exception()  # seen: whoever asked may have stopped waiting
 
     async def next(self) -> bytes:
         """The next piece. Raises the fault behind the last one."""
@@ -112,12 +121,23 @@ class RangePull:
         self.close(handle)
         return position
 
+    async def confirmed(self, wanted: Wanted) -> MergedStartsAt:
+        """As `locate`, but the end is the cluster's: the node may lag behind it."""
+        handle, position = await self._open(wanted, reads=False)
+        try:
+            self._handles.confirm_end(handle)
+            end = await self._pieces[handle].end
+        finally:
+            self.close(handle)
+        return msgspec.structs.replace(position, end_offset=max(end, position.end_offset))
+
     async def read(self, wanted: Wanted) -> int:
         """A handle that reads from a place on. Raises PullRefused, RuntimeFault."""
         return (await self._open(wanted, reads=True))[0]
 
     async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedStartsAt]:
-        pieces = _Pieces(asyncio.get_running_loop().create_future(), reads)
+        loop = asyncio.get_running_loop()
+        pieces = _Pieces(loop.create_future(), loop.create_future(), reads)
         number = self._handles.open(pieces, lambda handle: OpenMerged(handle, *wanted))
         self._pieces[number] = pieces
         try:

@@ -94,6 +94,9 @@ class _Request:
         if not (self.goes_on or self.outcome.done()):
             self.outcome.set_result(self.sink.has_enough())
 
+    def on_end(self, end_offset: int) -> None:
+        """Never asked for: a node knows from Raft where its logs end."""
+
     def on_fault(self, error: Exception) -> None:
         if not self.outcome.done():
             self.outcome.set_exception(error)

@@ -24,6 +24,7 @@ from samelog.runtime.clock import Clock, SystemClock
 from samelog.runtime.counters import Meter
 from samelog.runtime.errors import PeerFault
 from samelog.runtime.faults import make_fault
+from samelog.runtime.loop import spawn
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
@@ -31,6 +32,8 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
     Close,
+    ConfirmEnd,
+    EndConfirmed,
     MergedStartsAt,
     OpenMerged,
     OpenSession,
@@ -102,6 +105,8 @@ class PullServer(ReplicatorHandler):
                 self._open(message.handle, partial(self._open_session, message))
             case Close():
                 self._sender.close(message.handle)
+            case ConfirmEnd():
+                self._confirm_end(message.handle)
             case _:
                 raise unexpected(message)
         self._carry_out()
@@ -180,6 +185,36 @@ class PullServer(ReplicatorHandler):
         served.stream.add_listener(listener)
         self._served[number] = served, listener
         self._sender.open(number, served, opened, place, skips=skips)
+
+    def _confirm_end(self, number: int) -> None:
+        """Have the cluster say where a merged log ends. (A handle may be refused by now.)"""
+        known = self._served.get(number)
+        if known is None:
+            return
+        if not isinstance(known[0], ServedMerged):
+            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is no merged log")
+        if known[0].is_asked:
+            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is asked about already")
+        known[0].is_asked = True
+        spawn(self._confirm(number, known[0]), "pull: the end of a log")
+
+    async def _confirm(self, number: int, served: ServedMerged) -> None:
+        answer = await self._confirmed(number, served)
+        served.is_asked = False
+        known = self._served.get(number)
+        if known is None or known[0] is not served:
+            return
+        if isinstance(answer, Refusal):
+            self._sender.refuse(number, answer)
+        else:
+            self._connection.send(answer)
+        self._carry_out()
+
+    async def _confirmed(self, number: int, served: ServedMerged) -> EndConfirmed | Refusal:
+        try:
+            return EndConfirmed(number, await self._source.confirm_end(served.stream))
+        except RequestRefused as fault:
+            return _refusal(fault)
 
     def _denied(self, what: str) -> RequestRefused:
         text = f"{self._identity} may not {what}"

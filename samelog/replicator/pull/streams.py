@@ -53,6 +53,8 @@ class ServedMerged:
         self.stream = stream
         self._read = 0
         """The segment that was read last."""
+        self.is_asked = False
+        """Whether the cluster is being asked where it ends."""
 
     def start(self, message: OpenMerged) -> tuple[int, FilePosition]:
         """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.

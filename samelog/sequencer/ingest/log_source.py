@@ -7,6 +7,8 @@ opened. Implements replicator.interfaces.LogSource.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from samelog.replicator.interfaces import MergedStream, RequestRefused, SessionStream
 from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
@@ -39,11 +41,14 @@ class NodeLogSource:
         merging: Merging,
         sessions: SessionStore,
         *,
+        catch_up: Callable[[], Awaitable[None]],
         unknown: UnknownLogs,
     ) -> None:
+        """`catch_up` returns when this node is current; it raises TimeoutError without a leader."""
         self._machine = machine
         self._merging = merging
         self._sessions = sessions
+        self._catch_up = catch_up
         self._unknown = unknown
         self._session_logs: dict[int, SessionLog] = {}
 
@@ -57,6 +62,18 @@ class NodeLogSource:
         if stream.fault is not None:
             raise stream.fault
         return stream
+
+    async def confirm_end(self, stream: MergedStream) -> int:
+        """Where what is committed ends, executed here or not. Raises RequestRefused."""
+        try:
+            await self._catch_up()
+        except TimeoutError as error:
+            text = "no leader has answered: where the log ends is not certain"
+            raise RequestRefused(FaultCode.NOT_READY, text, "ask another node") from error
+        found = self._machine.topic_named(stream.topic)
+        if found is None or found.log_id != stream.topic_id:
+            raise self._not_here(stream.topic, found, stream.topic_id)
+        return self._partition(stream.topic, found, stream.index).next_offset
 
     def open_session(
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int

@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
+from samelog.runtime.loop import spawn
 from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
@@ -48,6 +49,9 @@ class Proposer:
         self._send = send
         self._ids = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Forwarded]] = {}
+        self._behind: list[asyncio.Future[None]] = []
+        """Who waits for the next round of `catch_up`."""
+        self._catches_up = False
 
     async def propose(self, command: AnyCommand, *, longer_s: float = 0.0) -> Any:
         """The command's outcome, applied here. Raises TimeoutError when no leader answers, or the
@@ -63,13 +67,33 @@ class Proposer:
                     await asyncio.sleep(RETRY_S)
 
     async def catch_up(self) -> None:
-        """Wait until what was committed before this call is applied here. Raises TimeoutError when
-        no leader answers.
+        """Wait until what was committed before this call is applied here; those who ask together
+        share one question to the cluster. Raises TimeoutError when no leader answers.
         """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._behind.append(future)
+        if not self._catches_up:
+            self._catches_up = True
+            spawn(self._catch_up_in_rounds(), "catch up")
         async with asyncio.timeout(PROPOSE_TIMEOUT_S):
-            while (index := await self._group.read_index()) is None:  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
-            await self._replica.wait_applied(index)
+            await future
+
+    async def _catch_up_in_rounds(self) -> None:
+        """Whoever asks during a round waits for the next one: this one may have begun too early."""
+        try:
+            while waiting := [future for future in self._behind if not future.done()]:
+                self._behind = []
+                index = await self._group.read_index()
+                if index is None:
+                    self._behind += waiting
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._replica.wait_applied(index)
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(None)
+        finally:
+            self._catches_up = False
 
     def _too_early(self, command: AnyCommand) -> Rejection | None:
         """Nothing is proposed before all members know what it is."""

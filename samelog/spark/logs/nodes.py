@@ -72,21 +72,30 @@ class RemoteLogs:
         self._next_look_at = float("-inf")
 
     def _topic_state(self, topic: str) -> TopicState | None:
+        """What this reader does not know yet is confirmed by the cluster: what was acknowledged
+        before is in it. What grows later is heard of when the node has it.
+        """
         known = self._known.get(topic)
-        count = 1 if known is None else len(known.partitions)
+        count = 0 if known is None else len(known.partitions)
         found = self._locate(topic, range(count))
         if not found:
+            found = self._locate(topic, range(1), confirmed=True)
+        if not found:
             return None
-        if found[0].partitions > count:
-            found += self._locate(topic, range(count, found[0].partitions))
+        if found[0].partitions > len(found):
+            rest = range(len(found), found[0].partitions)
+            found += self._locate(topic, rest, confirmed=True)
         told = {number: _bounds(place) for number, place in enumerate(found)}
         state = TopicState(found[0].topic_id, told)
         return state if known is None else _never_back(known, state)
 
-    def _locate(self, topic: str, partitions: Iterable[int]) -> list[MergedStartsAt]:
+    def _locate(
+        self, topic: str, partitions: Iterable[int], *, confirmed: bool = False
+    ) -> list[MergedStartsAt]:
         """Where these partitions end; empty if there is no such topic."""
+        wanted = [Wanted(topic, None, n, Start.LATEST) for n in partitions]
         try:
-            return self._nodes.locate([Wanted(topic, None, n, Start.LATEST) for n in partitions])
+            return self._nodes.locate(wanted, confirmed=confirmed)
         except PullRefused as error:
             if error.code in GONE:
                 return []
@@ -239,11 +248,14 @@ class Nodes:
 
     # --- places -----------------------------------------------------------------------------------
 
-    def locate(self, wanted: Sequence[Wanted]) -> list[MergedStartsAt]:
-        """Where places are; asked side by side. Raises as `ask`."""
+    def locate(self, wanted: Sequence[Wanted], *, confirmed: bool = False) -> list[MergedStartsAt]:
+        """Where places are; asked side by side. `confirmed`: with the cluster's ends, not those of
+        the node that is asked. Raises as `ask`.
+        """
 
         async def all_of(pull: RangePull) -> list[MergedStartsAt]:
-            return list(await asyncio.gather(*(pull.locate(each) for each in wanted)))
+            find = pull.confirmed if confirmed else pull.locate
+            return list(await asyncio.gather(*map(find, wanted)))
 
         return self.ask(all_of)
 

@@ -65,6 +65,8 @@ class PulledCopy:
     """Why it waits or has stopped."""
     cluster_end: int | None = None
     """The offset behind the newest record of the cluster, as far as that was told."""
+    first_end: int | None = None
+    """Where the cluster confirmed that the log ended, when it was first asked; None: not yet."""
     caught_up: bool = False
     """Whether the node that is asked had no more when it was heard last."""
     wanted_offset: int | None = None

@@ -20,6 +20,8 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
+    ConfirmEnd,
+    EndConfirmed,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -102,6 +104,8 @@ class PullReceiver(Generic[CopyT]):
                 what = "its log was begun anew" if successor else "the topic was deleted"
                 gone = Refusal(FaultCode.TOPIC_GONE, what, successor=successor or "")
                 self._refused(handle, gone, now)
+            case EndConfirmed():
+                self._end_confirmed(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
@@ -125,8 +129,8 @@ class PullReceiver(Generic[CopyT]):
         if copy is None or copy.state is not CopyState.COPYING:
             return None
         before = copy.cluster_end, copy.caught_up
-        copy.cluster_end = message.end_offset
-        copy.caught_up = copy.log.next_offset >= message.end_offset
+        copy.cluster_end = max(message.end_offset, copy.first_end or 0)
+        copy.caught_up = copy.log.next_offset >= copy.cluster_end
         return copy if (copy.cluster_end, copy.caught_up) != before else None
 
     def time_passed(self, now: float) -> None:
@@ -215,7 +219,7 @@ class PullReceiver(Generic[CopyT]):
         if copy.state is not CopyState.OPENING:
             self._close(handle)
             return
-        copy.cluster_end = message.end_offset
+        copy.cluster_end = max(message.end_offset, copy.first_end or 0)
         if copy.is_begun:
             self.begun(copy, message, now)
         else:
@@ -230,6 +234,20 @@ class PullReceiver(Generic[CopyT]):
         copy.enter(CopyState.COPYING, now)
         copy.fault = None
         copy.refused_by.clear()
+        if copy.first_end is None:
+            self.effects.append(Send(ConfirmEnd(at.handle)))
+        else:
+            self._not_ready_since.pop(copy, None)
+        self.effects.append(CopyChanged(copy))
+
+    def _end_confirmed(self, message: EndConfirmed) -> None:
+        """This node may have had less: it has not caught up before it has that, too."""
+        copy = self._copies.get(message.handle)
+        if copy is None or copy.state is not CopyState.COPYING:
+            return
+        end = copy.first_end = message.end_offset
+        copy.cluster_end = max(end, copy.cluster_end or 0)
+        copy.caught_up = copy.caught_up and copy.log.next_offset >= end
         self._not_ready_since.pop(copy, None)
         self.effects.append(CopyChanged(copy))
 

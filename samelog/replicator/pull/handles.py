@@ -128,10 +128,8 @@ class Handles(ReplicatorHandler):
                 self._sealed(handle, roll, length, roll + 1)
             case SegmentSealed(handle, base_offset, length, next_offset):
                 self._sealed(handle, base_offset, length, next_offset)
-            case CaughtUp(handle):
-                self._caught_up(handle)
-            case EndConfirmed():
-                self._end_confirmed(message)
+            case CaughtUp() | EndConfirmed():
+                self._told_end(message)
             case LogArchived():
                 self._archived(message)
             case TopicGone(handle):
@@ -171,14 +169,13 @@ class Handles(ReplicatorHandler):
             self._receiver.sealed(handle, file, length, next_file)
             self._readers[handle].on_sealed(file, length, next_file)
 
-    def _caught_up(self, handle: int) -> None:
-        reader = self._readers.get(handle)
-        if reader is not None:
-            reader.on_caught_up()
-
-    def _end_confirmed(self, message: EndConfirmed) -> None:
+    def _told_end(self, message: CaughtUp | EndConfirmed) -> None:
         reader = self._readers.get(message.handle)
-        if reader is not None:
+        if reader is None:
+            return
+        if isinstance(message, CaughtUp):
+            reader.on_caught_up()
+        else:
             reader.on_end(message.end_offset)
 
     def _archived(self, message: LogArchived) -> None:

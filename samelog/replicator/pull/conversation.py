@@ -16,7 +16,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.effects import Send
-from samelog.wire.messages import AnyMessage, CaughtUp, EndConfirmed, Welcome
+from samelog.wire.messages import AnyMessage, CaughtUp, Welcome
 from samelog.wire.pull.copies import (
     ArchiveCopy,
     BeginCopy,
@@ -113,8 +113,8 @@ class PullConversation(ReplicatorHandler):
 
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
-        if isinstance(message, CaughtUp | EndConfirmed):
-            copy = self._receiver.told_end(message)
+        if isinstance(message, CaughtUp):
+            copy = self._receiver.caught_up(message)
             if copy is not None:
                 self._on_change(copy)
             return

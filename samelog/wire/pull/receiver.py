@@ -90,7 +90,7 @@ class PullReceiver(Generic[CopyT]):
     # --- what happens -------------------------------------------------------------------------
 
     def receive(self, message: AnyMessage, now: float) -> None:
-        """Anything a pull server sends, but what `told_end` takes. Raises ProtocolFault."""
+        """Anything a pull server sends, but `caught_up`. Raises ProtocolFault."""
         match message:
             case SegmentSealed():
                 self._sealed(message)
@@ -101,9 +101,9 @@ class PullReceiver(Generic[CopyT]):
             case Refused(handle, code, text, remedy, earliest):
                 self._refused(handle, Refusal(code, text, remedy, earliest), now)
             case TopicGone(handle, successor):
-                what = "its log was begun anew" if successor else "the topic was deleted"
-                gone = Refusal(FaultCode.TOPIC_GONE, what, successor=successor or "")
-                self._refused(handle, gone, now)
+                self._refused(handle, _gone(successor), now)
+            case EndConfirmed():
+                self._end_confirmed(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
@@ -121,21 +121,16 @@ class PullReceiver(Generic[CopyT]):
         self._receiver.receive(handle, file, byte, size_bytes)
         return copy
 
-    def told_end(self, message: CaughtUp | EndConfirmed) -> CopyT | None:
-        """The node has no more for now, or the cluster has so much, whatever the node has: the copy
-        for which this is news.
-        """
+    def caught_up(self, message: CaughtUp) -> CopyT | None:
+        """The node has no more for now: the copy for which this is news."""
         copy = self._copies.get(message.handle)
         if copy is None or copy.state is not CopyState.COPYING:
             return None
-        before, end = (copy.first_end, copy.cluster_end, copy.caught_up), message.end_offset
-        if isinstance(message, EndConfirmed):
-            copy.first_end, end = end, max(end, copy.cluster_end or 0)
-            self._not_ready_since.pop(copy, None)
-        has_all = copy.caught_up or isinstance(message, CaughtUp)
-        copy.cluster_end = max(end, copy.first_end or 0)
-        copy.caught_up = has_all and copy.log.next_offset >= copy.cluster_end
-        return copy if (copy.first_end, copy.cluster_end, copy.caught_up) != before else None
+        before, end = (copy.cluster_end, copy.caught_up), message.end_offset
+        first = copy.first_end
+        copy.cluster_end = end if first is None or end > first else first
+        copy.caught_up = copy.log.next_offset >= copy.cluster_end
+        return copy if (copy.cluster_end, copy.caught_up) != before else None
 
     def time_passed(self, now: float) -> None:
         """Open again what waits, ask for topics again. Raises ProtocolFault when the node owes an
@@ -244,6 +239,17 @@ class PullReceiver(Generic[CopyT]):
             self._not_ready_since.pop(copy, None)
         self.effects.append(CopyChanged(copy))
 
+    def _end_confirmed(self, message: EndConfirmed) -> None:
+        """This node may have had less: the copy has not caught up before it has that, too."""
+        copy = self._copies.get(message.handle)
+        if copy is None or copy.state is not CopyState.COPYING:
+            return
+        end = copy.first_end = message.end_offset
+        copy.cluster_end = max(end, copy.cluster_end or 0)
+        copy.caught_up = copy.caught_up and copy.log.next_offset >= end
+        self._not_ready_since.pop(copy, None)
+        self.effects.append(CopyChanged(copy))
+
     def _begin_at_segment(self, copy: CopyT, at: MergedStartsAt, now: float) -> None:
         """The wanted offset lies inside a segment: ask for all of it."""
         if copy.log.end() != (at.base_offset, 0):
@@ -331,3 +337,8 @@ class PullReceiver(Generic[CopyT]):
             self.effects.append(CopyGivenUp(copy))
         elif is_news:
             self.effects.append(LeaveNode())
+
+
+def _gone(successor: str | None) -> Refusal:
+    what = "its log was begun anew" if successor else "the topic was deleted"
+    return Refusal(FaultCode.TOPIC_GONE, what, successor=successor or "")

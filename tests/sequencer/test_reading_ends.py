@@ -11,7 +11,7 @@ from samelog import Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
-from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.node import Node
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from tests.patience import PATIENCE_S

@@ -64,11 +64,20 @@ _decoders_lock = threading.Lock()
 class AdminError(RuntimeFault):
     """A request that was refused, or that no node answered; the message names the node."""
 
-    def __init__(self, message: str, *, code: FaultCode | None = None, sent: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: FaultCode | None = None,
+        sent: bool = False,
+        nobody_there: bool = False,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.sent = sent
         """Whether a node may have done what was asked."""
+        self.nobody_there = nobody_there
+        """Whether nobody listens where the node is to be."""
 
 
 class NotLeaderError(AdminError):
@@ -199,7 +208,8 @@ class _Exchange:
             with self._connect() as connected:
                 return self._talk(connected, operation, request)
         except (ConnectFault, IdentityFault) as error:
-            raise AdminError(str(error)) from error
+            nobody_there = error.problem is ConnectProblem.UNREACHABLE
+            raise AdminError(str(error), nobody_there=nobody_there) from error
         except ssl.SSLError as error:  # the node says only now that it refuses this side
             raise AdminError(str(handshake_fault(error, str(self._address)))) from error
         except TimeoutError as error:

@@ -6,6 +6,7 @@ left out. The blocks that install something are run by a campaign, in a clone.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -41,11 +42,22 @@ def paste(texts: list[str], directory: Path, where: Path) -> subprocess.Complete
     script = "\n".join([begin, *marked]).replace("/tmp/", f"{directory}/")
     try:
         return subprocess.run(
-            ["bash", "-c", script], cwd=where, capture_output=True, text=True, check=False
+            ["bash", "-c", script],
+            cwd=where,
+            env=outside_make(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
     finally:
         down = [str(ROOT / ".venv/bin/samelog"), "down", "--dir", f"{directory}/sl"]
         subprocess.run(down, capture_output=True, timeout=60, check=False)
+
+
+def outside_make() -> dict[str, str]:
+    """The environment of a shell that make did not start: `make` in it prints no directories."""
+    made = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    return {name: value for name, value in os.environ.items() if name not in made}
 
 
 @pytest.mark.timeout(TIMEOUT_S)

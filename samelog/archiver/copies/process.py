@@ -49,6 +49,8 @@ class ProcessCopier:
     def __init__(self, *, stall_s: float = STALL_S) -> None:
         self._stall_s = stall_s
         self._process: Process | None = None
+        self._killed: list[Process] = []
+        """Those that are not known to be gone."""
 
     async def copy(self, job: CopyJob, progress: Callable[[int], None]) -> Manifest:
         """Copy one segment."""
@@ -97,17 +99,23 @@ class ProcessCopier:
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
+            self._killed = [each for each in self._killed if each.returncode is None]
+            self._killed.append(process)
 
     async def close(self) -> None:
         """End the process, which gives its memory back."""
-        process, self._process = self._process, None
-        if process is None:
-            return
+        if self._process is not None:
+            await self._end(self._process)
+        killed, self._killed = self._killed, []
+        for process in killed:
+            await process.wait()
+
+    async def _end(self, process: Process) -> None:
         if process.stdin is not None:
             process.stdin.close()
         try:
             async with asyncio.timeout(END_S):
                 await process.wait()
+            self._process = None
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+            self._kill()

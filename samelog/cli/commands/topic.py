@@ -245,12 +245,20 @@ def _readers(config: ClientConfig, topic: str) -> list[str]:
 
 
 def _subscribers(config: ClientConfig, topic: str) -> set[str]:
-    answers = [
-        each for each in ask_each(config, ListSubscribers()) if isinstance(each, Subscribers)
-    ]
-    rows = [row for answer in answers for row in answer.subscribers]
+    rows = [row for answer in _answers(config) for row in answer.subscribers]
     found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
     return {each for each in found if not each.startswith(NODE_PREFIX)}
+
+
+def _answers(config: ClientConfig) -> list[Subscribers]:
+    """Of the nodes that run; where one does not say who reads there, it may be anybody."""
+    answers: list[Subscribers] = []
+    for each in ask_each(config, ListSubscribers()):
+        if isinstance(each, Subscribers):
+            answers.append(each)
+        elif not each.nobody_there:
+            fail(f"a node did not say who reads there: {each}: try again, or give --force")
+    return answers
 
 
 def _reads(config: ClientConfig, group: str, topic: str) -> bool:

@@ -449,8 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer()
         self._loop.call_soon(self._tell_closed)
         self._watch.closing(self._loop.time())
-        # Where connecting was given up, the socket is closed though it does not say so; where the
-        # peer has reset it, its end cannot be told.
+        # Given up while connecting, it is closed and does not say so; reset, nobody can be told.
         with contextlib.suppress(RuntimeError, OSError):
             self._finish_sending()
             self._read_socket(going_on=True)

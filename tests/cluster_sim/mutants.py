@@ -117,6 +117,16 @@ FOCUS: dict[str, dict[str, Any]] = {
         "slow_chance": 0.0,
     },
     "keep_speculation": {"kinds": ("isolate_leader", "mend", "kill_leader")},
+    "plan_what_the_leader_lacks": {
+        "kinds": (),
+        "nodes": 5,
+        "publishers": 3,
+        "append_every_s": 0.05,
+        "latency_s": 0.002,
+        "sync_s": 0.0002,
+        "slow_chance": 0.3,
+        "slow_s": 0.05,
+    },
     "plan_before_noop": {"kinds": ("isolate_leader", "mend", "kill_leader")},
     "share_run_numbers": {"kinds": ("stale_publisher", "kill_publisher"), "fault_every_s": 0.3},
     "forget_runs": {

@@ -144,6 +144,7 @@ class NodeActor(Actor):
             len(node.logs.merging.partitions),
             raft.role,
             raft.term,
+            len(node.raft.coordinator._planner.damaged),
         )
         if node.raft.group.halted:
             raise Violation("one history", f"{self.host} is halted: {node.raft.group.halted}")

@@ -6,6 +6,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
 
 SNAPSHOT_INTERVAL_S = 0.5
+STOP_S = 10.0
+
+_made: list[Node] = []
+"""By the test that runs."""
 
 
 def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None]]) -> None:
@@ -56,8 +61,20 @@ def in_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run it on the loop that nodes have: asyncio's own forgets a socket that it has just accepted
     when the server closes.
     """
+
+    async def and_end() -> None:
+        """A loop does not close while a node of a test that failed still runs on it."""
+        _made.clear()
+        try:
+            await main
+        except BaseException:
+            for node in _made:
+                with suppress(Exception):
+                    await asyncio.wait_for(node.stop(), STOP_S)
+            raise
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+        runner.run(and_end())
 
 
 def make_nodes(path: Path, count: int) -> list[Node]:
@@ -71,7 +88,8 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
     config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S)
-    return Node(resources(config), bootstrap=bootstrap)
+    _made.append(Node(resources(config), bootstrap=bootstrap))
+    return _made[-1]
 
 
 def plain_config(
@@ -107,6 +125,7 @@ async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
     async with asyncio.timeout(PATIENCE_S):
         place = await find_place(config, given.tls)
     joined = Node(given, bootstrap=False, place=place)
+    _made.append(joined)
     await joined.start()
     return joined
 

@@ -276,6 +276,11 @@ def test_a_callback_that_fails_is_called_again(documents: Documents) -> None:
     in_loop(main)
 
 
+def said(caplog: pytest.LogCaptureFixture) -> str:
+    """As it was logged: a session of Spark has every handler of its process write JSON."""
+    return "\n".join(caplog.messages)
+
+
 def test_files_in_use_stay_when_paths_take_the_place_of_texts(
     documents: Documents, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,7 +294,7 @@ def test_files_in_use_stay_when_paths_take_the_place_of_texts(
 
     config = in_loop(main)
     assert "configuration reloaded" not in caplog.text
-    assert re.search(r'next start keys="[^"]*key_pem', caplog.text)
+    assert re.search(r'next start keys="[^"]*key_pem', said(caplog))
     load_client(str(documents.file))  # a start: nobody needs them
     assert not documents.is_held(config)
     assert not list(Path(config.tls.key).parent.parent.glob("tls*"))
@@ -336,7 +341,7 @@ def test_what_counts_from_the_next_start_is_warned_of(
             assert made.follower.config.publisher.roll_bytes != 2 << 20
 
     in_loop(main)
-    assert 'counts from the next start keys="publisher.roll_bytes"' in caplog.text
+    assert 'counts from the next start keys="publisher.roll_bytes"' in said(caplog)
 
 
 def test_a_configuration_from_nowhere_stays(documents: Documents) -> None:

@@ -200,7 +200,7 @@ class PullClient:
 
     def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        self.directory.meet_cluster(cluster_id)
+        self.directory.pin.meet(cluster_id)
 
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
         """The topic is so; its copies, made if need be."""

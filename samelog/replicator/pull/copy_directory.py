@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Container, Iterable
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.cluster_pin import meet_cluster
+from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
 from samelog.store.disk.disk_errors import DirectoryGone
@@ -32,6 +32,8 @@ class CopyDirectory:
         self._path = path
         self._fs = fs
         self._on_change = on_change
+        self.pin = ClusterPin(fs, path)
+        """Which cluster the copies come from."""
         self._lock_path = os.path.join(path, LOCK_FILE)
         self._lock: File | None = None
         self._locked: tuple[int, int] | None = None
@@ -49,10 +51,6 @@ class CopyDirectory:
             _close(copy)
         if self._lock is not None:
             self._lock.close()
-
-    def meet_cluster(self, cluster_id: str) -> None:
-        """Its copies come from this one. Raises ProtocolFault if from another, LogFormatError."""
-        meet_cluster(self._fs, self._path, cluster_id)
 
     def alive(self) -> list[Copy]:
         """Those of topics that there are."""

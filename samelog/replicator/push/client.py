@@ -19,7 +19,7 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
-from samelog.replicator.cluster_pin import meet_cluster
+from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
@@ -85,12 +85,12 @@ class PushClient:
         """
         self._config = config
         self._tls = tls
-        self._fs = fs
         self._clock = clock
         self._random = random
         self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
+        self._pin = ClusterPin(fs, path)
         self._progress = SessionProgress()
         self._links = [self._make_link(*each) for each in _nodes_of(config)]
         self._poller: asyncio.Task[None] | None = None
@@ -278,7 +278,7 @@ class PushClient:
 
     def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        meet_cluster(self._fs, self._session.path, cluster_id)
+        self._pin.meet(cluster_id)
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""
@@ -352,7 +352,7 @@ class PushClient:
                 await asyncio.sleep(RELEASE_DELAY_S)
                 self._release_wanted = False
                 removal = plan_removal(self._session, self._progress)
-                await remove(self._fs, removal)
+                await remove(self._session.fs, removal)
                 self._removed(removal)
         except LogFormatError as error:
             self._release_wanted = True

@@ -125,6 +125,20 @@ def test_who_lags_is_compared_when_it_gets_there(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
+def test_what_was_agreed_on_counts_no_more_when_records_were_given_up(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        await begin(nodes)
+        merging, partition = node.logs.merging, node.logs.merging.partitions[1]
+        for offset_agreed, kept in ((7, None), (8, (8, 99))):
+            merging.compare([(1, offset_agreed, 99)])
+            node.logs.machine.state.partitions[1].revised_to = 7
+            merging.follow_voids(1)
+            assert partition.agreed == kept
+
+    run_with(tmp_path, 1, body)
+
+
 def test_a_halted_partition_executes_nothing_more(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes

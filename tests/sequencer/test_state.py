@@ -231,6 +231,21 @@ def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
+@pytest.mark.parametrize(("agreed", "kept"), [(2, (2, 77)), (3, (3, 77)), (4, (0, 0))])
+def test_a_checksum_of_records_that_were_given_up_says_nothing(
+    machine: StateMachine, agreed: int, kept: tuple[int, int]
+) -> None:
+    machine.apply(merge(0, take(0, 10, records=9)))
+    machine.apply(Checkpoint([(1, agreed, 77)]))
+    machine.apply(void(3, 5))
+    partition = machine.state.partitions[1]
+    assert (partition.checked_offset, partition.checked_sum) == kept
+    assert machine.apply(Checkpoint([(1, 9, 78)])) == Checkpoint([]), "of before, but late"
+    assert (partition.checked_offset, partition.checked_sum) == kept
+    assert machine.apply(Checkpoint([(1, 10, 79), (1, 9, 78)])) == Checkpoint([(1, 10, 79)])
+    assert (partition.checked_offset, partition.checked_sum) == (10, 79)
+
+
 @pytest.mark.parametrize(("first", "behind"), [(4, 6), (2, 4), (0, 9), (8, 10), (5, 5), (-1, 2)])
 def test_records_that_are_void_or_not_planned_are_not_given_up(
     machine: StateMachine, first: int, behind: int

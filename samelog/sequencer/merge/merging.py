@@ -183,9 +183,11 @@ class Merging:
         """Some offsets of a partition are void. What this node has there after all, no other copy
         has: it is set aside, so that all are alike.
         """
-        partition = self.partitions[number]
-        voids = self._machine.state.partitions[number].voids
+        partition, known = self.partitions[number], self._machine.state.partitions[number]
+        voids = known.voids
         partition.merger.voids = {void.base_offset: void for void in voids}
+        if partition.agreed is not None and partition.agreed[0] <= known.revised_to:
+            partition.agreed = None
         if partition.fault is None and not all(agrees(partition.log, void) for void in voids):
             self._rebuild(number, partition, "it differs from records that were declared void")
         elif voids:
@@ -294,7 +296,7 @@ class Merging:
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
             for number, partition in self._machine.state.partitions.items()
-            if partition.next_offset > partition.checked_offset
+            if partition.next_offset > partition.unchecked_from
             and self.partitions[number].merger.sample_at(partition.next_offset)
         )
 

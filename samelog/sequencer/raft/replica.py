@@ -186,7 +186,7 @@ class Replica:
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
-            self._merging.compare(command.values)
+            self._merging.compare(outcome.values)
         elif isinstance(command, VoidRecordsCommand):
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):

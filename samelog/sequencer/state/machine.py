@@ -58,6 +58,7 @@ from samelog.sequencer.state.types import (
     State,
     Topic,
 )
+from samelog.sequencer.state.void_state import agree, give_up
 
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
@@ -433,19 +434,15 @@ class StateMachine:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        first, behind = command.base_offset, command.next_offset
-        if not 0 <= first < behind <= partition.next_offset:
-            return Rejection("PRECONDITION", f"offsets {first} to {behind} are not all planned")
-        for known in partition.voids:
-            if (known.base_offset, known.next_offset) == (first, behind):
-                return known  # proposed twice, because its fate was not known
-            if first < known.next_offset and known.base_offset < behind:
-                return Rejection("PRECONDITION", f"some offsets from {first} to {behind} are void")
-        partition.voids.append(command)
-        name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-        text = f"{name}: offsets {first} to {behind - 1} are void: no node had their records"
-        self.state.remember(RecordEvent(command.at_ms, "void", text))
-        return command
+        given_up = give_up(partition, command)
+        if isinstance(given_up, str):
+            return Rejection("PRECONDITION", given_up)
+        if given_up is command:
+            name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
+            offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
+            text = f"{name}: {offsets} are void: no node had their records"
+            self.state.remember(RecordEvent(command.at_ms, "void", text))
+        return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
         partition = self.state.partitions.get(command.partition)
@@ -455,11 +452,13 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
+        """What of it is news."""
+        news = []
         for number, offset, checksum in command.values:
             partition = self.state.partitions.get(number)
-            if partition is not None and offset > partition.checked_offset:
-                partition.checked_offset, partition.checked_sum = offset, checksum
-        return command
+            if partition is not None and agree(partition, offset, checksum):
+                news.append((number, offset, checksum))
+        return Checkpoint(news)
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
         problem = self.state.groups.apply(command, self.state.partitions)

@@ -60,6 +60,8 @@ class Partition(msgspec.Struct):
     append_ms: int = -1
     checked_offset: int = 0
     checked_sum: int = 0
+    revised_to: int = 0
+    """Checksums up to this offset may be of records that were given up since: none counts."""
     voids: list[VoidRecordsCommand] = []
     """Records that no node had any more, as given up."""
     log_start: int = 0
@@ -70,6 +72,11 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
+
+    @property
+    def unchecked_from(self) -> int:
+        """Behind this offset, the next checksum may be agreed on."""
+        return max(self.checked_offset, self.revised_to)
 
 
 class Run(msgspec.Struct):

@@ -1,0 +1,38 @@
+"""What is known of a partition whose records were given up, and of the checksums agreed on in it.
+
+Invariant: a checksum that may be of records that were given up later is never agreed on, and none
+that was agreed on is kept: whoever has the void batches in their place would be told that it
+differs.
+"""
+
+from __future__ import annotations
+
+from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.types import Partition
+
+
+def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCommand | str:
+    """Void batches stand for these offsets from now on. The command that says so, maybe an earlier
+    one, or why that cannot be.
+    """
+    first, behind = command.base_offset, command.next_offset
+    if not 0 <= first < behind <= partition.next_offset:
+        return f"offsets {first} to {behind} are not all planned"
+    for known in partition.voids:
+        if (known.base_offset, known.next_offset) == (first, behind):
+            return known  # proposed twice, because its fate was not known
+        if first < known.next_offset and known.base_offset < behind:
+            return f"some offsets from {first} to {behind} are void"
+    partition.voids.append(command)
+    partition.revised_to = partition.next_offset
+    if partition.checked_offset > first:
+        partition.checked_offset = partition.checked_sum = 0
+    return command
+
+
+def agree(partition: Partition, offset: int, checksum: int) -> bool:
+    """A majority has this running checksum at the offset: whether that is news, and counts."""
+    if offset <= partition.unchecked_from:
+        return False
+    partition.checked_offset, partition.checked_sum = offset, checksum
+    return True

@@ -61,7 +61,7 @@ class World:
         self.durable = dict.fromkeys(NUMBERS, 0)
         self.cursors: dict[int, int] = {}
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
-        known: dict[int, Any] = {n: SimpleNamespace(number=n, unchecked_from=0) for n in NUMBERS}
+        known: dict[int, Any] = {n: SimpleNamespace(number=n, checked_offset=0) for n in NUMBERS}
         state = SimpleNamespace(inputs=known, partitions=known)
         merged = SimpleNamespace(merger=SimpleNamespace(samples={}))
         unknown: Any = SimpleNamespace

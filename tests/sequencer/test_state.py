@@ -231,17 +231,15 @@ def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
-@pytest.mark.parametrize(("agreed", "kept"), [(2, (2, 77)), (3, (3, 77)), (4, (0, 0))])
-def test_a_checksum_of_records_that_were_given_up_says_nothing(
-    machine: StateMachine, agreed: int, kept: tuple[int, int]
-) -> None:
+def test_a_checksum_of_records_that_were_given_up_says_nothing(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10, records=9)))
-    machine.apply(Checkpoint([(1, agreed, 77)]))
+    machine.apply(Checkpoint([(1, 4, 77)]))
     machine.apply(void(3, 5))
     partition = machine.state.partitions[1]
-    assert (partition.checked_offset, partition.checked_sum) == kept
+    assert (partition.checked_offset, partition.checked_sum) == (9, None)
     assert machine.apply(Checkpoint([(1, 9, 78)])) == Checkpoint([]), "of before, but late"
-    assert (partition.checked_offset, partition.checked_sum) == kept
+    assert (partition.checked_offset, partition.checked_sum) == (9, None)
+    assert StateMachine.decode(machine.encode()).state == machine.state
     assert machine.apply(Checkpoint([(1, 10, 79), (1, 9, 78)])) == Checkpoint([(1, 10, 79)])
     assert (partition.checked_offset, partition.checked_sum) == (10, 79)
 

@@ -131,7 +131,7 @@ class Reporter:
             if merged is None or known is None or not merged.merger.samples:
                 continue
             newest = list(merged.merger.samples.items())[-SAMPLES_REPORTED:]
-            fresh = {o: value for o, value in newest if o > known.unchecked_from}
+            fresh = {o: value for o, value in newest if o > known.checked_offset}
             if fresh:
                 samples[number] = fresh
         return samples

@@ -186,7 +186,7 @@ class Merging:
         partition, known = self.partitions[number], self._machine.state.partitions[number]
         voids = known.voids
         partition.merger.voids = {void.base_offset: void for void in voids}
-        if partition.agreed is not None and partition.agreed[0] <= known.revised_to:
+        if known.checked_sum is None:
             partition.agreed = None
         if partition.fault is None and not all(agrees(partition.log, void) for void in voids):
             self._rebuild(number, partition, "it differs from records that were declared void")
@@ -296,7 +296,7 @@ class Merging:
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
             for number, partition in self._machine.state.partitions.items()
-            if partition.next_offset > partition.unchecked_from
+            if partition.next_offset > partition.checked_offset
             and self.partitions[number].merger.sample_at(partition.next_offset)
         )
 

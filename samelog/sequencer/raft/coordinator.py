@@ -435,7 +435,7 @@ class Coordinator:
             (offset, checksum)
             for view in views
             for offset, checksum in view.samples.get(number, {}).items()
-            if offset > known.unchecked_from
+            if offset > known.checked_offset
         )
 
 

@@ -59,9 +59,10 @@ class Partition(msgspec.Struct):
     segment_started_ms: int = 0
     append_ms: int = -1
     checked_offset: int = 0
-    checked_sum: int = 0
-    revised_to: int = 0
-    """Checksums up to this offset may be of records that were given up since: none counts."""
+    checked_sum: int | None = 0
+    """None: records were given up since. Then `checked_offset` is up to where the log was planned:
+    what was sampled up to there may be of what was given up.
+    """
     voids: list[VoidRecordsCommand] = []
     """Records that no node had any more, as given up."""
     log_start: int = 0
@@ -72,11 +73,6 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
-
-    @property
-    def unchecked_from(self) -> int:
-        """Behind this offset, the next checksum may be agreed on."""
-        return max(self.checked_offset, self.revised_to)
 
 
 class Run(msgspec.Struct):

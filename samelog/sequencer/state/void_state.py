@@ -24,15 +24,13 @@ def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCom
         if first < known.next_offset and known.base_offset < behind:
             return f"some offsets from {first} to {behind} are void"
     partition.voids.append(command)
-    partition.revised_to = partition.next_offset
-    if partition.checked_offset > first:
-        partition.checked_offset = partition.checked_sum = 0
+    partition.checked_offset, partition.checked_sum = partition.next_offset, None
     return command
 
 
 def agree(partition: Partition, offset: int, checksum: int) -> bool:
     """A majority has this running checksum at the offset: whether that is news, and counts."""
-    if offset <= partition.unchecked_from:
+    if offset <= partition.checked_offset:
         return False
     partition.checked_offset, partition.checked_sum = offset, checksum
     return True

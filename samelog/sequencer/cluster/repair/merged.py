@@ -227,7 +227,8 @@ class MergedSink:
     def _compare(self, first: int, checksum: int, data: memoryview) -> None:
         """If the piece reaches over the offset of the newest agreed checksum: is that ours, too?"""
         agreed = self.machine.state.partitions[self.number]
-        if not first < agreed.checked_offset <= self.partition.log.next_offset:
+        is_in = first < agreed.checked_offset <= self.partition.log.next_offset
+        if agreed.checked_sum is None or not is_in:
             return
         size = _size_of(data, agreed.checked_offset - first)
         own = kernels.crc32c(data[:size], checksum)

@@ -147,7 +147,9 @@ def on_append_reject(core: Core, sender: int, message: AppendReject) -> None:
 
 
 def on_heartbeat_reply(core: Core, sender: int, message: HeartbeatReply) -> None:
-    """A follower lives and follows; whatever it seems to lack is probed for."""
+    """A follower lives and follows; whatever it seems to lack is probed for. So is where it stands,
+    if that is not sure: nothing else may ever be sent to it that says so.
+    """
     lead = core.leadership
     if lead is None:
         return
@@ -158,7 +160,7 @@ def on_heartbeat_reply(core: Core, sender: int, message: HeartbeatReply) -> None
     if message.counts:
         lead.reads.acknowledge(sender, min(message.round, lead.reads.round))
         _answer_reads(core, lead)
-    if progress.match < core.log.last_index:
+    if progress.match < core.log.last_index or progress.state is ProgressState.PROBE:
         _ask_where(core, lead, sender, progress)
 
 
@@ -322,18 +324,18 @@ def _commit_message(core: Core, lead: Leadership) -> Commit:
 
 def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
     """Something sent to a live follower may be lost: let it say what it has."""
-    if progress.state is ProgressState.PROBE:
-        progress.probe_sent = False
-        lead.dirty = True
-    elif progress.state is ProgressState.REPLICATE and progress.next <= core.log.base_index:
-        progress.rejected(progress.next)
-        lead.dirty = True
-    elif progress.state is ProgressState.REPLICATE:
-        _send_append(core, lead, peer, progress, 0)
-    elif progress.transfer is not None:
+    if progress.transfer is not None:
         answer_deadline = progress.transfer.sent_at + core.config.election_timeout_s
         if core.now >= answer_deadline:
             _send_chunk(core, lead, peer, progress, progress.transfer)
+    elif progress.state is ProgressState.PROBE and progress.next <= core.log.last_index:
+        progress.probe_sent = False
+        lead.dirty = True
+    elif progress.next <= core.log.base_index:
+        progress.rejected(progress.next)
+        lead.dirty = True
+    else:
+        _send_append(core, lead, peer, progress, 0)
 
 
 def _begin_snapshot(core: Core, lead: Leadership, peer: int, progress: Progress) -> bool:

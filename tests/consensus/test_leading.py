@@ -9,6 +9,7 @@ import pytest
 from samelog.consensus import (
     Busy,
     NotLeader,
+    ProgressState,
     RaftConfig,
     Role,
 )
@@ -230,6 +231,17 @@ def test_a_node_that_is_let_in_again_counts_again() -> None:
     group[2].regain_trust()
     group.wait(0.3)
     assert group[0].commit_index == 2
+
+
+def test_who_is_let_in_is_in_step_though_nothing_comes() -> None:
+    """Its first word that counts may be the answer to an entry, and the last one for long."""
+    group = led(timid=[2])
+    group[2].regain_trust()
+    group.propose(0, b"a")
+    group.wait(0.3)
+    progress = group[0].progress(2)
+    assert progress is not None
+    assert (progress.state, progress.match) == (ProgressState.REPLICATE, 2)
 
 
 def test_a_follower_that_was_wiped_is_fed_anew() -> None:

@@ -113,6 +113,19 @@ def test_late_answers_of_an_old_stream_start_nothing() -> None:
     assert not group[0].take_effects()
 
 
+def test_an_answer_that_crosses_a_rejection_leaves_nobody_behind() -> None:
+    group = led()
+    group.isolate(2)
+    group.propose(0, b"a")
+    raft, term = group[0], group[0].term
+    raft.step(2, AppendReject(term, 2, 2, 1, 1, 1), group.now)
+    raft.step(2, AppendReply(term, 2, 2, counts=True), group.now)
+    raft.take_effects()
+    raft.step(2, HeartbeatReply(term, 0, counts=True), group.now)
+    (asked,) = raft.take_effects().send
+    assert asked == (2, Append(term, 3, 2, term, (), 2))
+
+
 def test_who_acknowledges_what_the_leader_lacks_is_remembered_and_not_counted() -> None:
     group = led()
     before = group[0].progress(1)

@@ -8,8 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.consensus import election, follower, raft, replication
-from samelog.consensus.core import Core
+from samelog.consensus.core import Core, Leadership
 from samelog.consensus.messages import AppendReply
+from samelog.consensus.progress import Progress
 from samelog.consensus.quorum import Tally, tally
 from samelog.sequencer.cluster import lives
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -107,6 +108,19 @@ def believe_who_is_ahead() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ask_only_who_lacks_entries() -> Iterator[None]:
+    """Of a follower that has all entries nobody asks whether it is in step."""
+    original = replication._ask_where
+
+    def ask(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
+        if progress.match < core.log.last_index:
+            original(core, lead, peer, progress)
+
+    with patch.object(replication, "_ask_where", ask):
+        yield
+
+
 _LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_lives.py::"
 _DIRECTORY = "tests/sequencer/test_node_dir.py::"
 
@@ -117,6 +131,11 @@ FORGETTING = (
         34,
         let_in_by_any_entry,
         _LIVES + "test_a_suspect_counts_again_by_an_entry_that_names_this_very_life",
+    ),
+    (
+        34,
+        ask_only_who_lacks_entries,
+        _LEADING + "test_who_is_let_in_is_in_step_though_nothing_comes",
     ),
     (35, believe_any_boot, _LIVES + "test_who_has_forgotten_something_is_found_out"),
     (35, displace_the_living, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests.e2e.harness import wait_for
+
 POLL_S = 0.1
 
 
@@ -109,13 +111,21 @@ class Confluent(Reader):
 
 def _commit_all(consumer: Any) -> None:
     """Commit what was read, for good: an asynchronous commit may have met a dying coordinator."""
+    wait_for(lambda: _is_committed(consumer), "it commits")
+
+
+def _is_committed(consumer: Any) -> bool:
+    """Whether there is nothing left to commit; not while the coordinator is looked for."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing
+        code = error.args[0].code()
+        if code not in (KafkaError._NO_OFFSET, KafkaError._WAIT_COORD):
             raise
+        return bool(code == KafkaError._NO_OFFSET)  # it has read nothing
+    return True
 
 
 class AioKafka(Reader):

@@ -13,7 +13,6 @@ import argparse
 import random
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -24,6 +23,7 @@ from samelog.config.load import load_client
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged
 from samelog.publisher.records import TopicPartition
+from samelog.runtime.stop import Stop
 from tests.chaos.notes import Kind, NoteBook
 from tests.chaos.record import PADDING_BYTES_MAX, Author, Writer
 
@@ -122,7 +122,7 @@ class Load:
         return 0
 
 
-def publish(options: argparse.Namespace, stop: threading.Event) -> int:
+def publish(options: argparse.Namespace, stop: Stop) -> int:
     """Append at a rate until told to stop: the exit code."""
     with Publisher(
         TOPIC,
@@ -136,7 +136,7 @@ def publish(options: argparse.Namespace, stop: threading.Event) -> int:
         return load.end(options.timeout)
 
 
-def append_until(stop: threading.Event, load: Appender, rate: float) -> None:
+def append_until(stop: Stop, load: Appender, rate: float) -> None:
     """Append so many records a second until told to stop."""
     begin = time.monotonic()
     appended = 0
@@ -149,7 +149,7 @@ def append_until(stop: threading.Event, load: Appender, rate: float) -> None:
         load.look()
 
 
-def produce(options: argparse.Namespace, stop: threading.Event) -> int:
+def produce(options: argparse.Namespace, stop: Stop) -> int:
     """As `publish`, with a client of Kafka's."""
     from tests.chaos.kafka_load import KafkaLoad
 
@@ -160,7 +160,7 @@ def produce(options: argparse.Namespace, stop: threading.Event) -> int:
     return load.end(options.timeout)
 
 
-def write_locally(options: argparse.Namespace, stop: threading.Event) -> int:
+def write_locally(options: argparse.Namespace, stop: Stop) -> int:
     """As `publish`, for a sidecar to ship."""
     from tests.chaos.local_load import LocalLoad
 
@@ -174,13 +174,13 @@ def write_locally(options: argparse.Namespace, stop: threading.Event) -> int:
         return load.end(options.timeout)
 
 
-def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
+def subscribe(options: argparse.Namespace, stop: Stop) -> int:
     """Read until told to stop, and note how far; as a reader, what a sidecar copies."""
     notes = NoteBook(options.notes)
     received = 0
     config = None if options.role == "reader" else options.config
     with Subscriber(TOPIC, directory=options.dir, config=config, start="earliest") as subscriber:
-        while not stop.is_set():
+        while not stop.is_set:
             records = subscriber.batch(max_records=10_000, timeout=0.1)
             if records:
                 received += len(records)
@@ -209,7 +209,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500.0)
     parser.add_argument("--timeout", type=float, default=60.0)
     options = parser.parse_args()
-    stop = threading.Event()
+    stop = Stop()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     return ROLES[options.role](options, stop)
 

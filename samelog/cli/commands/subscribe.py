@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.format.file_names import parse_input_name
+from samelog.runtime.stop import Stop
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
 
@@ -229,7 +229,7 @@ class Replay:
     def __init__(self, subscriber: Subscriber, speed: float) -> None:
         self._subscriber = subscriber
         self._pace = Pace(speed)
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._partition: int | None = None
         self.is_cut_short = False
         """Whether a record was read and not shown."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 
 import click
@@ -25,6 +24,7 @@ from samelog.cli.output import EXIT_FAILED, fail, json_option, print_json, talk,
 from samelog.config.load import with_kafka_settings
 from samelog.config.tables.node import Fsync
 from samelog.config.values import ConfigError
+from samelog.runtime.stop import Stop
 
 WATCH_S = 0.5
 
@@ -76,7 +76,7 @@ def command(
       seq 1000 | samelog publish --config /tmp/sl/client.toml --topic numbers --session demo \\
           --dir pub --wait
     """
-    stop, directory = threading.Event(), os.path.abspath(directory)
+    stop, directory = Stop(), os.path.abspath(directory)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
@@ -86,7 +86,7 @@ def command(
         with local_lock.hold(directory), LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)
             _announce(cluster)
-            if not stop.is_set():
+            if not stop.is_set:
                 go_on()
             _watch(cluster, stop)
     except (ClusterError, ConfigError) as error:
@@ -142,7 +142,7 @@ def _told(ready: int, child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or EXIT_FAILED
 
 
-def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
+def _watch(cluster: LocalCluster, stop: Stop) -> None:
     """Wait for the end. A node that was killed starts again; one that ends by itself ends all, with
     its last words.
     """

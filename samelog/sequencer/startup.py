@@ -54,7 +54,8 @@ async def come_up(
     services: Sequence[Service],
 ) -> None:
     """Become Live: applied and executed up to what was committed when the node started, and, as a
-    voter, with a vote that counts. Raises HasForgotten if the cluster knows another life of it.
+    voter, with a vote that counts; in a new cluster, once that has its members and its id. Raises
+    HasForgotten if the cluster knows another life of it.
     """
     member.status.state = NodeState.SYNCING
     raft, logs = group_replica.raft, group_replica.logs
@@ -75,6 +76,8 @@ async def come_up(
     while not _executed(logs.merging, wanted):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
     await _record_life(member, raft)
+    while not member.directory.record.cluster_id:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
     while member.directory.record.number in raft.group.raft.voters and not life.is_sure:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
     member.status.state = NodeState.LIVE

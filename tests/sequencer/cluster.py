@@ -44,7 +44,10 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
         for node in nodes:
             await node.start()
         try:
-            await until(lambda: all(map(is_begun, nodes)), "all Live, and of the cluster")
+            await until(
+                lambda: all(node.member.status.state is NodeState.LIVE for node in nodes),
+                "all Live",
+            )
             await body(nodes)
         finally:
             for node in nodes:
@@ -52,14 +55,6 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
                     await node.stop()
 
     in_loop(main())
-
-
-def is_begun(node: Node) -> bool:
-    """Whether it is Live, and has the cluster's first entry: without that, it would be suspect when
-    it is started again.
-    """
-    directory = node.member.directory
-    return node.member.status.state is NodeState.LIVE and bool(directory.record.cluster_id)
 
 
 def in_loop(main: Coroutine[Any, Any, None]) -> None:

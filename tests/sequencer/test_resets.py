@@ -24,9 +24,11 @@ from tests.sequencer.cluster import (
 
 
 async def reset(nodes: list[Node], *, hard: bool) -> int:
-    """Have it done; the entry."""
+    """Have it done, by all of these nodes; the entry."""
     leader = await leader_of(nodes)
-    return (await reset_cluster(leader, ResetCluster(hard, uuid.uuid4().hex))).index
+    index = (await reset_cluster(leader, ResetCluster(hard, uuid.uuid4().hex))).index
+    await until(lambda: all(node.raft.group.applied_index >= index for node in nodes), "reset")
+    return index
 
 
 async def write(nodes: list[Node], session: Session, *values: bytes) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 from samelog.admin.answers import NodeInfo, NodeState
 from samelog.admin.requests import GetStatus
 from samelog.sequencer.admin.status import cluster_status, not_ready
+from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.node import Node
+from samelog.sequencer.startup import LOOK_S
 from samelog.wire.peer_messages import MemberState
-from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.cluster import in_loop, leader_of, make_nodes, run_with, until
 
 SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "follower", 3, 7, 1)
 
@@ -57,6 +61,24 @@ def test_a_connected_node_that_catches_up_is_not_called_live(tmp_path: Path) -> 
         )
 
     run_with(tmp_path, 3, body)
+
+
+def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path) -> None:
+    """Whoever is told that a node is Live may name it, and start it again without suspicion."""
+
+    async def body() -> None:
+        (node,) = make_nodes(tmp_path, 1)
+        with patch.object(Changes, "tick", lambda self: None):
+            await node.start()
+            state = node.raft.replica.machine.state
+            await until(lambda: bool(state.started), "all but the members is there")
+            await asyncio.sleep(2 * LOOK_S)
+            assert (node.member.status.state, state.members) == (NodeState.SYNCING, {})
+        await until(lambda: node.member.status.state is NodeState.LIVE, "Live")
+        assert [member.name for member in state.members.values()] == [node.member.config.name]
+        await node.stop()
+
+    in_loop(body())
 
 
 def test_roles_and_applied_entries_are_each_nodes_own(tmp_path: Path) -> None:

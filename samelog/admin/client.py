@@ -222,13 +222,7 @@ class _Exchange:
         """A connection to the node that is wanted. Raises ConnectFault, TlsFault."""
         context = http_client_context(self._config.tls)
         try:
-            raw = socket.create_connection(self._address, timeout=min(CONNECT_S, self._left_s()))
-            try:
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                connected = context.wrap_socket(raw)
-            except BaseException:
-                raw.close()
-                raise
+            connected = self._dial(context)
         except (OSError, UnicodeError) as error:
             raise handshake_fault(error, str(self._address)) from error
         try:
@@ -237,6 +231,33 @@ class _Exchange:
             connected.close()
             raise
         return connected
+
+    def _dial(self, context: ssl.SSLContext) -> ssl.SSLSocket:
+        """A connection to the first of the host's addresses that takes one. It is wrapped before it
+        connects: wrap_socket forgets the socket of a peer that has just hung up.
+        """
+        refused = OSError("the name has no address")
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            *self._address, type=socket.SOCK_STREAM
+        ):
+            wrapped = context.wrap_socket(
+                socket.socket(family, kind, protocol), do_handshake_on_connect=False
+            )
+            try:
+                wrapped.settimeout(min(CONNECT_S, self._left_s()))
+                wrapped.connect(place)
+            except OSError as error:
+                wrapped.close()
+                refused = error
+                continue
+            try:
+                wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                wrapped.do_handshake()
+            except BaseException:
+                wrapped.close()
+                raise
+            return wrapped
+        raise refused
 
     def _check_identity(self, connected: ssl.SSLSocket) -> None:
         try:

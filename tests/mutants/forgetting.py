@@ -110,7 +110,7 @@ def believe_who_is_ahead() -> Iterator[None]:
 
 @contextmanager
 def ask_only_who_lacks_entries() -> Iterator[None]:
-    """Of a follower that has all entries nobody asks whether it is in step."""
+    """Who has all is not asked where it stands."""
     original = replication._ask_where
 
     def ask(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:

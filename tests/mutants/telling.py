@@ -92,7 +92,7 @@ def compare_only_at_once() -> Iterator[None]:
 
 @contextmanager
 def believe_in_what_was_given_up() -> Iterator[None]:
-    """What was agreed on stays so, and is compared with, where records were declared void."""
+    """Agreed checksums outlive the records."""
 
     def forgetful(partition: Partition, command: Any) -> Any:
         before = partition.checked_offset, partition.checked_sum

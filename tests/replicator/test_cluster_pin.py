@@ -66,3 +66,5 @@ def test_who_removes_the_file_may_go_to_another_cluster(tmp_path: Path) -> None:
     pin.meet(FIRST)
     (tmp_path / "cluster.json").unlink()
     pin.meet(OTHER)
+    with pytest.raises(ProtocolFault):
+        pin.meet(FIRST)

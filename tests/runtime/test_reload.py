@@ -293,7 +293,7 @@ def test_files_in_use_stay_when_paths_take_the_place_of_texts(
             return made.follower.config
 
     config = in_loop(main)
-    assert "configuration reloaded" not in caplog.text
+    assert "configuration reloaded" not in said(caplog)
     assert re.search(r'next start keys="[^"]*key_pem', said(caplog))
     load_client(str(documents.file))  # a start: nobody needs them
     assert not documents.is_held(config)

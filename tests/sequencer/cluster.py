@@ -6,7 +6,6 @@ import asyncio
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,10 +66,11 @@ def in_loop(main: Coroutine[Any, Any, None]) -> None:
         _made.clear()
         try:
             await main
-        except BaseException:
-            for node in _made:
-                with suppress(Exception):
-                    await asyncio.wait_for(node.stop(), STOP_S)
+        except BaseException as failure:
+            stops = [asyncio.wait_for(node.stop(), STOP_S) for node in _made]
+            for error in await asyncio.gather(*stops, return_exceptions=True):
+                if error is not None:
+                    failure.add_note(f"a node did not stop: {error!r}")
             raise
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

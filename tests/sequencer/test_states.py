@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -13,7 +12,6 @@ from samelog.sequencer.admin.status import cluster_status, not_ready
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.node import Node
-from samelog.sequencer.startup import LOOK_S
 from samelog.wire.peer_messages import MemberState
 from tests.sequencer.cluster import in_loop, leader_of, make_nodes, run_with, until
 
@@ -68,11 +66,13 @@ def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path) -> None:
 
     async def body() -> None:
         (node,) = make_nodes(tmp_path, 1)
-        with patch.object(Changes, "tick", lambda self: None):
+        ticks: list[int] = []
+        with patch.object(Changes, "tick", lambda self: ticks.append(1)):
             await node.start()
             state = node.raft.replica.machine.state
             await until(lambda: bool(state.started), "all but the members is there")
-            await asyncio.sleep(2 * LOOK_S)
+            before = len(ticks)
+            await until(lambda: len(ticks) > before + 1, "it had time to become Live")
             assert (node.member.status.state, state.members) == (NodeState.SYNCING, {})
         await until(lambda: node.member.status.state is NodeState.LIVE, "Live")
         assert [member.name for member in state.members.values()] == [node.member.config.name]

@@ -246,7 +246,7 @@ def commit_what_is_missing() -> Iterator[None]:
 
 @contextmanager
 def save_entries_out_of_order() -> Iterator[None]:
-    """The hard state is written before the entries that its commit index speaks of."""
+    """The hard state is written before the entries."""
     original = Disk.write
 
     def write(self: Disk, effects: Effects) -> None:

@@ -18,9 +18,11 @@ from aiokafka.errors import OffsetOutOfRangeError
 from tests.e2e.harness import World
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
+from tests.patience import PATIENCE_S
 
 CLIENT = "aiokafka"
 EXISTS, UNKNOWN, INVALID = 36, 3, 40
+POLL_S = 0.05
 
 
 def with_admin(boot: str, steps: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
@@ -37,14 +39,25 @@ def with_admin(boot: str, steps: Callable[[AIOKafkaAdminClient], Awaitable[None]
     asyncio.run(run())
 
 
+async def soon(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what a node says once it has applied what another one answered, as with Kafka."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+
+
 @shows(CLIENT, "admin: topics", "admin: partitions")
 def test_topics(boot: str, topic: str) -> None:
     async def steps(admin: Any) -> None:
         again = await admin.create_topics([NewTopic(topic, 1, 1)])
         assert again.topic_errors[0][:2] == (topic, EXISTS)
         await admin.create_partitions({topic: NewPartitions(4)})
-        (told,) = await admin.describe_topics([topic])
-        assert len(told["partitions"]) == 4
+
+        async def has_four() -> bool:
+            (told,) = await admin.describe_topics([topic])
+            return len(told["partitions"]) == 4
+
+        await soon(has_four)
         await admin.delete_topics([topic])
         gone = await admin.delete_topics([topic])
         assert gone.topic_error_codes[0] == (topic, UNKNOWN)
@@ -61,9 +74,13 @@ def test_settings(boot: str, topic: str) -> None:
     async def steps(admin: Any) -> None:
         (done,) = await admin.alter_configs([change("segment.bytes", "70000")])
         assert done.resources[0][0] == 0
-        told = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        values = {entry[0]: entry[1] for entry in told[0].resources[0][4]}
-        assert values["segment.bytes"] == "70000"
+
+        async def has_changed() -> bool:
+            told = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            values = {entry[0]: entry[1] for entry in told[0].resources[0][4]}
+            return bool(values["segment.bytes"] == "70000")
+
+        await soon(has_changed)
         (refused,) = await admin.alter_configs([change("colour", "red")])
         assert refused.resources[0][0] == INVALID
 

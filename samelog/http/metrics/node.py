@@ -72,6 +72,8 @@ def _state(node: ServedNode) -> Iterator[Sample]:
         is_ready = not info.not_ready and info.age_s <= FRESH_S
         yield "samelog_peer_connected", (member.name,), node.peers.presence.is_there(number)
         yield "samelog_peer_ready", (member.name,), is_ready
+    yield "samelog_feature_level", (), node.logs.machine.state.level
+    yield "samelog_feature_level_supported", (), node.raft.upgrade.supported
     kinds = Counter(event.kind for event in node.logs.machine.state.events)
     for kind, count in kinds.items():
         yield "samelog_events", (kind,), count

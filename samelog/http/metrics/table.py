@@ -77,6 +77,8 @@ gauge samelog_peer_connected{peer}: 1: another member is connected to this node.
 gauge samelog_peer_ready{peer}: 1: another member said within 5 s that its /readyz answers 200.
 gauge samelog_node_maintenance{node,host}: 1: a member, whose address has this host, is in
     maintenance.
+gauge samelog_feature_level: The cluster's feature level, as this node knows it.
+gauge samelog_feature_level_supported: The newest feature level that this node supports.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.
 counter samelog_received_records_total: Records in the session bytes written to this node's disk.

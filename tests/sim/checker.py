@@ -49,8 +49,8 @@ class Checker:
             self._entry(node, entry)
 
     def sent(self, node: SimNode, to: int, message: RaftMessage) -> None:
-        """A message leaves a node."""
-        if isinstance(message, VoteReply) and message.granted:
+        """A message leaves a node. A vote that does not count is no promise."""
+        if isinstance(message, VoteReply) and message.granted and message.counts:
             known = self._votes.setdefault((node.number, message.term), to)
             if known != to:
                 raise Violation(f"{node} votes for {known} and {to} in {message.term}")

@@ -176,6 +176,8 @@ class SimNode:
         data = _STATE.pack(self.applied, self._chain) + bytes(self.world.options.snapshot_bytes)
         term = self.raft.term_at(self.applied)
         members = self.raft.membership_at(self.applied)
+        if not members.voters:  # who has joined knows of nobody before the first change
+            return
         snapshot = Snapshot(self.applied, term, members.voters, members.learners, data)
         self.disk.compact(index, snapshot)
         self.raft.compact(index, snapshot)

@@ -1,6 +1,7 @@
 """The small JSON files that say what a directory of a log is: their contents, and their encoding.
 
-Invariant: a file of another format version is never read further than its version.
+Invariant: a file of another format version is never read further than its version, and one in
+which a bit has turned is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from samelog.format.checked_json import checked, encode_checked
 from samelog.format.errors import CorruptLog, UnsupportedFormat
 from samelog.format.numbers import PartitionIndex
 
@@ -89,7 +91,7 @@ class ScrubFile(Versioned, frozen=True, kw_only=True):
 
 def encode_directory_file(value: Versioned) -> bytes:
     """The text of a file."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    return encode_checked(value)
 
 
 def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
@@ -97,7 +99,7 @@ def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
 
     Raises:
         UnsupportedFormat: it was written by another version.
-        CorruptLog: it is not JSON, or not such a file.
+        CorruptLog: it is not JSON, not such a file, or not as it was written.
     """
     try:
         version = msgspec.json.decode(data, type=Versioned).format_version
@@ -106,6 +108,6 @@ def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
                 f"{path}: format version {version}; this program reads {FORMAT_VERSION}: "
                 "use the program that wrote it, or a newer one"
             )
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(checked(data), type=kind)
+    except ValueError as error:
         raise CorruptLog(path, 0, f"unreadable ({error}); restore it") from error

@@ -14,7 +14,7 @@ import msgspec
 from samelog.format.directory_files import Versioned
 from samelog.format.names import check_session_name
 from samelog.store.disk.files import FileSystem
-from samelog.store.disk.json_files import read_json_file
+from samelog.store.disk.json_files import read_json_file, write_json_file
 
 
 class TopicPositions(msgspec.Struct):
@@ -62,8 +62,7 @@ class PositionStore:
         if not self._file_system.exists(self._folder):
             os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
             self._file_system.make_directory(self._folder)
-        data = msgspec.json.format(msgspec.json.encode(self._stored), indent=1)
-        self._file_system.write_atomically(self._path, data + b"\n", durable=durable)
+        write_json_file(self._file_system, self._path, self._stored, durable=durable)
 
     def _load(self, name: str) -> StoredPositions:
         stored = read_json_file(self._file_system, self._path, StoredPositions)

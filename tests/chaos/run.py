@@ -130,7 +130,8 @@ def _judge(scenario: Scenario, place: Field, row: Row, problem: str) -> None:
     if scenario.expect is Expect.KEPT:
         row.verdict = Expect.KEPT.value if findings.is_clean and not problem else BROKEN
     else:
-        row.verdict = Expect.NOTICED.value if _is_noticed(findings, row) else BROKEN
+        is_noticed = _is_noticed(findings, row) and not problem
+        row.verdict = Expect.NOTICED.value if is_noticed else BROKEN
 
 
 def _is_noticed(findings: Findings, row: Row) -> bool:

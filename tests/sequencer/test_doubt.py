@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from samelog.config.tables.node import Fsync
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.node_dir import NodeDirectory, read_record, write_record
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import plain_config, run_with, until
@@ -58,9 +59,9 @@ def test_what_is_synced_before_it_is_acknowledged_is_never_in_doubt(tmp_path: Pa
 def lose_power(path: Path, numbers: Iterable[int]) -> None:
     """What a node finds when its host went down in a life with fsync=interval."""
     for number in numbers:
-        file = path / f"rt-sequencer-{number}" / "data" / "node.json"
-        record = json.loads(file.read_bytes())
-        file.write_text(json.dumps(record | {"at_risk": "another boot"}))
+        data = str(path / f"rt-sequencer-{number}" / "data")
+        record = read_record(OsFileSystem(), data)
+        write_record(OsFileSystem(), data, replace(record, at_risk="another boot"))
 
 
 async def nothing(nodes: list[Node]) -> None:

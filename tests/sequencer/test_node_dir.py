@@ -14,6 +14,7 @@ from samelog.sequencer.cluster.node_dir import (
     NodeDirectory,
     NodeDirectoryError,
     NodePlace,
+    read_record,
     suspect,
 )
 from samelog.store.disk.files import OsFileSystem
@@ -132,3 +133,15 @@ def test_a_suspect_goes_on_behind_the_life_that_others_know(tmp_path: Path) -> N
     directory = open_directory(tmp_path)
     assert directory.record.boot == 100
     assert lives(directory)[1:] == (["theirs", first], "why")
+
+
+def test_no_bit_of_node_json_turns_without_a_word(tmp_path: Path) -> None:
+    open_directory(tmp_path).close()
+    file = tmp_path / "node.json"
+    data = file.read_bytes()
+    for bit in range(8 * len(data)):
+        turned = bytearray(data)
+        turned[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(turned)
+        with pytest.raises(NodeDirectoryError, match=r"node\.json"):
+            read_record(OsFileSystem(), str(tmp_path))

@@ -171,6 +171,19 @@ def test_a_round_goes_on_behind_the_last_segment_that_was_read(tmp_path: Path) -
     run_with(tmp_path, 1, body)
 
 
+def test_a_round_begins_at_once_where_a_bit_of_the_progress_has_turned(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes)
+        clock = ManualClock(now=0.0, wall_ms=1_000_000)
+        scrubber = scrubber_of(nodes[0], clock, OneThread())
+        write_json_file(OsFileSystem(), scrubber._path, ScrubFile(done_ms=1_000_000))
+        file = Path(scrubber._path)
+        file.write_bytes(file.read_bytes().replace(b"1000000", b"3000000"))
+        assert await starts_a_round(nodes[0], clock)
+
+    run_with(tmp_path, 1, body)
+
+
 def test_a_segment_that_a_reader_complains_of_is_looked_at_without_a_wait(tmp_path: Path) -> None:
     """A node's own scrubber: its next round is a day away."""
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.config.tables.node import VOTER_COUNTS, Fsync, NodeConfig
+from samelog.format.checked_json import checked, encode_checked
 from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.lives import Contradiction
@@ -310,7 +311,7 @@ def _lock(fs: FileSystem, path: str) -> File:
 
 def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:
     """Replace node.json, durably."""
-    fs.write_atomically(os.path.join(path, "node.json"), msgspec.json.encode(record))
+    fs.write_atomically(os.path.join(path, "node.json"), encode_checked(record))
 
 
 def read_record(fs: FileSystem, path: str) -> NodeRecord:
@@ -324,8 +325,8 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
                 f"{file}: format version {version}; this program reads {FORMAT_VERSION}: "
                 "use the program that wrote it, or a newer one"
             )
-        return msgspec.json.decode(data, type=NodeRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(checked(data), type=NodeRecord)
+    except ValueError as error:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
 

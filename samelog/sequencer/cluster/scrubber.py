@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from samelog.config.tables.node import Scrub
 from samelog.format.directory_files import ScrubFile
-from samelog.format.errors import LogFormatError
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.clock import Clock
@@ -89,10 +89,17 @@ class Scrubber:
     async def _progress(self) -> ScrubFile:
         """What is kept; a node that never kept anything begins its first interval."""
         if self._known is None:
-            self._known = await self._in_thread(read_json_file, self._fs, self._path, ScrubFile)
+            self._known = await self._in_thread(self._read)
         if self._known is None:
             await self._save(ScrubFile(done_ms=self._clock.wall_ms()))
         return self._known or ScrubFile(done_ms=self._clock.wall_ms())
+
+    def _read(self) -> ScrubFile | None:
+        try:
+            return read_json_file(self._fs, self._path, ScrubFile)
+        except CorruptLog as fault:  # reading all anew harms nobody
+            log_event(log, logging.WARNING, "progress of scrubbing is lost", error=fault)
+            return ScrubFile(done_ms=0)
 
     async def _save(self, known: ScrubFile) -> None:
         self._known, self._saved_at = known, self._clock.now()

@@ -29,6 +29,6 @@ def read_json_file(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | No
     return decode_directory_file(data, path, kind)
 
 
-def write_json_file(fs: FileSystem, path: str, value: Versioned) -> None:
-    """Write or replace a file, durably. Raises DiskFault."""
-    fs.write_atomically(path, encode_directory_file(value))
+def write_json_file(fs: FileSystem, path: str, value: Versioned, *, durable: bool = True) -> None:
+    """Write or replace a file; `durable`: wait for the disk. Raises DiskFault."""
+    fs.write_atomically(path, encode_directory_file(value), durable=durable)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from samelog.config.tables.node import Scrub
-from samelog.format.directory_files import ScrubFile
+from samelog.format.directory_files import ScrubFile, encode_directory_file
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -176,9 +176,9 @@ def test_a_round_begins_at_once_where_a_bit_of_the_progress_has_turned(tmp_path:
         await publish(nodes)
         clock = ManualClock(now=0.0, wall_ms=1_000_000)
         scrubber = scrubber_of(nodes[0], clock, OneThread())
-        write_json_file(OsFileSystem(), scrubber._path, ScrubFile(done_ms=1_000_000))
-        file = Path(scrubber._path)
-        file.write_bytes(file.read_bytes().replace(b"1000000", b"3000000"))
+        data = encode_directory_file(ScrubFile(done_ms=1_000_000))
+        turned = data.replace(b"1000000", b"3000000")
+        OsFileSystem().write_atomically(scrubber._path, turned)
         assert await starts_a_round(nodes[0], clock)
 
     run_with(tmp_path, 1, body)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
+_NODE_NAME = re.compile(r"rt-sequencer-\d+")
 PORTS = range(12_000, 32_000)
 """Below those that Linux gives to outgoing connections: a node that starts again finds its own."""
 LOCAL_KAFKA = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0))
@@ -181,13 +183,11 @@ class LocalCluster:
         """Make directories, certificates and configuration, unless there. Raises ClusterError."""
         make_directory(self.directory)
         names = [f"rt-sequencer-{number}" for number in range(self.options.nodes)]
-        existing = [
-            name for name in sorted(os.listdir(self.directory)) if name.startswith("rt-sequencer-")
-        ]
+        existing = _nodes_in(self.directory)
         if existing and existing != names:
             raise ClusterError(
-                f"{self.directory} holds a cluster of {len(existing)} nodes, not {len(names)}: "
-                "choose another directory or the same number"
+                f"{self.directory} holds a cluster of {', '.join(existing)}, and --nodes is "
+                f"{len(names)}: choose another directory or the same number"
             )
         if existing:
             self._load(names)
@@ -335,6 +335,12 @@ class LocalCluster:
                 node.signal(signal.SIGTERM)
         for node in self.nodes:
             node.stop()
+
+
+def _nodes_in(directory: str) -> list[str]:
+    """The nodes that were made here. What else lies beside them, such as a copy of one, is none."""
+    names = [name for name in os.listdir(directory) if _NODE_NAME.fullmatch(name)]
+    return sorted(names, key=lambda name: int(name.rpartition("-")[2]))
 
 
 def make_directory(directory: str) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Producer
 
 from samelog.admin.answers import NodeState, Status
 from samelog.admin.client import AdminError, all_statuses
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_client
 from tests.e2e.harness import wait_for
 
@@ -135,6 +136,17 @@ def test_a_detached_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
     ended = run("up", "--detach", "--dir", str(tmp_path / "file"))
     assert ended.returncode == 1
     assert ended.stderr == f"samelog: {tmp_path}/file is a file, not a directory\n"
+
+
+def test_a_directory_of_other_nodes_is_refused_and_a_copy_beside_them_is_none(
+    tmp_path: Path,
+) -> None:
+    LocalCluster(str(tmp_path), ClusterOptions(nodes=3)).prepare()
+    (tmp_path / "rt-sequencer-2.copy").mkdir()
+    LocalCluster(str(tmp_path), ClusterOptions(nodes=3)).prepare()
+    ended = run("up", "--nodes", "1", "--dir", str(tmp_path))
+    assert ended.returncode == 1
+    assert "of rt-sequencer-0, rt-sequencer-1, rt-sequencer-2, and --nodes is 1" in ended.stderr
 
 
 def is_running(pid: int) -> bool:

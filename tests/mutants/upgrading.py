@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.consensus import Entry
+from samelog.consensus import Entry, Snapshot
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import setting_state
@@ -28,6 +28,22 @@ def skip_what_is_unknown() -> Iterator[None]:
             return []
 
     with patch.object(Replica, "apply", apply):
+        yield
+
+
+@contextmanager
+def install_what_is_unknown() -> Iterator[None]:
+    """A node installs a leader's snapshot whatever feature level it is of."""
+    original = Replica.install
+
+    def install(self: Replica, snapshot: Snapshot) -> None:
+        supported, self.supported = self.supported, 1 << 31
+        try:
+            original(self, snapshot)
+        finally:
+            self.supported = supported
+
+    with patch.object(Replica, "install", install):
         yield
 
 
@@ -63,6 +79,11 @@ _LEVELS = "tests/sequencer/test_levels.py::"
 
 UPGRADING = (
     (40, skip_what_is_unknown, _LEVELS + "test_an_unknown_kind_of_entry_halts_whoever_meets_it"),
+    (
+        40,
+        install_what_is_unknown,
+        _LEVELS + "test_who_is_sent_a_snapshot_of_a_higher_level_halts_and_can_come_again",
+    ),
     (
         40,
         finalize_without_learners,

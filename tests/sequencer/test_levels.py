@@ -27,6 +27,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED, OtherVersion
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft import snapshots
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -219,11 +220,13 @@ class Builds:
     def __init__(self, path: Path, *levels: int) -> None:
         self.cluster = LocalCluster(str(path), ClusterOptions(nodes=len(levels)))
         self.cluster.prepare()
+        self.snapshot_interval_s = 3600.0
         self.nodes = [self.make(number, level) for number, level in enumerate(levels)]
 
     def make(self, number: int, level: int) -> Node:
         config = load_node(self.cluster.nodes[number].config_file)
-        given = replace(resources(replace(config, snapshot_interval_s=3600.0)), level=level)
+        config = replace(config, snapshot_interval_s=self.snapshot_interval_s)
+        given = replace(resources(config), level=level)
         return Node(given, bootstrap=not (Path(config.data) / "node.json").exists())
 
     async def change(self, number: int, level: int) -> Node:
@@ -357,6 +360,43 @@ def test_who_goes_back_too_late_halts_and_can_come_again(
         await until(lambda: len(set(map(merged, builds.nodes))) == 1, "it has everything")
 
     run(tmp_path, [NEW_BUILD] * 3, body)
+
+
+def test_who_is_sent_a_snapshot_of_a_higher_level_halts_and_can_come_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away, with the older build again, while the level was raised and the log cut."""
+    monkeypatch.setattr(snapshots, "TAIL_ENTRIES", 0)
+
+    async def body(builds: Builds) -> None:
+        session = await published(builds)
+        assert levels(builds) == {OLD_BUILD}
+        builds.snapshot_interval_s = 0.1
+        for number in range(3):
+            await builds.change(number, NEW_BUILD)
+            await builds.live()
+        away = builds.nodes[2]
+        await until(lambda: not upgrade_status(away, GetUpgrade()).waits_for, "all are recorded")
+        await away.stop()
+        ended = away.raft.group.raft.last_index
+        leader = await leader_of(builds.nodes[:2])
+        await leader.raft.proposer.propose(RaiseLevel(OLD_BUILD, NEW_BUILD, 0))
+        while not all(node.raft.group.raft.first_index > ended + 1 for node in builds.nodes[:2]):
+            await session.send(builds.nodes[:2], batch(b"more"))
+            await asyncio.sleep(0.05)
+        builds.nodes[2] = builds.make(2, OLD_BUILD)
+        await builds.nodes[2].start()
+        await halts(builds.nodes[2], caplog)
+        assert levels(builds) == {OLD_BUILD, NEW_BUILD}
+        assert offset(builds.nodes[2]) == 1
+        await builds.change(2, OLD_BUILD)
+        await halts(builds.nodes[2], caplog)
+        await builds.change(2, NEW_BUILD)
+        await builds.live()
+        await until(lambda: len(set(map(merged, builds.nodes))) == 1, "it has everything")
+        assert levels(builds) == {NEW_BUILD}
+
+    run(tmp_path, [OLD_BUILD] * 3, body)
 
 
 async def published(builds: Builds) -> Session:

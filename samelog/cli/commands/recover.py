@@ -62,11 +62,12 @@ def command() -> None:
 @client_option
 @json_option
 def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
-    """Take in anew the node NAME, whose data directory was lost.
+    """Take in anew the node NAME, whose data directory was lost, under another number.
 
     Start it with an empty directory first, without --bootstrap: it receives everything, but has no
-    vote, because it forgot what it had promised. This gives it a new number, under which it has
-    promised nothing; it becomes a voter by itself when it has caught up.
+    vote, because it forgot what it had promised. The others let it in by themselves when it has
+    caught up. Instead, this gives it a new number, under which it has promised nothing; it becomes
+    a voter by itself when it has caught up.
 
     \b
     Example:

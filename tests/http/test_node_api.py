@@ -71,9 +71,24 @@ def test_three_nodes_in_one_process(tmp_path: Path) -> None:
             GetRaftStatus(), ""
         )
         assert {each.progress for each in members.members} == {"", "replicate"}
+        await check_one_word(apis, follower)
         check_readiness(api, follower)
 
     run_with(tmp_path, 3, body)
+
+
+async def check_one_word(apis: dict[str, NodeApi], node: Node) -> None:
+    """Metrics of all nodes say of a node what its /readyz does."""
+    name = node.member.config.name
+    for state, is_ready in ((NodeState.SYNCING, 0), (NodeState.LIVE, 1)):
+        node.member.status.state = state
+        for other, api in apis.items():
+            key = ("samelog_ready", "") if other == name else ("samelog_peer_ready", name)
+            async with asyncio.timeout(PATIENCE_S):
+                while (await values(api))[key] != is_ready:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        assert (apis[name].not_ready() == "") == is_ready
+        assert (await values(apis[name]))["samelog_node_state", state.value] == 1
 
 
 def check_readiness(api: NodeApi, node: Node) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
 from samelog.admin.answers import NodeInfo, NodeState
 from samelog.admin.requests import GetStatus
-from samelog.sequencer.admin.status import cluster_status, not_ready
+from samelog.sequencer.admin.status import cluster_status, not_ready, trouble
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.node import Node
@@ -119,3 +120,24 @@ def test_a_node_that_counts_for_nothing_or_stops_is_not_ready(tmp_path: Path) ->
         node.raft.group.raft.may_vote, node.member.status.is_stopping = True, False
 
     run_with(tmp_path, 3, body)
+
+
+def test_a_single_voter_that_was_put_back_from_a_copy_says_what_to_do(tmp_path: Path) -> None:
+    """Nobody else can let it in, so waiting is in vain."""
+
+    async def body() -> None:
+        (node,) = make_nodes(tmp_path, 1)
+        await node.start()
+        await until(lambda: node.member.status.state is NodeState.LIVE, "Live")
+        await node.stop()
+        data = Path(node.member.config.data)
+        shutil.copytree(data, data.with_name("copy"))
+        shutil.rmtree(data)
+        data.with_name("copy").rename(data)
+        (node,) = make_nodes(tmp_path, 1)
+        await node.start()
+        await until(lambda: "samelog recover majority-lost" in not_ready(node), "its remedy")
+        assert "nobody can let it in: samelog recover majority-lost" in trouble(node)
+        await node.stop()
+
+    in_loop(body())

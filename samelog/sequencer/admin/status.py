@@ -86,13 +86,22 @@ def not_ready(node: ServedNode) -> str:
         return "the node stops"
     if halted := node.raft.group.halted:
         return f"its replica is halted: {halted}"
+    counts_not = _counts_not(node) if node.peers.number in raft.voters else ""
     if status.state in NOT_READY_STATES:
-        return NOT_READY_STATES[status.state]
+        return NOT_READY_STATES[status.state] + (counts_not and f", and {counts_not}")
     if raft.leader is None:
         return "no leader is known"
-    if node.peers.number in raft.voters and not raft.may_vote:
-        return "the node counts for nothing until the others let it in"
-    return ""
+    return counts_not and f"the node {counts_not}"
+
+
+def _counts_not(node: ServedNode) -> str:
+    """That a node counts for nothing, and until when; empty if it counts."""
+    raft = node.raft.group.raft
+    if raft.may_vote:
+        return ""
+    if raft.voters == (node.peers.number,):
+        return "counts for nothing, as nobody can let it in: samelog recover majority-lost"
+    return "counts for nothing until the others let it in"
 
 
 def _detail(node: ServedNode) -> str:
@@ -133,7 +142,7 @@ def _raft_troubles(node: ServedNode) -> Iterator[str]:
         name, last = node.peers.members.name(number), raft.last_index
         yield f"{name} acknowledged entry {index} of {last}: a majority forgot the rest"
     if suspicion := node.member.directory.record.suspicion:
-        yield f"counts for nothing until the others let it in: {suspicion}"
+        yield f"{_counts_not(node) or 'counts again'}: {suspicion}"
     if raft.is_beginning and raft.leader is None:
         yield "its cluster begins when all voters are there"
     if raft.is_doubtful:

@@ -19,6 +19,8 @@ from samelog import Publisher
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
+from samelog.config.tables.node import PeerConfig
+from samelog.config.values import Address
 from tests.e2e.commands import as_json
 from tests.e2e.commands import samelog as run
 from tests.e2e.harness import World, wait_for
@@ -155,6 +157,42 @@ def test_a_node_that_joined_is_restarted_with_the_file_it_joined_with(world: Wor
             world.wait_live(joined)
         publisher.wait_merged(timeout=PATIENCE_S)
     assert_nothing_lost_doubled_or_reordered(world, 2)
+
+
+def ends_as_removed(node: LocalNode) -> None:
+    wait_for(lambda: node.pid is None, f"{node.name} ends by itself")
+    assert node.exit_code() == 1
+    assert "was removed" in node.last_log_line()
+
+
+def test_a_node_that_was_removed_comes_back_with_its_old_directory(world: World) -> None:
+    """Under another number; then it starts again wherever its configuration looks for peers."""
+    node = world.followers()[0]
+    config = load_node(node.config_file)
+    nowhere = PeerConfig(name="gone", address=Address("127.0.0.1", 1))
+    with world.publisher("a") as publisher:
+        publisher.append(b"%07d" % 0)
+        publisher.wait_merged(timeout=PATIENCE_S)
+        samelog(world, "node", "remove", node.name)
+        ends_as_removed(node)
+        node.start()
+        ends_as_removed(node)
+        samelog(world, "node", "add", node.name, str(node.address))
+        node.start()
+        for number, peers in enumerate(((), (nowhere,), config.peers), 1):
+            world.wait_live(node)
+            publisher.append(b"%07d" % number)
+            node.kill()
+            Path(node.config_file).write_text(to_toml(replace(config, peers=peers)))
+            node.start()
+        world.wait_live(node)
+        publisher.wait_merged(timeout=PATIENCE_S)
+    wait_for(lambda: roles(world)[node.name] == "follower", "it votes again")
+    assert_nothing_lost_doubled_or_reordered(world, 4)
+
+
+def roles(world: World) -> dict[str, str]:
+    return {each["name"]: each["role"] for each in samelog(world, "node", "list")}
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
+from samelog.cli.output import EXIT_REMOVED
 from samelog.config.authorisation import ANONYMOUS
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
@@ -284,22 +285,28 @@ class LocalCluster:
         timeout_s: float = START_TIMEOUT_S,
         on_wait: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Wait until every node is Live. Raises ClusterError."""
+        """Wait until every node is Live that was not removed. Raises ClusterError."""
         deadline = time.monotonic() + timeout_s
-        for node in self.nodes:
+        for node in tuple(self.nodes):
             on_wait(f"waiting for {node.name}")
             while not self._is_live(node):
                 if node.pid is None:
-                    raise ClusterError(
-                        f"{node.name} ended with exit code {node.exit_code()}: "
-                        f"{node.last_log_line()} (log: {node.log_file})"
-                    )
+                    if self.has_left(node):
+                        break
+                    raise ended(node)
                 if time.monotonic() > deadline:
                     raise ClusterError(
                         f"{node.name} is not Live after {timeout_s:.0f} s: "
                         f"{node.last_log_line()} (log: {node.log_file})"
                     )
                 time.sleep(POLL_S)
+
+    def has_left(self, node: LocalNode) -> bool:
+        """Whether a node ended as it was removed from the cluster: it is forgotten then."""
+        if node.exit_code() != EXIT_REMOVED or len(self.nodes) == 1:
+            return False
+        self.nodes.remove(node)
+        return True
 
     def _is_live(self, node: LocalNode) -> bool:
         from samelog.admin.answers import NodeState
@@ -335,6 +342,14 @@ class LocalCluster:
                 node.signal(signal.SIGTERM)
         for node in self.nodes:
             node.stop()
+
+
+def ended(node: LocalNode) -> ClusterError:
+    """That a node ended, and its last words."""
+    return ClusterError(
+        f"{node.name} ended with exit code {node.exit_code()}: "
+        f"{node.last_log_line()} (log: {node.log_file})"
+    )
 
 
 def _nodes_in(directory: str) -> list[str]:

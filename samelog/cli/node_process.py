@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from samelog.cli.output import fail, talk
+from samelog.cli.output import NoLongerAMember, fail, talk
 from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
@@ -51,7 +51,9 @@ def run_node(config_file: str, *, bootstrap: bool) -> None:
     _allow_many_files()
     try:
         run(serve(reload, bootstrap=bootstrap))
-    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember, ListenerFault) as error:
+    except NotAMember as error:
+        raise NoLongerAMember(str(error)) from error
+    except (NodeDirectoryError, RaftStoreError, DiskFault, ListenerFault) as error:
         fail(str(error))
 
 

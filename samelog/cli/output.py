@@ -24,6 +24,8 @@ EXIT_FAILED = 1
 """What was asked for is not so, or could not be done."""
 EXIT_USAGE = 2
 """The command line or a configuration file is wrong."""
+EXIT_REMOVED = 3
+"""A node that does not belong to its cluster any more: starting it again changes nothing."""
 
 
 def _load_client(ctx: click.Context, param: click.Parameter, path: str) -> ClientConfig | None:
@@ -86,6 +88,12 @@ class ConfigurationError(OperatorError):
     """A configuration file, or a name on the command line, can't be used."""
 
     exit_code = EXIT_USAGE
+
+
+class NoLongerAMember(OperatorError):
+    """A node was removed from its cluster."""
+
+    exit_code = EXIT_REMOVED
 
 
 def fail(message: str) -> NoReturn:

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import AdminError, all_statuses
+from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.requests import RemoveNode
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_client
 from tests.e2e.harness import wait_for
@@ -63,6 +64,32 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
     wait_for(lambda: not is_running(victim), "it is gone")
     wait_for(lambda: live_nodes(client) == 3, "all three are Live again")
     assert process.poll() is None
+
+
+def remove_the_last(client: str) -> None:
+    """Remove a node, if it is still there, and wait until its process has ended."""
+    if live_nodes(client) == 3:
+        ask(load_client(client), RemoveNode("rt-sequencer-2"))
+        pid = int(Path(client).with_name("rt-sequencer-2").joinpath("node.pid").read_text())
+        wait_for(lambda: not is_running(pid), "it has ended")
+
+
+def test_a_node_that_is_removed_stays_away_and_the_others_go_on(tmp_path: Path) -> None:
+    options = [sys.executable, "-m", "samelog", "up", "--dir", str(tmp_path / "up")]
+    client = str(tmp_path / "up" / "client.toml")
+    for _ in range(2):  # it is remembered across restarts
+        with subprocess.Popen([*options, "--json"], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                for _ in iter(process.stdout.readline, "}\n"):  # until it is announced
+                    pass
+                remove_the_last(client)
+                wait_for(lambda: live_nodes(client) == 2, "two are Live")
+                assert process.poll() is None
+            finally:
+                process.terminate()
+                assert process.wait(30) == 0
+    assert len(load_client(client).nodes) == 2
 
 
 def test_settings_under_kafkas_names_count(

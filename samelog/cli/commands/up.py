@@ -19,6 +19,7 @@ from samelog.cli.local_cluster import (
     ClusterError,
     ClusterOptions,
     LocalCluster,
+    ended,
 )
 from samelog.cli.output import EXIT_FAILED, fail, json_option, print_json, talk, wants_json
 from samelog.config.load import with_kafka_settings
@@ -143,17 +144,18 @@ def _told(ready: int, child: int) -> int:
 
 
 def _watch(cluster: LocalCluster, stop: Stop) -> None:
-    """Wait for the end. A node that was killed starts again; one that ends by itself ends all, with
-    its last words.
+    """Wait for the end. A node that was killed starts again, and one that was removed does not; one
+    that ends by itself ends all, with its last words.
     """
     while not stop.wait(WATCH_S):
-        for node in cluster.nodes:
+        for node in tuple(cluster.nodes):
             code = node.exit_code()
-            if code is not None and code >= 0:
-                raise ClusterError(
-                    f"{node.name} ended with exit code {code}: "
-                    f"{node.last_log_line()} (log: {node.log_file})"
-                )
-            if code is not None:
+            if code is None:
+                continue
+            if cluster.has_left(node):
+                talk(f"{node.name} was removed from the cluster: the others go on")
+            elif code >= 0:
+                raise ended(node)
+            else:
                 talk(f"{node.name} was killed by signal {-code}: the others go on, it starts again")
                 node.start()

@@ -55,6 +55,9 @@ from samelog.wire.peer_messages import (
 
 log = logging.getLogger(__name__)
 
+MARKS_AT_ONCE = 64
+"""Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
+
 
 class GroupReplica:
     """Builds the parts, connects and runs them. Implements events.NodeEvents."""
@@ -201,8 +204,8 @@ class GroupReplica:
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
         try:
-            self.logs.sessions.save_marks()
-            self.logs.merging.save_marks()
+            self.logs.sessions.save_marks(MARKS_AT_ONCE)
+            self.logs.merging.save_marks(MARKS_AT_ONCE)
         except NoSpace as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 

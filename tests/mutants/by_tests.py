@@ -47,6 +47,7 @@ from tests.mutants.archiving import empty_is_archived, truncate_in_place, unread
 from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.promises import PROMISES
+from tests.mutants.removing import REMOVING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.upgrading import UPGRADING
@@ -330,7 +331,7 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *PROMISES, *TELLING, *UPGRADING)),
+    *starmap(Planted, (*FORGETTING, *PROMISES, *REMOVING, *TELLING, *UPGRADING)),
     Planted(
         5,
         skip_what_is_missing,

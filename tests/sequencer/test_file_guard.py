@@ -107,7 +107,7 @@ def test_a_file_that_was_cut_comes_back(tmp_path: Path, at: int) -> None:
         await write(nodes, session, 4)
         before, path = contents(node), files(node)[at]
         await until(lambda: node.logs.merging.partitions[1].log.durable_offset == 4, "synced")
-        node.logs.merging.save_marks()
+        node.logs.merging.save_marks(1)
         os.truncate(path, 1000)
         await node.care.file_guard.look()
         await until(lambda: offset(node) == 4, "copied again")

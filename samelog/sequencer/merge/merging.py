@@ -18,7 +18,7 @@ import logging
 import os
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
@@ -57,7 +57,7 @@ class _Changed:
     ready: dict[int, MergedPartition] = field(default_factory=dict)
     queued: set[int] = field(default_factory=set)
     dirty: set[int] = field(default_factory=set)
-    unmarked: set[int] = field(default_factory=set)
+    unmarked: dict[int, None] = field(default_factory=dict)
     awake: set[int] = field(default_factory=set)
     has_turn: bool = False
     """A turn of the loop is to come for those that are ready."""
@@ -207,9 +207,13 @@ class Merging:
         gone.changed()
         gone.log.close()
         if successor is None:
-            self._dirs.remove(gone.log.path, gone.topic_id, gone.index)
+            self._dirs.remove_later(gone.log.path, gone.topic_id, gone.index)
         else:
             self._dirs.park(gone.log.path, gone.topic_id, gone.index)
+
+    def remove_next(self) -> bool:
+        """Remove one directory of a deleted topic; whether there was any."""
+        return self._dirs.remove_next()
 
     # --- executing --------------------------------------------------------------------------------
 
@@ -427,7 +431,7 @@ class Merging:
             known = self.partitions.get(number)
             if known is not None and known.log is written:  # it may be gone, or begun anew
                 written.mark_durable(reached[number])
-        self._changed.unmarked.update(numbers)
+        self._changed.unmarked.update(dict.fromkeys(numbers))
         self._changed.awake.update(numbers)
         self._events.merged_logs_synced(numbers)
 
@@ -449,13 +453,14 @@ class Merging:
         there = self.partitions
         return {number: there[number].log.durable_offset for number in numbers if number in there}
 
-    def save_marks(self) -> None:
-        """Persist the durable marks that have changed, lazily. Raises DiskFault."""
-        while self._changed.unmarked:
-            number = next(iter(self._changed.unmarked))
+    def save_marks(self, most: int) -> None:
+        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
+        DiskFault.
+        """
+        for number in [*islice(self._changed.unmarked, most)]:
             if number in self.partitions:
                 self.partitions[number].log.save_marks()
-            self._changed.unmarked.discard(number)
+            del self._changed.unmarked[number]
 
     def pending(self) -> list[Merge]:
         """Committed instructions not executed yet, each partition's in order."""
@@ -467,7 +472,7 @@ class Merging:
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
-        self._changed.unmarked.update(self.partitions)
-        self.save_marks()
+        self._changed.unmarked.update(dict.fromkeys(self.partitions))
+        self.save_marks(len(self._changed.unmarked))
         for partition in self.partitions.values():
             partition.log.close()

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.positions import SessionPosition
@@ -49,7 +50,7 @@ class SessionStore:
         self.opened: dict[int, InputLog] = {}
         """The logs that are open, by input; `log` opens one."""
         self._events = events
-        self._unmarked: set[int] = set()
+        self._unmarked: dict[int, None] = {}
         """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
@@ -134,11 +135,17 @@ class SessionStore:
         return GoneInput(entry.number, self.path(entry), partition.topic_id, partition.index)
 
     def remove(self, gone: GoneInput) -> None:
-        """Remove an input's files: its topic was deleted, or it has expired."""
+        """Let go of an input: its topic was deleted, or it has expired. `remove_next` removes its
+        files.
+        """
         log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
-        self._dirs.remove(gone.path, gone.topic_id, gone.index)
+        self._dirs.remove_later(gone.path, gone.topic_id, gone.index)
+
+    def remove_next(self) -> bool:
+        """Remove one directory of those; whether there was any."""
+        return self._dirs.remove_next()
 
     def forget_session(self, name: str) -> None:
         """Remove the directory of a session that is not remembered, and has no inputs any more."""
@@ -189,7 +196,7 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked.add(number)
+            self._unmarked[number] = None
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
@@ -209,7 +216,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self._unmarked.add(number)
+        self._unmarked[number] = None
         try:
             for run in held.runs():
                 if run < place.run or (is_over and run == place.run):
@@ -247,18 +254,19 @@ class SessionStore:
             self._troubles[number] = trouble
             log.error("%s", trouble)
 
-    def save_marks(self) -> None:
-        """Persist the durable marks that have changed, lazily. Raises DiskFault."""
-        while self._unmarked:
-            number = next(iter(self._unmarked))
+    def save_marks(self, most: int) -> None:
+        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
+        DiskFault.
+        """
+        for number in [*islice(self._unmarked, most)]:
             if number in self.opened:
                 self.opened[number].save_marks()
-            self._unmarked.discard(number)
+            del self._unmarked[number]
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
-        self._unmarked.update(self.opened)
-        self.save_marks()
+        self._unmarked.update(dict.fromkeys(self.opened))
+        self.save_marks(len(self._unmarked))
         for log in self.opened.values():
             log.close()
         self.opened.clear()

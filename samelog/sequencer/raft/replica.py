@@ -21,7 +21,7 @@ import msgspec
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import Entry, Snapshot
-from samelog.format.errors import InvariantError
+from samelog.format.errors import InvariantError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
@@ -91,6 +91,8 @@ class Replica:
         """Partition -> offset that a majority is known to have merged-durable."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
+        self._tidied = asyncio.Event()
+        self._tidied.set()
 
     @property
     def level(self) -> int:
@@ -103,6 +105,7 @@ class Replica:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
         self.applied_index = index
         self._merging.take_up()
+        self._tidy_soon()
         for merge in pending:
             self._merging.enqueue(merge)
         self._mark_planned()
@@ -269,6 +272,7 @@ class Replica:
         self._events.inputs_deleted([entry.number for entry in gone])
         self._forget(gone)
         self._merging.follow()
+        self._tidy_soon()
 
     def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""
@@ -276,12 +280,36 @@ class Replica:
         for session, _ in command.sessions:
             if session not in self.machine.state.sessions:
                 self._sessions.forget_session(session)
+        self._tidy_soon()
 
     def _forget(self, gone: list[GoneInput]) -> None:
         self._events.inputs_removed([entry.number for entry in gone])
         for entry in gone:
             self._sessions.remove(entry)
             self.released.pop(entry.number, None)
+
+    def _tidy_soon(self) -> None:
+        if self._tidied.is_set():
+            self._tidied.clear()
+            asyncio.get_running_loop().call_soon(self._tidy)
+
+    def _tidy(self) -> None:
+        """Remove one directory of what was let go of, and the next one in another turn."""
+        try:
+            is_done = not (self._sessions.remove_next() or self._merging.remove_next())
+        except LogFormatError as fault:  # in nobody's way but the disk's
+            log.error("what is left of a deleted topic cannot be removed: %s", fault)
+            is_done = False
+        if is_done:
+            self._tidied.set()
+        else:
+            asyncio.get_running_loop().call_soon(self._tidy)
+
+    async def wait_tidied(self) -> None:
+        """Return once what was let go of is removed, which the entries behind a snapshot are the
+        only ones to tell a node that starts again.
+        """
+        await self._tidied.wait()
 
     def forget_deleted(self) -> None:
         """Everything that was ever committed is applied: what is left of other topics may go."""

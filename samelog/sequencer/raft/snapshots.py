@@ -119,6 +119,7 @@ class Snapshotter:
         bytes.
         """
         async with self._turn:
+            await self._replica.wait_tidied()
             index = self._replica.applied_index
             if not self._taken or self._taken[-1].snapshot.last_index < index:
                 await self._write(index)

@@ -4,8 +4,11 @@ A name can be used again. A node that replays its log after a restart meets the 
 name first, while the directory is the newer one's already: so a directory that belongs to another
 id is never removed, but parked under that id until its topic is met, or known to be deleted.
 
+Removing a directory takes a disk some milliseconds and a topic has thousands, so they go one by one
+(`remove_next`).
+
 Invariant: a directory is removed only for the id it belongs to, once that topic's deletion is
-committed.
+committed. What waits to be removed at a path is gone before anybody is given that path.
 """
 
 from __future__ import annotations
@@ -27,9 +30,12 @@ class TopicDirs:
     def __init__(self, fs: FileSystem, read_id: Callable[[str], str | None]) -> None:
         self._fs = fs
         self._read_id = read_id
+        self._leaving: dict[str, tuple[str, int]] = {}
+        """Path -> topic id and partition of directories that wait to be removed."""
 
     def make_way(self, path: str, topic_id: str, index: int) -> None:
         """Park another topic's directory at `path`; put this topic's there if it was parked."""
+        self._finish(path)
         owner = self._owner(path)
         if owner is not None and owner != topic_id:
             self.park(path, owner, index)
@@ -41,7 +47,8 @@ class TopicDirs:
 
     def is_there(self, path: str, topic_id: str, index: int) -> bool:
         """Whether `path` may be this topic's, or its directory is parked."""
-        return self._fs.exists(path) or self._fs.exists(_parked(path, topic_id, index))
+        is_in_place = path not in self._leaving and self._fs.exists(path)
+        return is_in_place or self._fs.exists(_parked(path, topic_id, index))
 
     def park(self, path: str, topic_id: str, index: int) -> str:
         """Keep this topic's directory, but out of the way of a newer one's: where."""
@@ -51,8 +58,23 @@ class TopicDirs:
             self._move(path, parked)
         return parked
 
-    def remove(self, path: str, topic_id: str, index: int) -> None:
-        """The topic was deleted: remove its directory, wherever it is."""
+    def remove_later(self, path: str, topic_id: str, index: int) -> None:
+        """The topic was deleted: `remove_next` removes its directory, wherever it is."""
+        self._finish(path)
+        self._leaving[path] = topic_id, index
+
+    def remove_next(self) -> bool:
+        """Remove one of the directories that wait for it; whether there was any."""
+        path = next(iter(self._leaving), None)
+        if path is not None:
+            self._finish(path)
+        return path is not None
+
+    def _finish(self, path: str) -> None:
+        if path in self._leaving:
+            self._remove(path, *self._leaving.pop(path))
+
+    def _remove(self, path: str, topic_id: str, index: int) -> None:
         for place in (path, _parked(path, topic_id, index)):
             if self._owner(place) == topic_id:
                 self._fs.remove_tree(place)

@@ -55,7 +55,7 @@ from samelog.wire.peer_messages import (
 
 log = logging.getLogger(__name__)
 
-MARKS_AT_ONCE = 64
+MARKS_AT_ONCE = 32
 """Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
 
 

@@ -66,6 +66,12 @@ class Line:
             text = f"sends DATA handle={handle} file={file} byte={byte}: {len(data)} bytes"
             self._script.trace.append(text)
 
+    def pause_reading(self) -> None:
+        """Each step brings one thing only."""
+
+    def resume_reading(self) -> None:
+        """As before."""
+
     def close(self, fault: Fault | None = None) -> None:
         """The end."""
         if self.is_open:

@@ -32,6 +32,7 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
+from tests.replicator.fake_intake import FakeIntake
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
@@ -83,6 +84,36 @@ def test_bytes_are_taken_and_acknowledged(tmp_path: Path) -> None:
         assert client.all(Ack)[-1] == Ack(0, 1, 0, 1, 0, 1, 0)
         assert node.intake.run("s", FLIGHTS).sealed == {0: len(data)}
 
+    with_server(tmp_path, script)
+
+
+def test_files_are_sealed_one_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of thousands of partitions that ends never holds the loop."""
+    turns, sealed = [0], []
+    original = FakeIntake.seal
+
+    def seal(intake: FakeIntake, *arguments: int) -> None:
+        sealed.append(turns[0])
+        original(intake, *arguments)
+
+    async def count_turns() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def script(client: Talk, node: FakeNode) -> None:
+        await client.open_input()
+        counting = asyncio.ensure_future(count_turns())
+        data = batch(b"a")
+        for roll in range(20):
+            client.connection.send_data(0, roll, 0, data)
+            client.connection.send(RollSealed(0, roll, len(data)))
+        await until(lambda: len(sealed) == 20)
+        counting.cancel()
+        assert len(set(sealed)) == 20
+        assert node.intake.run("s", FLIGHTS).sealed == dict.fromkeys(range(20), len(data))
+
+    monkeypatch.setattr(FakeIntake, "seal", seal)
     with_server(tmp_path, script)
 
 

@@ -42,6 +42,14 @@ def write(path: Path, *files: list[bytes], sync: bool = True) -> InputLog:
     return log
 
 
+def test_a_sealed_file_alone_writes_no_marks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands are sealed at once when a session ends; marks may lag, and are due soon anyhow."""
+    log = write(path, [ONE], [TWO], sync=False)
+    monkeypatch.setattr(InputLog, "save_marks", lambda self: pytest.fail("marks are written"))
+    sync_input(log, 0)
+    assert log.durable(0) == (1, len(TWO))
+
+
 # --- refusing ------------------------------------------------------------------------------------
 
 

@@ -185,6 +185,9 @@ class PushServer(ReplicatorHandler):
         self._connection.resume_reading()
 
     def _seal(self, message: RollSealed) -> None:
+        """One in a turn of the loop: a session that ends seals a file of each partition."""
+        self._connection.pause_reading()
+        self._loop.call_soon(self._connection.resume_reading)
         held = self._receiver.taking(message.handle)
         if held is not None:
             try:

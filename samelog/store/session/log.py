@@ -228,7 +228,7 @@ class InputLog(InputReader):
             return
         for lower in range(before[0], roll):
             self._files.release((run, lower))
-        self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
+        self._unsaved_bytes += byte - before[1] if roll == before[0] else byte
         if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
             self._unsaved_bytes = 0
             with suppress(NoSpace):  # marks may lag until there is room

@@ -26,7 +26,7 @@ from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.reload import NodeReload
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.cluster.members import NotAMember
-from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace, check_usable
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.store import RaftStoreError
@@ -61,6 +61,7 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
     config = reload.config
     fs, stop = OsFileSystem(), asyncio.Event()
+    check_usable(fs, config)
     tls = ReloadingContext(config.tls, own=NODE_PREFIX + config.name)
     loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
     administration = HttpApplication(api, is_local=False)

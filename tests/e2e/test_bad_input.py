@@ -171,6 +171,23 @@ def test_a_data_directory_of_another_cluster_is_not_touched(single: World) -> No
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(None, "another running node uses this directory"), ("none/there", "none/there")],
+    ids=["in use", "nowhere"],
+)
+def test_what_is_wrong_with_a_directory_is_said_though_the_ports_are_taken(
+    single: World, data: str | None, said: str
+) -> None:
+    node = single.cluster.nodes[0]
+    change = {} if data is None else {f'data = "{node.data}"': f'data = "{node.data}/{data}"'}
+    ended = start_node(edited(single, change))
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert "already in use" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_newer_format_version_is_not_touched(single: World) -> None:
     single.cluster.stop()
     node = single.cluster.nodes[0]

@@ -309,6 +309,22 @@ def _lock(fs: FileSystem, path: str) -> File:
         raise NodeDirectoryError(f"another running node uses this directory: {error}") from error
 
 
+def check_usable(fs: FileSystem, config: NodeConfig) -> None:
+    """Say what is wrong with a directory before anything is opened on account of it. Raises as
+    `NodeDirectory.open`.
+    """
+    path = config.data
+    fs.make_directory(path)
+    lock = _lock(fs, os.path.join(path, "node.lock"))
+    try:
+        if fs.exists(os.path.join(path, "node.json")):
+            _check(read_record(fs, path), config)
+        else:
+            _check_is_empty(fs, path)
+    finally:
+        lock.close()
+
+
 def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:
     """Replace node.json, durably."""
     fs.write_atomically(os.path.join(path, "node.json"), encode_checked(record))

@@ -114,7 +114,7 @@ def publish_bulk(world: World, megabytes: int) -> float:
                 rates.append(piece / (time.monotonic() - begin) / 1e6)
                 piece, begin = 0, time.monotonic()
         publisher.wait_merged(TIMEOUT_S)
-    return statistics.median(rates)
+    return statistics.median(rates or [piece / (time.monotonic() - begin) / 1e6])
 
 
 def end_of(world: World, node: LocalNode) -> int:

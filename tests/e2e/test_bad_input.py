@@ -180,7 +180,9 @@ def test_what_is_wrong_with_a_directory_is_said_though_the_ports_are_taken(
     single: World, data: str | None, said: str
 ) -> None:
     node = single.cluster.nodes[0]
-    change = {} if data is None else {f'data = "{node.data}"': f'data = "{node.data}/{data}"'}
+    change: dict[str, object] = (
+        {} if data is None else {f'data = "{node.data}"': f'data = "{node.data}/{data}"'}
+    )
     ended = start_node(edited(single, change))
     assert ended.returncode == 1
     assert said in ended.stderr

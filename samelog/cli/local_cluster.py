@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
@@ -39,8 +40,11 @@ POLL_S = 0.05
 _NODE_NAME = re.compile(r"rt-sequencer-\d+")
 PORTS = range(12_000, 32_000)
 """Below those that Linux gives to outgoing connections: a node that starts again finds its own."""
+HELD_PORTS = 256
+"""So many of those that were found last are held for whom they were found."""
 LOCAL_KAFKA = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0))
 """As Kafka's own quickstart."""
+_held: deque[socket.socket] = deque()
 
 
 class ClusterError(Exception):
@@ -367,20 +371,27 @@ def make_directory(directory: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, and that the system gives to nobody who lets it choose."""
-    sockets: list[socket.socket] = []
+    """Ports that nobody listens on now, and that the system gives to nobody who lets it choose.
+
+    They are held for the program that is to listen there, which sets SO_REUSEADDR as all do: others
+    who look for free ports at the same time find them taken (socket(7), ip(7)).
+    """
+    found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        if len(sockets) == count:
+        if len(found) == count:
             break
-        sockets.append(socket.socket())
+        holder = socket.socket()
         try:
-            sockets[-1].bind((HOST, port))
+            holder.bind((HOST, port))
         except OSError:
-            sockets.pop().close()
-    ports = [int(entry.getsockname()[1]) for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return ports
+            holder.close()
+            continue
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held.append(holder)
+        found.append(port)
+    for _ in range(len(_held) - HELD_PORTS):
+        _held.popleft().close()
+    return found
 
 
 def everything(identity: str) -> Grant:

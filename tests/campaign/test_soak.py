@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from samelog.format import _kernels as kernels
+from samelog.format.checked_json import encode_checked
 from tests.campaign.results import BROKEN, KEPT, Result
 from tests.campaign.soak import end_of, segments, values_from
 from tests.campaign.soak_table import Sample, lives, same_age, samples, slope_mb_per_h, soak
@@ -133,7 +133,7 @@ def test_a_copy_ends_behind_its_last_record(tmp_path: Path) -> None:
     kept = store(tmp_path, "data/merged/chaos-0", 20, 30)
     assert end_of(tmp_path / "data") == 0
     place = {"topic": "chaos", "topic_id": "id", "partition": 0, "start_offset": 20}
-    (kept / "partition.json").write_text(json.dumps(place))
+    (kept / "partition.json").write_bytes(encode_checked(place))
     assert end_of(tmp_path / "data") == 40
     (kept / f"{40:020d}.log").touch()
     assert end_of(tmp_path / "data") == 40

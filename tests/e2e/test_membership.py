@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from samelog import Publisher
 from samelog.cli.local_cluster import LocalNode
+from samelog.cli.output import NoLongerAMember
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.node import PeerConfig
@@ -100,7 +101,7 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
             world, "node", "replace", first.name, fifth.name, str(fifth.address), "--wait", "60"
         )
         wait_for(lambda: first.pid is None, "the replaced node ends by itself")
-        assert first.exit_code() == 1
+        assert first.exit_code() == NoLongerAMember.exit_code
         assert "removed" in Path(first.log_file).read_text()
         second = cluster.nodes[1]
         samelog(world, "node", "remove", second.name)
@@ -161,7 +162,7 @@ def test_a_node_that_joined_is_restarted_with_the_file_it_joined_with(world: Wor
 
 def ends_as_removed(node: LocalNode) -> None:
     wait_for(lambda: node.pid is None, f"{node.name} ends by itself")
-    assert node.exit_code() == 1
+    assert node.exit_code() == NoLongerAMember.exit_code
     assert "was removed" in node.last_log_line()
 
 

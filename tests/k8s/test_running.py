@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.rolling import Pauses
 from samelog import Publisher, Subscriber
+from samelog.cli.output import NoLongerAMember
 from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
@@ -265,7 +266,7 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
         pod.wait_ready()
     cluster.follow("To go back")
     for pod in cluster.pods[3:]:
-        assert pod.wait() == 1
+        assert pod.wait() == NoLongerAMember.exit_code
         assert "was removed" in pod.log.read_text().splitlines()[-1]
     done = cluster.pods[0].execute([*LIST, "--json"])
     assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
@@ -297,7 +298,7 @@ def test_nodes_that_joined_roll_and_go_and_join_again(cluster: Stateful) -> None
                 write()
             wait_for(lambda: cluster.is_equal("ticks"), "five equal logs")
             cluster.follow("To go back")
-            assert [pod.wait() for pod in cluster.pods[3:]] == [1, 1]
+            assert {pod.wait() for pod in cluster.pods[3:]} == {NoLongerAMember.exit_code}
             cluster.apply("prod", peers=peers[-1])
         write()
     assert cluster.read(len(sent)) == sent

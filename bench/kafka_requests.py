@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import uvloop
 
-from bench.kafka import bootstrap, create
+from bench.kafka.systems import create, plaintext
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.config.tables.node import Fsync
 from tests.kafka.batches import batch
@@ -160,7 +160,7 @@ def main() -> None:
         ) as cluster,
     ):
         cluster.start()
-        create(bootstrap(cluster), TOPIC)
+        create(plaintext(cluster), TOPIC)
         leader = leader_of(cluster)
         for key in (PRODUCE, FETCH):
             print(json.dumps(measure(leader, key, options)), flush=True)

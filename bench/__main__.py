@@ -1,5 +1,5 @@
-"""`python -m bench [name ...] [options]`: run benchmarks, each as bench/README.md describes; all that
-are named get the options. Without a name: all but those that take an hour, or need Java.
+"""`python -m bench [name ...] [options]`: run benchmarks, each as bench/README.md describes; all
+that are named get the options. Without a name: all but those that take an hour, or need Java.
 """
 
 from __future__ import annotations

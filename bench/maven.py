@@ -64,12 +64,9 @@ def parse(text: str) -> dict[str, str]:
 def differing(wanted: Mapping[str, str], directory: Path) -> list[str]:
     """Files that are missing, too many, or not what they should be."""
     there = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.glob("*.jar")
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.jar")
     }
-    return sorted(
-        name for name in {*wanted, *there} if wanted.get(name) != there.get(name)
-    )
+    return sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
 
 
 def _fetch(name: str) -> None:

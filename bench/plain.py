@@ -201,7 +201,7 @@ class Secure:
             return count
         while True:
             try:
-                return self._tls.read(len(buffer), buffer)  # type: ignore[arg-type,return-value]
+                return self._tls.read(len(buffer), buffer)  # type: ignore[return-value]
             except ssl.SSLWantReadError:
                 self._fill()
 

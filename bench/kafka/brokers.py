@@ -1,5 +1,5 @@
-"""Apache Kafka on this machine: three KRaft brokers that are controllers too, mutual TLS 1.3 between
-brokers and for clients, and a plaintext listener beside it.
+"""Apache Kafka on this machine: three KRaft brokers that are controllers too, mutual TLS 1.3
+between brokers and for clients, and a plaintext listener beside it.
 
 Settings are Kafka's defaults but for three replicas, two of which must have a record. Controllers
 talk in plaintext, in Kafka's favour. Invariant: what was started is stopped.
@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from bench import maven
@@ -161,8 +160,8 @@ class Brokers:
         return {"bootstrap.servers": servers} | (secure(str(self._pki)) if tls else {})
 
 
-def secure(pki: str) -> Mapping[str, str]:
-    """librdkafka's mutual TLS with the client certificate of a directory."""
+def secure(pki: str) -> dict[str, str]:
+    """Mutual TLS for librdkafka, with the client certificate of a directory."""
     return {
         "security.protocol": "ssl",
         "ssl.ca.location": os.path.join(pki, "ca.pem"),

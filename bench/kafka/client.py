@@ -38,8 +38,14 @@ def producer_of(told: Told, linger_ms: int) -> Producer:
 
 
 def consumer_of(told: Told, topic: str) -> Consumer:
-    """A consumer of partition 0, from its beginning."""
+    """A consumer that is connected and knows the topic, and has asked for nothing yet."""
     consumer = Consumer({**told, "group.id": topic, "enable.auto.commit": False})
+    consumer.list_topics(topic, timeout=FLUSH_S)
+    return consumer
+
+
+def begin(consumer: Consumer, topic: str) -> Consumer:
+    """Have it ask for partition 0, from its beginning."""
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     return consumer
 
@@ -89,7 +95,7 @@ def produce(told: Told, topic: str, given: argparse.Namespace) -> None:
 
 def follow(told: Told, topic: str, given: argparse.Namespace) -> None:
     """Behind a producer: ready with its first record, done with its last one."""
-    consumer = consumer_of(told, topic)
+    consumer = begin(consumer_of(told, topic), topic)
     while not consumer.consume(1, timeout=1.0):
         pass
     ready()
@@ -104,25 +110,28 @@ def consume(told: Told, topic: str, given: argparse.Namespace) -> None:
     """What is there, `--times` over, each by a new consumer: from before the first byte is asked
     for until the last record is handed out.
     """
+    consumers = [consumer_of(told, topic) for _ in range(given.times)]
     stand_by()
     clock = Clock()
-    for _ in range(given.times):
-        consumer, received = consumer_of(told, topic), 0
+    for consumer in consumers:
+        begin(consumer, topic)
+        received = 0
         while received < given.records:
             found = consumer.consume(min(10_000, given.records - received), timeout=1.0)
             received += len(found)
-        consumer.close()
+        consumer.unassign()
     clock.found()
 
 
 def poll(told: Told, topic: str, given: argparse.Namespace) -> None:
     """What is there, a record at a time."""
+    consumer, received = consumer_of(told, topic), 0
     stand_by()
-    clock, received, consumer = Clock(), 0, consumer_of(told, topic)
+    clock = Clock()
+    begin(consumer, topic)
     while received < given.records:
         received += consumer.poll(1.0) is not None
     clock.found()
-    consumer.close()
 
 
 def paced(told: Told, topic: str, given: argparse.Namespace) -> None:
@@ -142,7 +151,7 @@ def paced(told: Told, topic: str, given: argparse.Namespace) -> None:
 
 def latencies(told: Told, topic: str, given: argparse.Namespace) -> None:
     """Of every record behind a paced producer: milliseconds since it was due."""
-    consumer, found = consumer_of(told, topic), []
+    consumer, found = begin(consumer_of(told, topic), topic), list[float]()
     while consumer.poll(1.0) is None:
         pass
     ready()
@@ -161,10 +170,10 @@ def trips(told: Told, topic: str, given: argparse.Namespace) -> None:
     stand_by()
     clock = Clock()
     for _ in range(given.records):
-        begin = time.perf_counter()
+        at = time.perf_counter()
         put(producer, topic, value)
         finish(producer)
-        found.append(1000 * (time.perf_counter() - begin))
+        found.append(1000 * (time.perf_counter() - at))
         time.sleep(PAUSE_S)
     clock.found(ms=found)
 

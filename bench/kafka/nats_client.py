@@ -84,7 +84,7 @@ class Connection:
                 found.append(bytes(data[begin:end]))
                 at = end + 2
             else:
-                self._answer(data[at:line_end])
+                self._answer(bytes(data[at:line_end]))
                 at = line_end + 2
         del data[:at]
         return found
@@ -100,11 +100,10 @@ class Connection:
         payload = json.dumps(body).encode()
         head = f"PUB $JS.API.{subject} {self.inbox}.answer {len(payload)}\r\n".encode()
         self.send(head + payload + b"\r\n")
-        records: list[bytes] = []
-        for found in self.take():
-            records += found
-            if answers := [each for each in records if each.startswith(ANSWER)]:
-                break
+        records, coming, answers = list[bytes](), self.take(), list[bytes]()
+        while not answers:
+            records += next(coming)
+            answers = [each for each in records if each.startswith(ANSWER)]
         self._early = [each for each in records if not each.startswith(ANSWER)]
         answer: dict[str, Any] = json.loads(answers[0])
         if "error" in answer:

@@ -16,6 +16,7 @@ from bench.kafka.brokers import Brokers, secure
 from bench.kafka.pairs import run_bulk
 from bench.kafka.systems import (
     DEFAULT,
+    EACH_FLUSHED,
     FLUSH,
     LISTENER,
     NATS,
@@ -29,7 +30,6 @@ from bench.kafka.systems import (
 from bench.maven import Unavailable
 from samelog.cli.local_cluster import HOST, LocalCluster, free_ports
 
-EACH_FLUSHED = {"flush.messages": "1"}
 LISTENER_TEXT = """
 [[kafka.listeners]]
 name = "mutual"
@@ -72,7 +72,7 @@ class Rig:
         self._start_samelog()
         self._start_kafka()
         self._start_nats()
-        for system in self.systems.values():
+        for system in (self.systems[OWN], *self.kafka_systems):
             for job in WARM_UP:
                 run_bulk(system, job)
         self._round = number
@@ -108,6 +108,12 @@ class Rig:
                     told = brokers.told(tls=tls)
                     made.append(KafkaSystem(name, told, brokers.pids, config))
         self.systems |= {each.name: each for each in self.kafka_systems}
+
+    def apache(self) -> Brokers:
+        """Apache Kafka. Raises Unavailable."""
+        if self.brokers is None:
+            raise Unavailable(self.skipped[FLUSH])
+        return self.brokers
 
     def _start_nats(self) -> None:
         try:

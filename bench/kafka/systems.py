@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -21,6 +22,7 @@ from samelog.cli.local_cluster import LocalCluster
 OWN, LISTENER, FLUSH, DEFAULT, NATS = "samelog", "listener", "kafka-flush-1", "kafka", "nats"
 SINGLE = "samelog-append"
 """Our own API as a Kafka producer is used: record by record, with linger."""
+EACH_FLUSHED = {"flush.messages": "1"}
 CREATE_S = 60
 _numbers = itertools.count()
 
@@ -67,18 +69,16 @@ def plaintext(cluster: LocalCluster) -> dict[str, str]:
     return {"bootstrap.servers": cluster.client_config().kafka_bootstrap}
 
 
-def create(told: Mapping[str, str], topic: str, partitions: int = 1, **config: str) -> None:
-    """A topic, by Kafka's protocol. `config`: with _ for dots."""
+def create(
+    told: Mapping[str, str],
+    topic: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """A topic, by Kafka's protocol."""
     admin = AdminClient({**told})
-    named = {name.replace("_", "."): value for name, value in config.items()}
-    made = admin.create_topics([NewTopic(topic, partitions, config=named)])
+    made = admin.create_topics([NewTopic(topic, partitions, config=dict(config or {}))])
     for future in made.values():
-        future.result(CREATE_S)
-
-
-def delete(told: Mapping[str, str], topic: str) -> None:
-    """Have a topic deleted."""
-    for future in AdminClient({**told}).delete_topics([topic]).values():
         future.result(CREATE_S)
 
 
@@ -97,12 +97,34 @@ class KafkaSystem:
         self.told = told
         self.pids = pids
         self._config = config
+        self._admin: Any = None
 
     def create(self, what: str, partitions: int = 1) -> str:
         """A new topic's name."""
         topic = new_topic(what)
-        create(self.told, topic, partitions, **self._config)
+        create(self.told, topic, partitions, self._config)
         return topic
+
+    def leader(self, topic: str) -> int:
+        """The number of the node that leads partition 0."""
+        return int(self._partition(topic).leader)
+
+    def in_sync(self, topic: str) -> int:
+        """How many have all of partition 0."""
+        return len(self._partition(topic).isrs)
+
+    def wait_in_sync(self, topic: str) -> None:
+        """Until all replicas have all of it."""
+        deadline = time.monotonic() + CREATE_S
+        while self.in_sync(topic) < len(self._partition(topic).replicas):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name}: {topic} has replicas that are behind")
+            time.sleep(0.1)
+
+    def _partition(self, topic: str) -> Any:
+        if self._admin is None:
+            self._admin = AdminClient({**self.told})
+        return self._admin.list_topics(topic, timeout=CREATE_S).topics[topic].partitions[0]
 
     def program(self, role: str, topic: str, **given: object) -> Program:
         """A client program."""

@@ -13,11 +13,10 @@ import signal
 import sys
 
 from bench.kafka import rows
-from bench.kafka.measures import AMOUNTS, Settings, measures, work_place
+from bench.kafka.measures import AMOUNTS, Settings, measures
 from bench.kafka.rig import Rig
 from bench.rounds.page import Page, table
-from bench.rounds.run import RESULTS, Rounds
-from tests.campaign.digest import ROOT
+from bench.rounds.run import WORK, Rounds, place_of
 
 NOTES = """\
 Medians of the rounds, ranges in brackets; a ratio is ours over the peer's. Three nodes, brokers or
@@ -56,16 +55,15 @@ def main() -> int:
         name: settings if given.share == 1 else fewer(settings, given.share)
         for name, settings in AMOUNTS.items()
     }
-    place = RESULTS if given.share == 1 else ROOT / "build" / "bench" / "quick"
+    place = place_of(given.share)
     page = Page(
         place, "kafka", "samelog beside Apache Kafka", rows.all_rows(), rows.charts(), NOTES
     )
-    work = work_place(ROOT)
-    with Rig(work) as rig:
-        rounds = Rounds(measures(rig, amounts), page, work)
+    with Rig(WORK) as rig:
+        rounds = Rounds(measures(rig, amounts), page, WORK)
         if given.list:
-            for name, count in rounds.state().items():
-                print(f"{name:20} {count} of {given.rounds} rounds")
+            for name, there in rounds.counting().items():
+                print(f"{name:20} {len(there)} of {given.rounds} rounds")
             return 0
         rounds.advance(given.rounds, given.only or ())
     rounds.write()

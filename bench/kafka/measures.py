@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import machine, plain
@@ -31,7 +30,7 @@ from bench.kafka_requests import ASKED, TOPIC, Load, leader_of
 from bench.kafka_requests import measure as ask
 from bench.processes import Program, options
 from bench.rounds.lines import Figures
-from bench.rounds.run import Measure
+from bench.rounds.run import Measure, Run
 from tests.kafka.wire import Wire, metadata
 
 Found = tuple[Figures, Mapping[str, str]]
@@ -235,14 +234,9 @@ def measures(rig: Rig, amounts: Mapping[str, Settings]) -> list[Measure]:
     ]
 
 
-def _on(rig: Rig, run: Callable[[int], Found]) -> Callable[[int], Found]:
+def _on(rig: Rig, run: Run) -> Run:
     def of_round(number: int) -> Found:
         rig.of_round(number)
         return run(number)
 
     return of_round
-
-
-def work_place(root: Path) -> Path:
-    """Where clusters store: on the disk that the tree is on."""
-    return root / "build" / "bench" / "work"

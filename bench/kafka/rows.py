@@ -111,7 +111,7 @@ def latency() -> Iterator[Row]:
 
 
 def clients(measure: str, prefix: str, note: str, *, wanted: bool) -> Iterator[Row]:
-    """Rows d: the same client through our listener and to Kafka. Targets count with mutual TLS only."""
+    """Rows d: the same client through our listener and to Kafka; targets count with mutual TLS."""
     figures = (
         ("trip_p50_ms.{} ms", "acks=all round trip, p50", at_most(0.7)),
         ("trip_p99_ms.{} ms", "acks=all round trip, p99", None),

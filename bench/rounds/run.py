@@ -22,27 +22,45 @@ from bench import machine
 from bench.rounds import lines, page, plan
 from bench.rounds.lines import Figures, Line
 from bench.rounds.page import Page
-from tests.campaign.digest import commit, digest
+from tests.campaign.digest import ROOT, commit, digest
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+RESULTS = ROOT / "bench" / "results"
+QUICK = ROOT / "build" / "bench" / "quick"
+WORK = ROOT / "build" / "bench" / "work"
+"""Where clusters store: on the disk that the tree is on."""
 PRODUCT = "samelog"
 KIT = ("bench/machine.py", "bench/processes.py")
 
 
+Run = Callable[[int], tuple[Figures, Mapping[str, str]]]
+"""A round, by its number from 0: figures, and what was skipped and why."""
+
+
+def place_of(share: float) -> Path:
+    """Where results go: those of a quick look, with a share of each amount, are nothing to keep."""
+    return RESULTS if share == 1 else QUICK
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something that is measured in rounds. `run` gets the number of the round, from 0, and gives
-    figures and what was skipped; `code`: what its figures depend on, beside the product.
+    """Something that is measured in rounds. `code`: what its figures depend on, beside the
+    product.
     """
 
     name: str
-    run: Callable[[int], tuple[Figures, Mapping[str, str]]]
+    run: Run
     code: Sequence[str]
     settings: Mapping[str, Any]
 
     def wanted(self) -> plan.Wanted:
-        """As it is now: the code may change between two rounds."""
+        """As it is in the files now."""
         return plan.Wanted(self.name, digest([PRODUCT, *KIT, *self.code]), self.settings)
+
+
+class CodeChanged(Exception):
+    """The files are no longer those that this process began with: what it measures from now on
+    would be neither.
+    """
 
 
 class Rounds:
@@ -50,50 +68,47 @@ class Rounds:
 
     def __init__(self, measures: Sequence[Measure], made: Page, work: Path) -> None:
         """`work`: where the measures write, whose disk is probed."""
-        self._measures = measures
+        self._measures = {each.name: each for each in measures}
+        self._wanted = {each.name: each.wanted() for each in measures}
         self._page = made
         self._work = work
         self._file = made.place / f"{made.name}.jsonl"
         self.failed: set[str] = set()
 
-    def state(self) -> dict[str, int]:
-        """How many rounds of each measure there are."""
+    def counting(self) -> dict[str, list[Line]]:
+        """The rounds that count, of each measure."""
         known = lines.read(self._file)
-        return {each.name: len(plan.counting(each.wanted(), known)) for each in self._measures}
+        return {name: plan.counting(each, known) for name, each in self._wanted.items()}
 
     def write(self) -> None:
         """Write the page."""
-        known = lines.read(self._file)
-        wanted = [each.wanted() for each in self._measures]
-        page.write(self._page, {each.name: plan.counting(each, known) for each in wanted})
+        page.write(self._page, self.counting())
 
     def advance(self, rounds: int, only: Sequence[str] = ()) -> None:
-        """Run what is missing of so many rounds."""
-        chosen = [each for each in self._measures if not only or each.name in only]
+        """Run what is missing of so many rounds. Raises CodeChanged."""
+        wanted = [each for each in self._wanted.values() if not only or each.name in only]
         self._page.place.mkdir(parents=True, exist_ok=True)
         with alone(self._work):
-            while each := self._next(chosen, rounds):
-                self._run(*each)
+            while each := plan.following(
+                wanted, lines.read(self._file), rounds=rounds, failed=self.failed
+            ):
+                self._run(each)
                 self.write()
 
-    def _next(self, chosen: Sequence[Measure], rounds: int) -> tuple[Measure, plan.Wanted] | None:
-        wanted = [each.wanted() for each in chosen]
-        known = lines.read(self._file)
-        found = plan.following(wanted, known, rounds=rounds, failed=self.failed)
-        return None if found is None else (chosen[wanted.index(found)], found)
-
-    def _run(self, measure: Measure, wanted: plan.Wanted) -> None:
-        number = len(plan.counting(wanted, lines.read(self._file)))
-        sys.stderr.write(f"{measure.name}, round {number + 1}\n")
+    def _run(self, wanted: plan.Wanted) -> None:
+        number = len(self.counting()[wanted.name])
+        sys.stderr.write(f"{wanted.name}, round {number + 1}\n")
         machine.settled()
         at, begin, load = datetime.now(UTC), time.monotonic(), machine.load()
         pace = machine.disk_pace(str(self._work))
         try:
-            figures, skipped = measure.run(number)
+            figures, skipped = self._measures[wanted.name].run(number)
         except Exception:  # noqa: BLE001 - whatever it was: the other measures go on
             traceback.print_exc()
-            self.failed.add(measure.name)
+            self.failed.add(wanted.name)
             return
+        if self._measures[wanted.name].wanted() != wanted:
+            raise CodeChanged(f"the code of {wanted.name} changed meanwhile: run it again")
         line = Line(
             measure=wanted.name,
             code=wanted.code,
@@ -106,10 +121,7 @@ class Rounds:
             figures=figures,
             skipped=skipped,
         )
-        if measure.wanted() == wanted:
-            lines.add(line, self._file)
-        else:
-            sys.stderr.write(f"{measure.name}: the code changed meanwhile; runs again\n")
+        lines.add(line, self._file)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import signal
 import sys
 
 from bench.kafka import rows
-from bench.kafka.measures import AMOUNTS, Settings, measures
+from bench.kafka.measures import AMOUNTS, fewer, measures
 from bench.kafka.rig import Rig
 from bench.rounds.page import Page, table
 from bench.rounds.run import WORK, Rounds, place_of
@@ -25,20 +25,6 @@ servers, and all clients, on this one machine, all up at once; systems take turn
 `min.insync.replicas=2`, `acks=all`, idempotent, `linger.ms=5` (single records: 0), mutual TLS but
 between controllers; *each record synced* is `flush.messages=1`. What is no ratio is worth less than
 what is: the disk's pace and the load are below."""
-
-
-def fewer(amounts: Settings, share: float) -> Settings:
-    """Amounts for a quick look: numbers of things, not rates, sizes or times."""
-    kept = {"rate", "size", "connections", "depth", "times", "seconds", "silent_seconds"}
-    kept |= {"kafka_seconds", "kills"}
-    return {
-        name: value
-        if name in kept
-        else fewer(value, share)
-        if isinstance(value, dict)
-        else max(1, int(value * share))
-        for name, value in amounts.items()
-    }
 
 
 def main() -> int:

@@ -51,6 +51,20 @@ AMOUNTS: Mapping[str, Settings] = {
 }
 
 
+def fewer(amounts: Settings, share: float) -> Settings:
+    """Amounts for a quick look: numbers of things, not rates, sizes or times."""
+    kept = {"rate", "size", "connections", "depth", "times", "seconds", "silent_seconds"}
+    kept |= {"kafka_seconds", "kills"}
+    return {
+        name: value
+        if name in kept
+        else fewer(value, share)
+        if isinstance(value, dict)
+        else max(1, int(value * share))
+        for name, value in amounts.items()
+    }
+
+
 def in_turn(systems: Sequence[T], number: int) -> list[T]:
     """Beginning with another one each round."""
     at = number % len(systems)

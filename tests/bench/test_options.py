@@ -25,6 +25,7 @@ def test_a_benchmark_takes_the_options_that_are_documented(
 ) -> None:
     module = f"bench.{name}.__main__" if (ROOT / "bench" / name).is_dir() else f"bench.{name}"
     monkeypatch.setattr(sys, "argv", [name, "--help"])
+    monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(module, run_name="__main__")
     known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.rounds import lines, page, plan
+from bench.rounds import lines, page
 from bench.rounds.chart import Bar, chart
 from bench.rounds.lines import Line
 from bench.rounds.page import Chart, Page

@@ -39,7 +39,8 @@ NODES = {HA: 3, ONE: 1}
 WRITERS, BATCHES = (1, 4), (1, 100, 1_000, 10_000)
 SYNC = "one at a time"
 PEER = "DolphinDB"
-BULK_BATCH = 10_000
+CHUNK_BYTES, ROOM = 1 << 20, 64 << 10
+"""Of our own bulk: what is handed over at once, and a record batch."""
 PUBLISHED: Mapping[int, Mapping[int, tuple[tuple[float, float], ...]]] = {
     11: {
         1: ((671.9, 1_515.8), (2_383.4, 2_451.1), (22_714.4, 23_697.2), (379_046.3, 529_997.9)),
@@ -94,13 +95,12 @@ def writes_of(cell: Cell, amounts: Mapping[str, Any]) -> int:
 def write(given: argparse.Namespace) -> None:
     """So many batches; with `--synchronous` each once the one before is merged."""
     rows = [bytes([number % 256]) * given.size for number in range(given.batch)]
-    room = min(1 << 20, max(1 << 16, given.batch * (given.size + 32)))
     with Publisher(
         given.topic,
         session=f"writer-{given.dir.rpartition('/')[2]}",
         directory=given.dir,
         config=given.config,
-        batch_bytes=room,
+        batch_bytes=given.room,
     ) as publisher:
         publisher.append(rows[0])
         publisher.wait_merged(timeout=60)
@@ -117,14 +117,24 @@ def write(given: argparse.Namespace) -> None:
 # --- beside the writers ---------------------------------------------------------------------------
 
 
-def rate(cluster: LocalCluster, cell: Cell, writes: int, *, synchronous: bool) -> float:
-    """Rows per second of all writers."""
+def rate(
+    cluster: LocalCluster,
+    cell: Cell,
+    writes: int,
+    *,
+    room: int | None = None,
+    synchronous: bool = False,
+) -> float:
+    """Rows per second of all writers. `room`: of a record batch; None: a whole batch of rows, as
+    far as one may be as large.
+    """
+    whole = min(1 << 20, max(ROOM, cell.batch * (cell.row_bytes + 32)))
     topic = new_topic("dolphin")
     place = Path(cluster.directory, topic)
     place.mkdir()
     ask(cluster.client_config(), CreateTopic(topic, 1, {}))
     given = {"topic": topic, "config": cluster.client_file, "size": cell.row_bytes}
-    given |= {"batch": cell.batch, "writes": writes}
+    given |= {"batch": cell.batch, "writes": writes, "room": room or whole}
     more = ["--synchronous"] if synchronous else []
     with ExitStack() as stack:
         writers = []
@@ -161,16 +171,28 @@ class Runner:
             for cell in cells():
                 for name in sorted(NODES, reverse=bool(number % 2)):
                     found[name] |= self._cell(clusters[name], cell)
+            for columns in PUBLISHED:
+                found[HA][_bulk_name(columns)] = self._bulk(clusters[HA], columns)
         return found, {}
 
     def _cell(self, cluster: LocalCluster, cell: Cell) -> dict[str, float]:
         writes = writes_of(cell, self._amounts)
-        found = {cell.name(): rate(cluster, cell, writes, synchronous=False)}
+        found = {cell.name(): rate(cluster, cell, writes)}
         found[_bytes_name(cell)] = found[cell.name()] * cell.row_bytes / 1e6
         if cell.batch <= 100:
             few = min(writes, self._amounts["synchronous"])
             found[f"{cell.name()}.sync"] = rate(cluster, cell, few, synchronous=True)
         return found
+
+    def _bulk(self, cluster: LocalCluster, columns: int) -> float:
+        """MB/s of rows of that size, as fast as we can."""
+        cell = Cell(columns, 1, CHUNK_BYTES // (columns * COLUMN_BYTES))
+        writes = int(self._amounts["most_megabytes"] * 1e6 / CHUNK_BYTES)
+        return rate(cluster, cell, writes, room=ROOM) * cell.row_bytes / 1e6
+
+
+def _bulk_name(columns: int) -> str:
+    return f"mb_per_s.{columns}.bulk"
 
 
 def _bytes_name(cell: Cell) -> str:
@@ -186,14 +208,13 @@ def rows() -> Iterator[Row]:
         target = Target(at_least=10) if small else None
         yield _row(name, f"{what}, against DolphinDB", ours, Figure(PEER, cell.name()), target)
         if not small:
-            bulk = Figure(HA, _bytes_name(Cell(cell.columns, 1, BULK_BATCH)))
             yield Row(
                 row=f"{name}-bulk",
-                what=f"{what}, against the bulk of one writer",
+                what=f"{what}, against our own bulk of such rows",
                 unit="MB/s",
                 measure="dolphindb",
                 ours=Figure(HA, _bytes_name(cell)),
-                peer=bulk,
+                peer=Figure(HA, _bulk_name(cell.columns)),
                 target=Target(at_least=0.8),
             )
         else:
@@ -277,7 +298,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="the rows, as JSON")
     for name in ("topic", "config", "dir"):
         parser.add_argument(f"--{name}")
-    for name in ("size", "batch", "writes"):
+    for name in ("size", "batch", "writes", "room"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--synchronous", action="store_true")
     given = parser.parse_args()

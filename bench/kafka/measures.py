@@ -251,6 +251,10 @@ def measures(rig: Rig, amounts: Mapping[str, Settings]) -> list[Measure]:
 def _on(rig: Rig, run: Run) -> Run:
     def of_round(number: int) -> Found:
         rig.of_round(number)
-        return run(number)
+        try:
+            return run(number)
+        except Exception:
+            rig.close()  # nobody goes on with what may be broken
+            raise
 
     return of_round

@@ -24,6 +24,8 @@ class Line:
     code: str
     """Digest of what was measured and of what measured it."""
     settings: Mapping[str, Any]
+    machine: str
+    """Its processor and how many cores."""
     commit: str
     at: str
     """When it began: UTC, ISO 8601."""

@@ -1,7 +1,7 @@
 """Which round is next: pure.
 
 A run goes on where the one before was cut, and every measure gets its first round before one gets
-its second. Invariant: only rounds of the present code and of the same settings count.
+its second. Invariant: only rounds of the present code, of the same settings and of such a machine count.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Wanted:
     name: str
     code: str
     settings: Mapping[str, Any]
+    machine: str
 
 
 def counting(wanted: Wanted, lines: Sequence[Line]) -> list[Line]:
@@ -28,7 +29,7 @@ def counting(wanted: Wanted, lines: Sequence[Line]) -> list[Line]:
         line
         for line in lines
         if (line.measure, line.code) == (wanted.name, wanted.code)
-        and line.settings == wanted.settings
+        and (line.settings, line.machine) == (wanted.settings, wanted.machine)
     ]
 
 

@@ -8,6 +8,8 @@ all.
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
 import sys
 import time
 import traceback
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bench import machine
 from bench.rounds import lines, page, plan
@@ -34,6 +38,12 @@ KIT = ("bench/machine.py", "bench/processes.py")
 
 Run = Callable[[int], tuple[Figures, Mapping[str, str]]]
 """A round, by its number from 0: figures, and what was skipped and why."""
+
+
+def kind() -> str:
+    """What makes figures of two machines comparable, at least."""
+    found = machine.description()
+    return f"{found['processor']}, {found['cores']} cores, {found['memory_gb']} GB"
 
 
 def place_of(share: float) -> Path:
@@ -54,7 +64,8 @@ class Measure:
 
     def wanted(self) -> plan.Wanted:
         """As it is in the files now."""
-        return plan.Wanted(self.name, digest([PRODUCT, *KIT, *self.code]), self.settings)
+        code = digest([PRODUCT, *KIT, *self.code])
+        return plan.Wanted(self.name, code, self.settings, kind())
 
 
 class CodeChanged(Exception):
@@ -89,6 +100,7 @@ class Rounds:
         wanted = [each for each in self._wanted.values() if not only or each.name in only]
         self._page.place.mkdir(parents=True, exist_ok=True)
         with alone(self._work):
+            clear(self._work)
             while each := plan.following(
                 wanted, lines.read(self._file), rounds=rounds, failed=self.failed
             ):
@@ -113,6 +125,7 @@ class Rounds:
             measure=wanted.name,
             code=wanted.code,
             settings=wanted.settings,
+            machine=wanted.machine,
             commit=commit([PRODUCT, "bench"]),
             at=at.isoformat(timespec="seconds"),
             took_s=round(time.monotonic() - begin, 1),
@@ -122,6 +135,17 @@ class Rounds:
             skipped=skipped,
         )
         lines.add(line, self._file)
+
+
+def clear(work: Path) -> None:
+    """What a run that was killed has left: processes of its clusters, and their files."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(str(work) in word for word in words) and process.pid != os.getpid():
+            process.kill()
+            process.wait(timeout=10)
+    for left in work.glob("*/"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

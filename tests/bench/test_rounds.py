@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from bench.rounds.lines import Line
 from bench.rounds.page import Chart, Page
 from bench.rounds.plan import Wanted, counting, following
 from bench.rounds.rows import Figure, Row, Target, result
+from bench.rounds.run import clear
 
-A = Wanted("a", "code", {"megabytes": 10})
-B = Wanted("b", "code", {})
+A = Wanted("a", "code", {"megabytes": 10}, "2 cores")
+B = Wanted("b", "code", {}, "2 cores")
 ROW = Row(
     row="r",
     what="rate",
@@ -34,6 +37,7 @@ def line(wanted: Wanted = A, *, disk_ms: float = 0.4, **figures: float | list[fl
         measure=wanted.name,
         code=wanted.code,
         settings=wanted.settings,
+        machine=wanted.machine,
         commit="1234567",
         at="2026-01-01T00:00:00+00:00",
         took_s=1.5,
@@ -55,9 +59,14 @@ class TestPlan:
         assert following([A, B], there, rounds=2) == B
 
     @pytest.mark.parametrize(
-        "other", [replace(A, code="other"), replace(A, settings={"megabytes": 1})]
+        "other",
+        [
+            replace(A, code="other"),
+            replace(A, settings={"megabytes": 1}),
+            replace(A, machine="64 cores"),
+        ],
     )
-    def test_rounds_of_other_code_or_amounts_do_not_count(self, other: Wanted) -> None:
+    def test_rounds_of_other_code_amounts_or_machines_do_not_count(self, other: Wanted) -> None:
         assert counting(A, [line(other), line(A)]) == [line(A)]
         assert following([A], [line(other)], rounds=1) == A
 
@@ -157,3 +166,13 @@ def test_a_chart_is_well_formed_and_has_a_bar_for_all_that_was_measured() -> Non
     drawn = ElementTree.fromstring(chart("Rate & more", "MB/s", bars))
     names = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert names == ["Rate & more, MB/s", "a < b", "2"]
+
+
+def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
+    left = tmp_path / "round-1"
+    left.mkdir()
+    command = [sys.executable, "-c", "import time; time.sleep(600)", str(left)]
+    with subprocess.Popen(command) as orphan:
+        clear(tmp_path)
+        assert orphan.wait() != 0
+    assert not left.exists()

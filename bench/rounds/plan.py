@@ -1,7 +1,8 @@
 """Which round is next: pure.
 
 A run goes on where the one before was cut, and every measure gets its first round before one gets
-its second. Invariant: only rounds of the present code, of the same settings and of such a machine count.
+its second. Invariant: only rounds of the present code, of the same settings and of such a machine
+count.
 """
 
 from __future__ import annotations

@@ -44,6 +44,14 @@ class Shape(NamedTuple):
     buffered: bool
 
 
+class Work(NamedTuple):
+    """What each process of a lane is told."""
+
+    paths: Paths
+    shape: Shape
+    total: int
+
+
 class Limit(NamedTuple):
     """What was reached, and how."""
 
@@ -93,7 +101,7 @@ class Lane:
         os.mkdir(directory)
         self._pipes: list[Connection] = []
         self._processes: list[multiprocessing.process.BaseProcess] = []
-        self._work = (paths, shape, total)
+        self._work = Work(paths, shape, total)
         last = self._receiver([f"{directory}/last"], None)
         ports = [self._receiver([f"{directory}/0a", f"{directory}/0b"], last)]
         ports += [
@@ -109,7 +117,7 @@ class Lane:
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         near, far = FORK.Pipe()
-        process = FORK.Process(target=work, args=(far, *self._work, *arguments))
+        process = FORK.Process(target=work, args=(far, self._work, *arguments))
         process.start()
         self._pipes.append(near)
         self._processes.append(process)
@@ -208,19 +216,17 @@ class Secure:
 
 def _receive(
     pipe: Connection,
-    paths: Paths,
-    shape: Shape,
-    total: int,
+    work: Work,
     listener: socket.socket,
     names: Sequence[str],
     forward: int | None,
 ) -> None:
     outputs = [open(name, "wb", buffering=0) for name in names]  # noqa: SIM115 - ends with the process
-    target = None if forward is None else _connected(paths, shape, forward)
-    source = Secure(paths, shape, listener.accept()[0], server=True)
+    target = None if forward is None else _connected(work, forward)
+    source = Secure(work.paths, work.shape, listener.accept()[0], server=True)
     pipe.send(None)
-    buffer = memoryview(bytearray(shape.piece_bytes))
-    while total:
+    buffer, left = memoryview(bytearray(work.shape.piece_bytes)), work.total
+    while left:
         there = 0
         while there < len(buffer):
             there += source.receive(buffer[there:])
@@ -228,31 +234,25 @@ def _receive(
             output.write(buffer)
         if target is not None:
             target.send(buffer)
-        total -= there
+        left -= there
     pipe.send(time.monotonic())
 
 
-def _connected(paths: Paths, shape: Shape, port: int) -> Secure:
-    return Secure(paths, shape, socket.create_connection((HOST, port)), server=False)
+def _connected(work: Work, port: int) -> Secure:
+    raw = socket.create_connection((HOST, port))
+    return Secure(work.paths, work.shape, raw, server=False)
 
 
-def _write(
-    pipe: Connection,
-    paths: Paths,
-    shape: Shape,
-    total: int,
-    name: str,
-    ports: Sequence[int],
-) -> None:
-    targets = [_connected(paths, shape, port) for port in ports]
+def _write(pipe: Connection, work: Work, name: str, ports: Sequence[int]) -> None:
+    targets = [_connected(work, port) for port in ports]
     pipe.send(None)
     pipe.recv()
-    piece = memoryview(bytes(shape.piece_bytes))
-    senders = [threading.Thread(target=_send, args=(each, piece, total)) for each in targets]
+    piece = memoryview(bytes(work.shape.piece_bytes))
+    senders = [threading.Thread(target=_send, args=(each, piece, work.total)) for each in targets]
     for sender in senders:
         sender.start()
     with open(name, "wb", buffering=0) as file:
-        for _ in range(total // len(piece)):
+        for _ in range(work.total // len(piece)):
             file.write(piece)
     for sender in senders:
         sender.join()

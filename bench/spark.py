@@ -183,6 +183,7 @@ def start(jars: list[str]) -> SparkSession:
     """Two local cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     if jars:
         builder = builder.config("spark.jars", ",".join(jars))
     return (

@@ -176,7 +176,7 @@ def ratios(found: Figures) -> dict[str, float]:
 def main() -> None:
     """One round, as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--place", help="nodes and brokers that are there, as JSON")
     given = parser.parse_args()
     if given.place:

@@ -46,7 +46,7 @@ AMOUNTS: Mapping[str, Settings] = {
     rows.READING: {"records": 300_000},
     rows.FAILOVER: {"kills": 4, "seconds": 7, "silent_seconds": 12, "kafka_seconds": 22},
     rows.CATCH_UP: {"megabytes": 300, "rate": 1000, "seconds": 20},
-    rows.SPARK: {"rows": 500_000},
+    rows.SPARK: {"rows": 1_000_000},
     rows.PARTITIONS: {"idle": 2000, "written": 1000, "trips": 300, "seconds": 5},
 }
 

@@ -23,6 +23,8 @@ OWN, LISTENER, FLUSH, DEFAULT, NATS = "samelog", "listener", "kafka-flush-1", "k
 SINGLE = "samelog-append"
 """Our own API as a Kafka producer is used: record by record, with linger."""
 EACH_FLUSHED = {"flush.messages": "1"}
+QUIET = {"log_level": "2"}
+"""What goes wrong with a broker that was killed on purpose is no news."""
 CREATE_S = 60
 _numbers = itertools.count()
 
@@ -94,7 +96,7 @@ class KafkaSystem:
     ) -> None:
         """`config`: of its topics."""
         self.name = name
-        self.told = told
+        self.told = {**told, **QUIET}
         self.pids = pids
         self._config = config
         self._admin: Any = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
@@ -27,7 +28,7 @@ from bench.processes import Clock, Program, options, stand_by
 from bench.rounds.lines import Figures
 from bench.rounds.page import Chart, Page, table
 from bench.rounds.rows import Figure, Row, Target
-from bench.rounds.run import WORK, Measure, Rounds, Run, place_of
+from bench.rounds.run import WORK, Measure, Rounds, place_of
 from samelog import Publisher
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
@@ -97,7 +98,7 @@ def write(given: argparse.Namespace) -> None:
     rows = [bytes([number % 256]) * given.size for number in range(given.batch)]
     with Publisher(
         given.topic,
-        session=f"writer-{given.dir.rpartition('/')[2]}",
+        session=f"{given.topic}-{os.path.basename(given.dir)}",
         directory=given.dir,
         config=given.config,
         batch_bytes=given.room,
@@ -153,14 +154,16 @@ def rate(
 
 
 class Runner:
-    """A round: every cell, on three nodes and on one."""
+    """A round of one part of the table: its cells, on three nodes and on one."""
 
-    def __init__(self, work: Path, amounts: Mapping[str, Any]) -> None:
+    def __init__(self, part: tuple[int, int], work: Path, amounts: Mapping[str, Any]) -> None:
+        """`part`: columns and writers."""
+        self._part = part
         self._work = work
         self._amounts = amounts
 
     def run(self, number: int) -> tuple[Figures, Mapping[str, str]]:
-        """Figures of both clusters."""
+        """Figures of both clusters, and DolphinDB's beside them."""
         found: dict[str, dict[str, float]] = {name: {} for name in NODES}
         with tempfile.TemporaryDirectory(dir=self._work) as directory, ExitStack() as stack:
             clusters = {}
@@ -168,12 +171,11 @@ class Runner:
                 place = f"{directory}/{nodes}"
                 clusters[name] = LocalCluster(place, ClusterOptions(nodes=nodes))
                 stack.enter_context(clusters[name]).start()
-            for cell in cells():
+            for cell in [Cell(*self._part, batch) for batch in BATCHES]:
                 for name in sorted(NODES, reverse=bool(number % 2)):
                     found[name] |= self._cell(clusters[name], cell)
-            for columns in PUBLISHED:
-                found[HA][_bulk_name(columns)] = self._bulk(clusters[HA], columns)
-        return found, {}
+            found[HA][_bulk_name(self._part)] = self._bulk(clusters[HA])
+        return {**found, PEER: published()}, {}
 
     def _cell(self, cluster: LocalCluster, cell: Cell) -> dict[str, float]:
         writes = writes_of(cell, self._amounts)
@@ -184,15 +186,21 @@ class Runner:
             found[f"{cell.name()}.sync"] = rate(cluster, cell, few, synchronous=True)
         return found
 
-    def _bulk(self, cluster: LocalCluster, columns: int) -> float:
-        """MB/s of rows of that size, as fast as we can."""
+    def _bulk(self, cluster: LocalCluster) -> float:
+        """MB/s of rows of that size, as fast as one writer can."""
+        columns = self._part[0]
         cell = Cell(columns, 1, CHUNK_BYTES // (columns * COLUMN_BYTES))
         writes = int(self._amounts["most_megabytes"] * 1e6 / CHUNK_BYTES)
         return rate(cluster, cell, writes, room=ROOM) * cell.row_bytes / 1e6
 
 
-def _bulk_name(columns: int) -> str:
-    return f"mb_per_s.{columns}.bulk"
+def measure_of(part: tuple[int, int]) -> str:
+    """The name of a part of the table."""
+    return f"{part[0]} columns, {part[1]} writers"
+
+
+def _bulk_name(part: tuple[int, int]) -> str:
+    return f"mb_per_s.{part[0]}.{part[1]}.bulk"
 
 
 def _bytes_name(cell: Cell) -> str:
@@ -200,36 +208,28 @@ def _bytes_name(cell: Cell) -> str:
 
 
 def rows() -> Iterator[Row]:
-    """Small batches against DolphinDB, large ones against our own bulk for rows of that size."""
+    """Small batches against DolphinDB, large ones against our own bulk of rows of that size."""
     for cell in cells():
-        what = f"{cell.columns} columns, {cell.writers} writers, batches of {cell.batch:,}"
-        name = f"{cell.columns}-{cell.writers}-{cell.batch}"
-        ours, small = Figure(HA, cell.name()), cell.batch <= 100
-        target = Target(at_least=10) if small else None
-        yield _row(name, f"{what}, against DolphinDB", ours, Figure(PEER, cell.name()), target)
-        if not small:
-            yield Row(
-                row=f"{name}-bulk",
-                what=f"{what}, against our own bulk of such rows",
-                unit="MB/s",
-                measure="dolphindb",
-                ours=Figure(HA, _bytes_name(cell)),
-                peer=Figure(HA, _bulk_name(cell.columns)),
-                target=Target(at_least=0.8),
-            )
+        ours, theirs = Figure(HA, cell.name()), Figure(PEER, cell.name())
+        if cell.batch <= 100:
+            yield _row(cell, "", ours, theirs, target=Target(at_least=10))
+            yield _row(cell, SYNC, Figure(HA, f"{cell.name()}.sync"), theirs)
         else:
-            sync = Figure(HA, f"{cell.name()}.sync")
-            whole = f"{what}, {SYNC}, against DolphinDB"
-            yield _row(f"{name}-sync", whole, sync, Figure(PEER, cell.name()), None)
-        yield _row(f"{name}-ha", f"{what}, three nodes against one", ours, Figure(ONE, cell.name()))
+            yield _row(cell, "", ours, theirs)
+            made = Figure(HA, _bytes_name(cell))
+            bulk = Figure(HA, _bulk_name(cell[:2]))
+            yield _row(cell, "of our own bulk", made, bulk, target=Target(at_least=0.8))
+        yield _row(cell, "of one node", ours, Figure(ONE, cell.name()))
 
 
-def _row(name: str, what: str, ours: Figure, peer: Figure, target: Target | None = None) -> Row:
+def _row(cell: Cell, note: str, ours: Figure, peer: Figure, *, target: Target | None = None) -> Row:
+    name = f"{cell.columns}-{cell.writers}-{cell.batch}"
+    what = f"{cell.columns} columns, writers: {cell.writers}, batches of {cell.batch:,}"
     return Row(
-        row=name,
-        what=what,
-        unit="rows/s",
-        measure="dolphindb",
+        row="-".join([name, *note.split()]),
+        what=", ".join([what, note] if note else [what]),
+        unit="MB/s" if ours.name.startswith("mb") else "rows/s",
+        measure=measure_of(cell[:2]),
         ours=ours,
         peer=peer,
         target=target,
@@ -244,16 +244,6 @@ def published() -> dict[str, float]:
     }
 
 
-def with_published(run: Run) -> Run:
-    """A round's figures, and DolphinDB's beside them."""
-
-    def of_round(number: int) -> tuple[Figures, Mapping[str, str]]:
-        found, skipped = run(number)
-        return {**found, PEER: published()}, skipped
-
-    return of_round
-
-
 def charts() -> list[Chart]:
     """Rows per second of one writer, by batch."""
     return [
@@ -261,7 +251,7 @@ def charts() -> list[Chart]:
             f"{columns}-{batch}",
             f"{columns} columns, one writer, batches of {batch:,}",
             "rows/s",
-            "dolphindb",
+            measure_of((columns, 1)),
             {name: Figure(name, Cell(columns, 1, batch).name()) for name in (HA, ONE, PEER)},
             (HA, ONE),
         )
@@ -273,12 +263,14 @@ def charts() -> list[Chart]:
 def compare(rounds: int, share: float, *, as_json: bool) -> int:
     """Run what is missing; print the table."""
     fewer = {batch: max(int(batch), int(count * share)) for batch, count in ROWS.items()}
-    amounts = {"rows": fewer, **LIMITS}
+    amounts = {"rows": fewer, **LIMITS, "most_megabytes": LIMITS["most_megabytes"] * share}
     place, work = place_of(share), WORK
-    run = with_published(Runner(work, amounts).run)
-    measure = Measure("dolphindb", run, ["bench/dolphindb.py"], amounts)
+    parts = [(columns, writers) for columns in PUBLISHED for writers in WRITERS]
+    measures = [
+        Measure(measure_of(part), Runner(part, work, amounts).run, CODE, amounts) for part in parts
+    ]
     page = Page(place, "dolphindb", "samelog in DolphinDB's table", list(rows()), charts(), NOTES)
-    made = Rounds([measure], page, work)
+    made = Rounds(measures, page, work)
     made.advance(rounds)
     made.write()
     found = json.loads((place / "dolphindb.json").read_text(encoding="utf-8"))["rows"]
@@ -286,6 +278,7 @@ def compare(rounds: int, share: float, *, as_json: bool) -> int:
     return 1 if made.failed else 0
 
 
+CODE = ("bench/dolphindb.py",)
 NOTES = (__doc__ or "").partition("\n\n")[2]
 
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
 HOST = "127.0.0.1"
-TRY_MEGABYTES = 60
+TRY_MEGABYTES = 24
 LANES, PIECES, BUFFERED = (1, 2), (16 << 10, 64 << 10, 256 << 10), (False, True)
 FORK = multiprocessing.get_context("fork")
 Paths = tuple[str, str, str]

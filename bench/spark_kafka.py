@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     config: str
     directory: str
-    told: list[Told]
+    told: Sequence[Told]
 
     def systems(self) -> list[KafkaSystem]:
         """Those that speak Kafka's protocol."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bench import machine, plain
+from bench import machine, maven, plain
 from bench.kafka import catch_up, clients, failover, partitions, reading, rows
 from bench.kafka.pairs import run_bulk, run_paced
 from bench.kafka.rig import Rig
@@ -188,6 +188,10 @@ class Runner:
 
     def spark(self, number: int) -> Found:
         """Spark's source and sink, in a process of their own."""
+        try:
+            maven.jars(maven.SPARK_KAFKA)
+        except maven.Unavailable as error:
+            return {}, {rows.SPARK: str(error)}
         rig = self._rig
         told = [system.told for system in rig.kafka_systems[:2]]
         place = json.dumps([rig.samelog.client_file, rig.directory, told])

@@ -2,10 +2,10 @@
 of 211 columns, 1 and 4 writers, batches of 1 to 10,000 rows, three nodes beside one.
 
 A row is one record of `ROW_BYTES`: eight for each column. A writer hands over batch after batch,
-each a record batch of its own, and the clock runs until all are durable on a majority and merged.
-With the smallest batches there is a second figure: each batch only once the one before is merged,
-which is what DolphinDB's synchronous writes do. Its figures are of three servers with a network
-between them; these are of one machine that is all of them.
+each a record batch of its own, and the clock runs until all are acknowledged: durable on a
+majority. With the smallest batches there is a second figure, each batch only once the one before is
+acknowledged, which is what DolphinDB's synchronous writes do. Its figures are of three servers with
+a network between them; these are of one machine that is all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +40,7 @@ HA, ONE = "three nodes", "one node"
 NODES = {HA: 3, ONE: 1}
 WRITERS, BATCHES = (1, 4), (1, 100, 1_000, 10_000)
 SYNC = "one at a time"
+POLL_S, WRITTEN_S = 0.0002, 600.0
 PEER = "DolphinDB"
 CHUNK_BYTES, ROOM = 1 << 20, 64 << 10
 """Of our own bulk: what is handed over at once, and a record batch."""
@@ -94,7 +96,7 @@ def writes_of(cell: Cell, amounts: Mapping[str, Any]) -> int:
 
 
 def write(given: argparse.Namespace) -> None:
-    """So many batches; with `--synchronous` each once the one before is merged."""
+    """So many batches; with `--synchronous` each once the one before is acknowledged."""
     rows = [bytes([number % 256]) * given.size for number in range(given.batch)]
     with Publisher(
         given.topic,
@@ -110,9 +112,21 @@ def write(given: argparse.Namespace) -> None:
         for _ in range(given.writes):
             publisher.append_many(rows)
             if given.synchronous:
-                publisher.wait_merged(timeout=60)
-        publisher.wait_merged(timeout=600)
+                wait_acknowledged(publisher)
+        wait_acknowledged(publisher)
         clock.found()
+
+
+def wait_acknowledged(publisher: Publisher) -> None:
+    """Until all that was appended is."""
+    wanted, deadline = publisher.positions.appended, time.monotonic() + WRITTEN_S
+    while not all(
+        (reached := publisher.positions.acknowledged.get(partition)) is not None and reached >= at
+        for partition, at in wanted.items()
+    ):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not acknowledged within {WRITTEN_S:.0f} s")
+        time.sleep(POLL_S)
 
 
 # --- beside the writers ---------------------------------------------------------------------------

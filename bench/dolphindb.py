@@ -204,7 +204,7 @@ class Runner:
         """MB/s of rows of that size, as fast as one writer can."""
         columns = self._part[0]
         cell = Cell(columns, 1, CHUNK_BYTES // (columns * COLUMN_BYTES))
-        writes = int(self._amounts["most_megabytes"] * 1e6 / CHUNK_BYTES)
+        writes = max(1, int(self._amounts["most_megabytes"] * 1e6 / CHUNK_BYTES))
         return rate(cluster, cell, writes, room=ROOM) * cell.row_bytes / 1e6
 
 

@@ -289,7 +289,7 @@ def compare(rounds: int, share: float, *, as_json: bool) -> int:
     made.write()
     found = json.loads((place / "dolphindb.json").read_text(encoding="utf-8"))["rows"]
     sys.stdout.write((json.dumps(found) if as_json else table(found)) + "\n")
-    return 1 if made.failed else 0
+    return 1 if made.failed() else 0
 
 
 CODE = ("bench/dolphindb.py",)

@@ -39,7 +39,13 @@ ALONE = {SPARK_KAFKA}
 
 
 class Unavailable(Exception):
-    """Something to compare with cannot be had; the message says what, why, and what helps."""
+    """Something to compare with cannot be had on this machine; the message says what, why, and what
+    helps. Comparisons leave it out, and say so.
+    """
+
+
+class NotStarted(Exception):
+    """Something to compare with is here, but did not begin to work: a round without it is none."""
 
 
 @cache

@@ -55,9 +55,9 @@ def main() -> int:
     rounds.write()
     found = json.loads((place / "kafka.json").read_text(encoding="utf-8"))["rows"]
     print(json.dumps(found) if given.json else table([row for row in found if row["rounds"]]))
-    if rounds.failed:
-        sys.stderr.write(f"failed: {', '.join(sorted(rounds.failed))}\n")
-    return 1 if rounds.failed else 0
+    if failed := rounds.failed():
+        sys.stderr.write(f"failed: {', '.join(sorted(failed))}\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

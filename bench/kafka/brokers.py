@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 
 from bench import maven
-from bench.maven import Unavailable
+from bench.maven import NotStarted
 from samelog.cli.local_cluster import free_ports
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
 HOST = "127.0.0.1"
 BROKERS = 3
-START_S = 90.0
+START_S = 240.0
 CLUSTER_ID = "bench-AAAAAAAAAAAAAAAAAA"
 HEAP = ("-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurrent")
 """As Kafka's own script starts it, but that memory is not taken at once."""
@@ -68,7 +68,7 @@ class Broker:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def wait_answers(self) -> None:
-        """Until it takes connections. Raises Unavailable."""
+        """Until it takes connections. Raises NotStarted."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.pid is not None:
             try:
@@ -78,7 +78,7 @@ class Broker:
                 time.sleep(0.05)
             else:
                 return
-        raise Unavailable(f"{maven.KAFKA}: no answer at {self.ports[:2]}: {self.last_words()}")
+        raise NotStarted(f"{maven.KAFKA}: no answer at {self.ports[:2]}: {self.last_words()}")
 
     def last_words(self) -> str:
         """The end of its log."""
@@ -136,10 +136,10 @@ class Brokers:
         self.stop()
 
     def start(self) -> None:
-        """Start all. Raises Unavailable."""
+        """Start all. Raises NotStarted."""
         making = [_format(node) for node in self.nodes]
         if any(each.wait(START_S) for each in making):
-            raise Unavailable(f"{maven.KAFKA}: its storage cannot be formatted")
+            raise NotStarted(f"{maven.KAFKA}: its storage cannot be formatted")
         for node in self.nodes:
             node.start()
         for node in self.nodes:

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from bench.kafka.nats_client import Connection, Refused
 from bench.kafka.systems import NATS, Bulk, Pace, Pair, new_topic
-from bench.maven import Unavailable
+from bench.maven import NotStarted, Unavailable
 from bench.processes import Program, options
 from samelog.cli.local_cluster import free_ports
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
 HOST = "127.0.0.1"
 SERVERS = 3
-START_S = 30.0
+START_S = 120.0
 PROGRAM = "nats-server"
 SETTINGS = """\
 listen: "{host}:{port}"
@@ -67,7 +67,7 @@ class Servers:
             process.wait()
 
     def start(self) -> None:
-        """Start all, and wait until they store. Raises Unavailable."""
+        """Start all, and wait until they store. Raises NotStarted."""
         for number in range(SERVERS):
             settings = self._settings(number)
             with (self._directory / f"n{number}.log").open("ab") as log:
@@ -110,7 +110,7 @@ class Servers:
                 time.sleep(0.2)
             else:
                 return
-        raise Unavailable(f"{PROGRAM} does not store: {said}")
+        raise NotStarted(f"{PROGRAM} does not store: {said}")
 
     def create(self, what: str) -> str:
         """A new stream's name. Raises Refused."""

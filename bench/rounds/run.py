@@ -1,7 +1,7 @@
 """Runs what is missing of a comparison, a round of a measure at a time, and writes the page anew
 after each; it may be interrupted at any time.
 
-A measure that fails is not tried again in the same run. Invariant: a round is added whole or not at
+A measure that failed twice is not tried again in the same run. Invariant: a round is added whole or not at
 all.
 """
 
@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ QUICK = ROOT / "build" / "bench" / "quick"
 WORK = ROOT / "build" / "bench" / "work"
 """Where clusters store: on the disk that the tree is on."""
 PRODUCT = "samelog"
+TRIES = 2
 KIT = ("bench/machine.py", "bench/processes.py")
 
 
@@ -84,12 +86,16 @@ class Rounds:
         self._page = made
         self._work = work
         self._file = made.place / f"{made.name}.jsonl"
-        self.failed: set[str] = set()
+        self._failures: Counter[str] = Counter()
 
     def counting(self) -> dict[str, list[Line]]:
         """The rounds that count, of each measure."""
         known = lines.read(self._file)
         return {name: plan.counting(each, known) for name, each in self._wanted.items()}
+
+    def failed(self) -> set[str]:
+        """Measures that are not tried again in this run."""
+        return {name for name, times in self._failures.items() if times >= TRIES}
 
     def write(self) -> None:
         """Write the page."""
@@ -102,7 +108,7 @@ class Rounds:
         with alone(self._work):
             clear(self._work)
             while each := plan.following(
-                wanted, lines.read(self._file), rounds=rounds, failed=self.failed
+                wanted, lines.read(self._file), rounds=rounds, failed=self.failed()
             ):
                 self._run(each)
                 self.write()
@@ -117,7 +123,7 @@ class Rounds:
             figures, skipped = self._measures[wanted.name].run(number)
         except Exception:  # noqa: BLE001 - whatever it was: the other measures go on
             traceback.print_exc()
-            self.failed.add(wanted.name)
+            self._failures[wanted.name] += 1
             return
         if self._measures[wanted.name].wanted() != wanted:
             raise CodeChanged(f"the code of {wanted.name} changed meanwhile: run it again")

@@ -1,8 +1,8 @@
 """Runs what is missing of a comparison, a round of a measure at a time, and writes the page anew
 after each; it may be interrupted at any time.
 
-A measure that failed twice is not tried again in the same run. Invariant: a round is added whole or not at
-all.
+A measure that failed twice is not tried again in the same run. Invariant: a round is added whole or
+not at all.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,11 @@ import pytest
 
 from bench.rounds import lines, page
 from bench.rounds.chart import Bar, chart
-from bench.rounds.lines import Line
+from bench.rounds.lines import Figures, Line
 from bench.rounds.page import Chart, Page
 from bench.rounds.plan import Wanted, counting, following
 from bench.rounds.rows import Figure, Row, Target, result
-from bench.rounds.run import clear
+from bench.rounds.run import CodeChanged, Measure, Rounds, Run, clear
 
 A = Wanted("a", "code", {"megabytes": 10}, "2 cores")
 B = Wanted("b", "code", {}, "2 cores")
@@ -177,3 +179,47 @@ def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
         clear(tmp_path)
         assert not psutil.pid_exists(orphan.pid)
     assert not left.exists()
+
+
+class TestRun:
+    def rounds(self, place: Path, ran: list[tuple[str, int]], **broken: bool) -> Rounds:
+        def runner(name: str) -> Run:
+            def run(number: int) -> tuple[Figures, Mapping[str, str]]:
+                ran.append((name, number))
+                if broken.get(name):
+                    raise RuntimeError("meant")
+                return {"samelog": {"rate": 5.0}, "kafka": {"rate": 1.0}}, {}
+
+            return run
+
+        measures = [Measure(name, runner(name), ("bench/machine.py",), {}) for name in ("a", "b")]
+        made = Page(place / "results", "kafka", "Beside Kafka", [ROW], [], "Notes.")
+        return Rounds(measures, made, place / "work")
+
+    def test_a_run_goes_on_where_the_one_before_ended(self, tmp_path: Path) -> None:
+        ran: list[tuple[str, int]] = []
+        self.rounds(tmp_path, ran).advance(1)
+        self.rounds(tmp_path, ran).advance(2)
+        assert ran == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+        found = json.loads((tmp_path / "results" / "kafka.json").read_text(encoding="utf-8"))
+        assert [(row["rounds"], row["met"]) for row in found["rows"]] == [(2, True)]
+
+    def test_what_fails_twice_is_given_up_and_leaves_no_round(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        ran: list[tuple[str, int]] = []
+        rounds = self.rounds(tmp_path, ran, a=True)
+        rounds.advance(1)
+        assert ran == [("a", 0), ("a", 0), ("b", 0)]
+        assert rounds.failed() == {"a"}
+        assert {name: len(there) for name, there in rounds.counting().items()} == {"a": 0, "b": 1}
+        assert "meant" in capsys.readouterr().err
+
+    def test_code_that_changes_meanwhile_ends_the_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rounds = self.rounds(tmp_path, [])
+        monkeypatch.setattr("bench.rounds.run.digest", lambda _: "other")
+        with pytest.raises(CodeChanged):
+            rounds.advance(1)
+        assert rounds.counting() == {"a": [], "b": []}

@@ -182,6 +182,12 @@ def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
 
 
 class TestRun:
+    @pytest.fixture(autouse=True)
+    def quiet_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Waiting for everybody's disk writes is not what is tested."""
+        monkeypatch.setattr("bench.machine.settled", lambda: None)
+        monkeypatch.setattr("bench.machine.disk_pace", lambda _: {"p50": 0.1, "p99": 0.2})
+
     def rounds(self, place: Path, ran: list[tuple[str, int]], **broken: bool) -> Rounds:
         def runner(name: str) -> Run:
             def run(number: int) -> tuple[Figures, Mapping[str, str]]:

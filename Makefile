@@ -9,10 +9,10 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench clean
+.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
 
 setup: ## create .venv, install what pyproject.toml names, build the kernels
 	@sh "$(HERE)/scripts/setup.sh"
@@ -67,6 +67,10 @@ fuzz: setup ## damaged input to every parser, guided by coverage (ARGS="--second
 
 bench: setup ## measure
 	@$(PYTHON) -m bench $(ARGS)
+
+bench-kafka: setup ## what is missing of the comparison with Kafka (an hour; ARGS="--rounds 1"; ARGS=--list)
+	@sh "$(HERE)/scripts/clients.sh" java mvn nats
+	@$(PYTHON) -m bench kafka $(ARGS)
 
 clean: ## remove what was built and cached (.venv stays)
 	@sh "$(HERE)/scripts/clean.sh"

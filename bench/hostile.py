@@ -21,7 +21,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 from urllib.request import urlopen
 
-from bench.kafka import bootstrap, create
+from bench.kafka.systems import create, plaintext
 from bench.kafka_requests import PRODUCE, TOPIC, leader_of
 from samelog.cli.local_cluster import LocalCluster
 from samelog.format.compression import Codec
@@ -158,7 +158,7 @@ def main() -> None:
         LocalCluster(os.path.join(directory, "c")) as cluster,
     ):
         cluster.start()
-        create(bootstrap(cluster), TOPIC)
+        create(plaintext(cluster), TOPIC)
         found = measure(cluster, options)
     words = "  ".join(f"{value:g} {name}" for name, value in found.items())
     sys.stdout.write((json.dumps(found) if options.json else words) + "\n")

@@ -1,5 +1,6 @@
-"""Small Produce and Fetch requests per second of one node of a three-node cluster, from raw
-sockets: many connections, each with a few requests under way, in a process of its own.
+"""Small requests per second of one node of a three-node cluster, from raw sockets: Produce (also
+with batches of 16 KiB), Fetch and ListOffsets; many connections, each with a few requests under
+way, in a process of its own.
 
 All processes share this machine's cores, so each figure comes with what the node's own process
 spent: requests per second of its CPU time are what it would answer with a core to itself.
@@ -15,29 +16,30 @@ import os
 import struct
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-import psutil
 import uvloop
 
-from bench.kafka import bootstrap, create
+from bench.kafka.systems import create, plaintext
+from bench.machine import cpu_s
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.config.tables.node import Fsync
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata, request, response
 
-PRODUCE = 0
-VERSIONS = {PRODUCE: 9, FETCH: 12}
-NAMES = {PRODUCE: "produce", FETCH: "fetch"}
+PRODUCE, LIST_OFFSETS = 0, 2
+VERSIONS = {PRODUCE: 9, FETCH: 12, LIST_OFFSETS: 7}
 TOPIC = "requests"
 WARM_UP_S = 1.0
+LATEST = -1
+BATCH_BYTES = 16 << 10
 
 
-def produce_tree() -> dict[str, Any]:
-    """One record of 100 bytes."""
-    partition = {"index": 0, "records": batch(b"x" * 100)}
+def produce_tree(size: int = 100) -> dict[str, Any]:
+    """One record of so many bytes."""
+    partition = {"index": 0, "records": batch(b"x" * size)}
     return {
         "transactional_id": None,
         "acks": -1,
@@ -46,9 +48,28 @@ def produce_tree() -> dict[str, Any]:
     }
 
 
-def tree(key: int) -> Mapping[str, Any]:
-    """The request that is sent again and again."""
-    return produce_tree() if key == PRODUCE else fetch_tree(TOPIC, 0, max_bytes=200)
+def list_offsets_tree() -> dict[str, Any]:
+    """The end of the partition."""
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": LATEST}
+    topics = [{"name": TOPIC, "partitions": [partition]}]
+    return {"replica_id": -1, "isolation_level": 0, "topics": topics}
+
+
+ASKED: dict[str, tuple[int, Callable[[], Mapping[str, Any]]]] = {
+    "produce": (PRODUCE, produce_tree),
+    "produce 16 KiB": (PRODUCE, lambda: produce_tree(BATCH_BYTES)),
+    "fetch": (FETCH, lambda: fetch_tree(TOPIC, 0, max_bytes=200)),
+    "list offsets": (LIST_OFFSETS, list_offsets_tree),
+}
+"""The request that is sent again and again, by its name."""
+
+
+class Load(NamedTuple):
+    """How it is asked. `depth`: requests under way on each connection."""
+
+    seconds: float
+    connections: int
+    depth: int
 
 
 class Asker(asyncio.Protocol):
@@ -80,53 +101,56 @@ class Asker(asyncio.Protocol):
             self.transport.write(self._frame * count)
 
 
-async def ask(address: tuple[str, int], frame: bytes, options: Any, pipe: Connection) -> None:
+async def ask(address: tuple[str, int], frame: bytes, load: Load, pipe: Connection) -> None:
     """Ask for so many seconds, and send how many were answered, and in how many seconds."""
     loop = asyncio.get_running_loop()
     askers = [
-        (await loop.create_connection(lambda: Asker(frame, options.depth), *address))[1]
-        for _ in range(options.connections)
+        (await loop.create_connection(lambda: Asker(frame, load.depth), *address))[1]
+        for _ in range(load.connections)
     ]
     await asyncio.sleep(WARM_UP_S)
     pipe.send("warm")
     before, begin = sum(each.answered for each in askers), time.perf_counter()
-    await asyncio.sleep(options.seconds)
+    await asyncio.sleep(load.seconds)
     pipe.send((sum(each.answered for each in askers) - before, time.perf_counter() - begin))
     for each in askers:
         each.transport.abort()
 
 
-def asking(address: tuple[str, int], frame: bytes, options: Any, pipe: Connection) -> None:
+def asking(address: tuple[str, int], frame: bytes, load: Load, pipe: Connection) -> None:
     """The process that asks."""
-    uvloop.run(ask(address, frame, options, pipe))
+    uvloop.run(ask(address, frame, load, pipe))
 
 
-def measure(node: LocalNode, key: int, options: Any) -> dict[str, object]:
-    """Requests per second of the wall clock, and of the node's CPU time."""
-    if node.kafka is None or node.pid is None:
-        raise RuntimeError("the node has no Kafka listener")
-    address = (node.kafka.host, node.kafka.port)
-    frame = request(key, VERSIONS[key], tree(key))
+def check(address: tuple[str, int], name: str) -> bytes:
+    """The request's frame, which the node answers without an error."""
+    key, tree = ASKED[name]
+    frame = request(key, VERSIONS[key], tree())
     with Wire(address) as wire:
         wire.send(frame)
         answer = response(key, VERSIONS[key], wire.receive())
-        part = answer.responses[0]
-        part = (part.partition_responses if key == PRODUCE else part.partitions)[0]
-        if part.error_code:
-            raise RuntimeError(f"{NAMES[key]} was answered {part.error_code!r}")
-    process = psutil.Process(node.pid)
+    asked = (answer.responses if key != LIST_OFFSETS else answer.topics)[0]
+    part = (asked.partition_responses if key == PRODUCE else asked.partitions)[0]
+    if part.error_code:
+        raise RuntimeError(f"{name} was answered {part.error_code!r}")
+    return frame
+
+
+def measure(address: tuple[str, int], pid: int, name: str, load: Load) -> dict[str, object]:
+    """Requests per second of the wall clock, and of the node's CPU time."""
+    frame = check(address, name)
     ours, theirs = multiprocessing.Pipe()
-    asker = multiprocessing.Process(target=asking, args=(address, frame, options, theirs))
+    asker = multiprocessing.Process(target=asking, args=(address, frame, load, theirs))
     asker.start()
     ours.recv()
-    spent = sum(process.cpu_times()[:2])
+    spent = cpu_s([pid])
     answered, seconds = ours.recv()
-    cpu = sum(process.cpu_times()[:2]) - spent
+    cpu = cpu_s([pid]) - spent
     asker.join()
     return {
-        "what": f"{NAMES[key]} requests",
-        "connections": options.connections,
-        "depth": options.depth,
+        "what": f"{name} requests",
+        "connections": load.connections,
+        "depth": load.depth,
         "per_s": round(answered / seconds),
         "node_cpu_percent": round(100 * cpu / seconds),
         "per_s_of_node_cpu": round(answered / cpu),
@@ -152,18 +176,22 @@ def main() -> None:
     parser.add_argument("--fsync", choices=["always", "interval"], default="always")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--depth", type=int, default=5, help="requests under way on each")
-    options = parser.parse_args()
+    given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(
-            os.path.join(directory, "c"), ClusterOptions(fsync=Fsync(options.fsync))
+            os.path.join(directory, "c"), ClusterOptions(fsync=Fsync(given.fsync))
         ) as cluster,
     ):
         cluster.start()
-        create(bootstrap(cluster), TOPIC)
+        create(plaintext(cluster), TOPIC)
         leader = leader_of(cluster)
-        for key in (PRODUCE, FETCH):
-            print(json.dumps(measure(leader, key, options)), flush=True)
+        if leader.kafka is None or leader.pid is None:
+            raise RuntimeError("the leader has no Kafka listener")
+        address = (leader.kafka.host, leader.kafka.port)
+        load = Load(given.seconds, given.connections, given.depth)
+        for name in ASKED:
+            print(json.dumps(measure(address, leader.pid, name, load)), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ bytes) per second of wall time, beside the target.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -194,13 +194,16 @@ def show(results: list[Result]) -> None:
 
 
 def main() -> None:
-    """Measure and print; `--json` prints a list of objects instead of the table."""
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
+    given = parser.parse_args()
     data = values()
     log = build(data)
     cases = [*build_cases(data), *header_cases(log), *decode_cases(data, log)]
     gc.freeze()
     results = measure(cases)
-    if "--json" in sys.argv[1:]:
+    if given.json:
         fields = ("name", "unit", "best", "median", "target")
         print(json.dumps([{name: getattr(result, name) for name in fields} for result in results]))
     else:

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 
 import psutil
 
-from bench.kafka import bootstrap, create
+from bench.kafka.systems import create, plaintext
 from bench.kafka_requests import PRODUCE, TOPIC, VERSIONS, leader_of, produce_tree
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.kafka.wire import Wire, request, response
@@ -45,7 +45,7 @@ class Written:
     def start(self) -> None:
         """Start it, and make the topics."""
         self.cluster.start()
-        create(bootstrap(self.cluster), TOPIC)
+        create(plaintext(self.cluster), TOPIC)
         begin = time.perf_counter()
         for first in range(0, self.idle, PARTITIONS_OF_A_TOPIC):
             count = min(PARTITIONS_OF_A_TOPIC, self.idle - first)

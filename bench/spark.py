@@ -1,7 +1,6 @@
 """Spark reading a merged log: rows per second from a local copy and from the nodes, what the Python
 side of that costs, decoding of JSON, writing to nodes, and what a micro-batch costs beside Spark's
-own floor. With --kafka, beside Spark's own Kafka source: from the nodes' Kafka listener (without
-TLS), and from Apache Kafka.
+own floor. Beside Spark's own Kafka source and sink: bench/spark_kafka.py.
 
 The source feeds Spark's `noop` sink, on two local cores. Every rate is the best of some runs after
 one to warm up: starting Java and Python is not what is measured.
@@ -23,7 +22,6 @@ import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from bench.spark_kafka import Unavailable, apache_kafka, connector, produce
 from samelog import Publisher
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
@@ -136,7 +134,7 @@ def local(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
     }
 
 
-def remote(spark: SparkSession, directory: str, rows: int, *, kafka: bool) -> dict[str, object]:
+def remote(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
     """From three nodes and to them, over mutual TLS."""
     with LocalCluster(os.path.join(directory, "cluster")) as cluster:
         cluster.start()
@@ -150,9 +148,6 @@ def remote(spark: SparkSession, directory: str, rows: int, *, kafka: bool) -> di
             "remote_rows_per_s": best(lambda: to_noop(spark, told), rows),
             "remote_python_us_per_row": python_cpu(told),
         }
-        if kafka:
-            servers = cluster.client_config().kafka_bootstrap
-            found["kafka_source_from_samelog_rows_per_s"] = from_kafka(spark, servers, "far", rows)
         return found | sink(spark, directory, cluster, rows)
 
 
@@ -184,40 +179,11 @@ def nodes_cpu_s(cluster: LocalCluster) -> float:
     return float(sum(each.user + each.system for each in times))
 
 
-def from_kafka(spark: SparkSession, servers: str, topic: str, rows: int) -> int:
-    """Rows per second of Spark's own Kafka source."""
-    told = {"kafka.bootstrap.servers": servers, "subscribe": topic, "minPartitions": "2"}
-    frame = spark.read.format("kafka").options(**told).load()
-    if frame.count() != rows:
-        raise RuntimeError(f"{servers} has other than {rows} records of {topic}")
-    return best(lambda: frame.write.format("noop").mode("overwrite").save(), rows)
-
-
-def beside_kafka(spark: SparkSession, rows: int) -> dict[str, object]:
-    """Spark's own source reading the same values from Apache Kafka."""
-    try:
-        with apache_kafka() as servers:
-            produce(servers, "far", binary_values(rows))
-            return {"kafka_source_from_kafka_rows_per_s": from_kafka(spark, servers, "far", rows)}
-    except Unavailable as error:
-        return {"apache_kafka": f"not measured: {error}"}
-
-
-def ratios(found: dict[str, Any]) -> dict[str, object]:
-    """Our source from nodes over Spark's own one, from whichever it read."""
-    ours, names = found["remote_rows_per_s"], ("samelog", "kafka")
-    keys = {name: f"kafka_source_from_{name}_rows_per_s" for name in names}
-    return {
-        f"ratio_to_kafka_source_from_{name}": round(ours / found[key], 2)
-        for name, key in keys.items()
-        if key in found
-    }
-
-
 def start(jars: list[str]) -> SparkSession:
     """Two local cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     if jars:
         builder = builder.config("spark.jars", ",".join(jars))
     return (
@@ -229,25 +195,11 @@ def main() -> None:
     """Measure, and print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument(
-        "--kafka", action="store_true", help="beside Spark's own Kafka source, which Maven fetches"
-    )
-    arguments = parser.parse_args()
-    jars: list[str] = []
-    found: dict[str, Any] = {}
-    rows = arguments.rows
-    if arguments.kafka:
-        try:
-            jars = connector()
-        except Unavailable as error:
-            found["kafka_source"] = f"not measured: {error}"
-    spark = start(jars)
+    rows = parser.parse_args().rows
+    spark = start([])
     with tempfile.TemporaryDirectory() as directory:
-        found |= local(spark, directory, rows)
-        found |= remote(spark, directory, rows // 2, kafka=bool(jars))
-    if jars:
-        found |= beside_kafka(spark, rows // 2)
-    print(json.dumps({"rows": rows, **found, **ratios(found)}))
+        found = local(spark, directory, rows) | remote(spark, directory, rows // 2)
+    print(json.dumps({"rows": rows, **found}))
     spark.stop()
 
 

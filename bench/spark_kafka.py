@@ -1,153 +1,193 @@
-"""What bench/spark.py compares with: Spark's own Kafka source, and Apache Kafka. Nothing of the
-product uses either; Maven fetches them, and where it cannot, the benchmark says so and goes on.
+"""Spark's own Kafka source and sink beside ours: the same values from and to three nodes and three
+brokers, mutual TLS everywhere, `local[2]`, each once to warm up and then in turn.
 
-Invariant: what was started is stopped, and its files are gone.
+*Tuned* is what helps Spark's own most: `kafka.max.poll.records` for its source, batches of 256 KiB
+for its sink. Nothing of the product uses either; Maven fetches them.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import shutil
-import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
-from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
 
-from bench.kafka import create
-from samelog.cli.local_cluster import free_ports
+from bench import machine, maven
+from bench.kafka.rig import Rig
+from bench.kafka.systems import EACH_FLUSHED, FLUSH, LISTENER, OWN, KafkaSystem
+from bench.spark import binary_values, start
+from samelog import Publisher
 
-JARS = Path("build", "bench")
-MAVEN_S = 600
-START_S = 60.0
-CONNECTOR = "spark-sql-kafka-0-10_2.13"
-CONNECTOR_VERSIONS = ("4.3.0", "4.2.0")
-"""Spark's own first; an older one may still fit."""
-KAFKA_VERSION = "4.3.1"
-HOST = "127.0.0.1"
-SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
-controller.listener.names=CONTROLLER
-offsets.topic.replication.factor=1
-log.dirs={directory}
-"""
-
-Artifact = tuple[str, str, str]
-"""Group, name and version in Maven's repositories."""
+RUNS = 2
+SIZE = 100
+POLL = {"kafka.max.poll.records": "50000"}
+BATCH = {"kafka.batch.size": str(256 << 10), "kafka.linger.ms": "5"}
+Told = Mapping[str, str]
+Figures = dict[str, dict[str, float]]
 
 
-class Unavailable(Exception):
-    """Something to compare with cannot be had; the message says what and why."""
+class Place(NamedTuple):
+    """Where nodes and brokers are. `told`: librdkafka's settings of our listener, and of Apache
+    Kafka if there is one.
+    """
+
+    config: str
+    directory: str
+    told: Sequence[Told]
+
+    def systems(self) -> list[KafkaSystem]:
+        """Those that speak Kafka's protocol."""
+        pairs = zip(((LISTENER, {}), (FLUSH, EACH_FLUSHED)), self.told, strict=False)
+        return [KafkaSystem(name, told, list, config) for (name, config), told in pairs]
 
 
-def connector() -> list[str]:
-    """The jars of Spark's Kafka source. Raises Unavailable."""
-    said = ""
-    for version in CONNECTOR_VERSIONS:
-        ours = [(CONNECTOR, version), (CONNECTOR.replace("sql", "token-provider"), version)]
-        artifacts = [("org.apache.spark", *each) for each in ours]
-        artifacts += [("org.apache.kafka", "kafka-clients", "3.9.2")]
-        artifacts += [("org.apache.commons", "commons-pool2", "2.12.1")]
-        try:
-            return fetch(f"connector-{version}", artifacts, alone=True)
-        except Unavailable as error:
-            said = str(error)
-    raise Unavailable(said)
+def place_of(rig: Rig) -> Place:
+    """A rig's."""
+    told = [system.told for system in rig.kafka_systems[:2]]
+    return Place(rig.samelog.client_file, rig.directory, told)
 
 
-def fetch(name: str, artifacts: Sequence[Artifact], *, alone: bool = False) -> list[str]:
-    """Jars from Maven, kept below build/; `alone`: without what they need. Raises Unavailable."""
-    target = JARS / name
-    if not (target / "complete").exists():
-        _fetch(target, artifacts, alone=alone)
-    return sorted(str(path.absolute()) for path in target.glob("*.jar"))
+class Case(NamedTuple):
+    """Something to time."""
+
+    system: str
+    name: str
+    run: Callable[[], None]
 
 
-def _fetch(target: Path, artifacts: Sequence[Artifact], *, alone: bool) -> None:
-    if shutil.which("mvn") is None:
-        raise Unavailable(f"{target.name}: there is no mvn (as root: apt-get install maven)")
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    pom = target / "pom.xml"
-    pom.write_text(_pom(artifacts, alone=alone))
-    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={target.absolute()}")
-    command = ("mvn", "-q", "-B", "-f", str(pom), *goal, "-DincludeScope=runtime")
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_S, check=False)
-    if ended.returncode:
-        lines = [line for line in ended.stdout.splitlines() if "ERROR" in line] or [ended.stderr]
-        raise Unavailable(f"{target.name}: {lines[0][:300]}")
-    (target / "complete").touch()
+def of_java(told: Told) -> dict[str, str]:
+    """What librdkafka is told, as Spark's source and sink take it; certificate and key are in one
+    file, beside the key.
+    """
+    store = told["ssl.key.location"] + ".store"
+    pair = (told["ssl.key.location"], told["ssl.certificate.location"])
+    Path(store).write_text("".join(Path(each).read_text() for each in pair))
+    os.chmod(store, 0o600)
+    return {
+        "kafka.bootstrap.servers": told["bootstrap.servers"],
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": told["ssl.ca.location"],
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": store,
+    }
 
 
-def _pom(artifacts: Sequence[Artifact], *, alone: bool) -> str:
-    all_of_it = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
-    without = f"<exclusions>{all_of_it}</exclusions>" if alone else ""
-    wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version>{without}</dependency>"
-        for group, name, version in artifacts
-    )
-    head = "<modelVersion>4.0.0</modelVersion><groupId>samelog</groupId>"
-    head += "<artifactId>bench</artifactId><version>1</version>"
-    return f"<project>{head}<dependencies>{wanted}</dependencies></project>\n"
+def read(spark: SparkSession, format_: str, told: Told, topic: str) -> Callable[[], None]:
+    """All of a topic, to nowhere."""
+
+    def run() -> None:
+        reader = spark.read.format(format_).options(**told)
+        frame = reader.option("subscribe", topic).option("minPartitions", "2").load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    return run
 
 
-@contextmanager
-def apache_kafka() -> Iterator[str]:
-    """A broker on this machine: its bootstrap servers. Raises Unavailable."""
-    name = f"kafka-{KAFKA_VERSION}"
-    jars = fetch(name, [("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)])
-    with tempfile.TemporaryDirectory() as directory:
-        broker, controller = free_ports(2)
-        settings = os.path.join(directory, "server.properties")
-        places = {"broker": broker, "controller": controller, "directory": f"{directory}/logs"}
-        Path(settings).write_text(SETTINGS.format(**places))
-        java = ("java", "-Xmx512m", "-cp", os.pathsep.join(jars))
-        made = ("kafka.tools.StorageTool", "format", "-t", "bench-AAAAAAAAAAAAAAAAAA", "-c")
-        ended = subprocess.run([*java, *made, settings], capture_output=True, check=False)
-        if ended.returncode:
-            raise Unavailable(f"{name}: {ended.stderr.decode(errors='replace')[:300]}")
-        log = open(os.path.join(directory, "log"), "wb")  # noqa: SIM115 - the broker's
-        process = subprocess.Popen([*java, "kafka.Kafka", settings], stdout=log, stderr=log)
-        try:
-            _wait_for(broker, process)
-            yield f"{HOST}:{broker}"
-        finally:
-            process.terminate()
-            process.wait()
-            log.close()
+def write(frame: DataFrame, format_: str, told: Told, topic: str) -> Callable[[], None]:
+    """A batch of two tasks, until it is published."""
+
+    def run() -> None:
+        writer = frame.write.format(format_).options(**told)
+        writer.option("topic", topic).mode("append").save()
+
+    return run
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection((HOST, port), 2).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise Unavailable(f"Apache Kafka {KAFKA_VERSION} does not answer at port {port}")
+def fill(place: Place, rows: int) -> str:
+    """A topic of our nodes that holds so many values."""
+    topic = f"spark-{time.time_ns()}"
+    with Publisher(
+        topic, session=topic, directory=f"{place.directory}/{topic}", config=place.config
+    ) as publisher:
+        publisher.append_many(binary_values(rows))
+        publisher.wait_merged(timeout=600)
+    return topic
 
 
-def produce(servers: str, topic: str, values: Sequence[bytes]) -> None:
-    """A topic of one partition that holds these values."""
-    create(servers, topic)
-    producer = Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 20})
-    for value in values:
-        while True:
-            try:
-                producer.produce(topic, value)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if left := producer.flush(300):
-        raise Unavailable(f"{left} records were not taken by {servers}")
+def sources(spark: SparkSession, place: Place, rows: int) -> list[Case]:
+    """Ours, and Spark's own one from our listener and from Apache Kafka."""
+    ours = fill(place, rows)
+    found = [Case(OWN, "source", read(spark, "samelog", {"config": place.config}, ours))]
+    for system in place.systems():
+        told, topic = of_java(system.told), ours
+        if system.name != LISTENER:
+            topic = system.create("spark")
+            with system.program("produce", topic, size=SIZE, records=rows) as program:
+                program.wait_ready()
+                program.go()
+                program.result()
+        found.append(Case(system.name, "source", read(spark, "kafka", told, topic)))
+        found.append(Case(system.name, "source_tuned", read(spark, "kafka", told | POLL, topic)))
+    return found
+
+
+def sinks(spark: SparkSession, place: Place, rows: int) -> list[Case]:
+    """Ours, and Spark's own one to Apache Kafka."""
+    text = f"cast(rpad(cast(id as string), {SIZE}, 'x') as binary) as value"
+    frame = spark.range(0, rows, 1, 2).selectExpr(text)
+    topic = place.systems()[0].create("sunk", 2)
+    found = [Case(OWN, "sink", write(frame, "samelog", {"config": place.config}, topic))]
+    for system in place.systems()[1:]:
+        told, there = of_java(system.told), system.create("sunk", 2)
+        found.append(Case(system.name, "sink", write(frame, "kafka", told, there)))
+        found.append(Case(system.name, "sink_tuned", write(frame, "kafka", told | BATCH, there)))
+    return found
+
+
+def measure(place: Place, rows: int) -> Figures:
+    """Rows per second of each. Raises Unavailable."""
+    spark = start(maven.jars(maven.SPARK_KAFKA))
+    try:
+        cases = sources(spark, place, rows) + sinks(spark, place, rows)
+        for case in cases:
+            case.run()
+        taken: dict[Case, list[float]] = {case: [] for case in cases}
+        for case in [case for _ in range(RUNS) for case in cases]:
+            machine.settled()
+            begin = time.monotonic()
+            case.run()
+            taken[case].append(time.monotonic() - begin)
+    finally:
+        spark.stop()
+    found: Figures = {}
+    for case, seconds in taken.items():
+        at = found.setdefault(case.system, {})
+        at[f"{case.name}_rows_per_s"] = round(rows / median(seconds))
+    return found
+
+
+def ratios(found: Figures) -> dict[str, float]:
+    """Ours over Spark's own, from and to Apache Kafka."""
+    ours = found[OWN]
+    return {
+        f"ratio_{name}": round(ours[f"{name.split('_')[0]}_rows_per_s"] / rate, 2)
+        for name, rate in found.get(FLUSH, {}).items()
+    }
+
+
+def main() -> None:
+    """One round, as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--place", help="nodes and brokers that are there, as JSON")
+    given = parser.parse_args()
+    if given.place:
+        found = measure(Place(*json.loads(given.place)), given.rows)
+        print(json.dumps(found))
+        return
+    with tempfile.TemporaryDirectory() as work, Rig(Path(work)) as rig:
+        rig.of_round(0)
+        found = measure(place_of(rig), given.rows)
+    print(json.dumps({"rows": given.rows, **found, **ratios(found)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
 """End-to-end throughput: one publisher, three nodes, one subscriber, each a process, mutual TLS,
 fsync as configured.
 
-The clock runs from the first append until the subscriber has been handed the last record. Beside
-it, in the same run, the plain limit (bench/plain.py): the same bytes through as many TLS
-connections and file writes in the simplest loop.
+The clock runs from the first append of a session that is known to the nodes until the subscriber
+has been handed the last record. Beside it, in the same run, the plain limit (bench/plain.py): the
+same bytes through as many TLS connections and file writes in the simplest loop.
 """
 
 from __future__ import annotations
@@ -11,46 +11,62 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
-
-import psutil
 
 from bench import plain
+from bench.processes import Clock, Program, options, ready, stand_by
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.tables.node import Fsync
 
+PROGRAM = "bench.throughput"
 TOPIC = "throughput"
 CHUNK_BYTES = 1 << 20
-START = "start"
+BATCH_BYTES = 64 << 10
+LINGER_MS = 5
+START = b"start"
 
 
-def publish(config: str, directory: str, *, records: int, size: int) -> None:
-    """Append all records in chunks of about 1 MiB, in batches of 64 KiB."""
+def publish(given: argparse.Namespace) -> None:
+    """Append all records: in chunks of about 1 MiB, or each by itself, sharing batches."""
+    size = given.size[0]
     values = [bytes([number % 256]) * size for number in range(max(1, CHUNK_BYTES // size))]
     with Publisher(
-        TOPIC, session="throughput", directory=directory, config=config, batch_bytes=65536
+        given.topic,
+        session=given.topic,
+        directory=given.dir,
+        config=given.config,
+        batch_bytes=BATCH_BYTES,
+        linger_ms=LINGER_MS if given.single else 0,
     ) as publisher:
-        publisher.append(START.encode())
+        publisher.append(START)
         publisher.wait_merged(timeout=60)
-        print(time.monotonic(), flush=True)
-        left = records
+        stand_by()
+        clock, left = Clock(), given.records
         while left > 0:
-            publisher.append_many(values[:left])
+            if given.single:
+                for value in values[:left]:
+                    publisher.append(value)
+            else:
+                publisher.append_many(values[:left])
             left -= len(values)
         publisher.wait_merged(timeout=600)
+        clock.found()
 
 
-def subscribe(config: str, directory: str, *, expect: int) -> None:
-    """Print the time at which the last record was handed out."""
+def subscribe(given: argparse.Namespace) -> None:
+    """Ready with the first record, done with the last one."""
     received = 0
-    with Subscriber(TOPIC, directory=directory, config=config, start="earliest") as subscriber:
-        while received < expect:
+    with Subscriber(
+        given.topic, directory=given.dir, config=given.config, start="earliest"
+    ) as subscriber:
+        while not subscriber.batch(max_records=1, timeout=1.0):
+            pass
+        ready()
+        clock = Clock()
+        while received < given.records:
             received += len(subscriber.batch(max_records=50_000, timeout=1.0))
-    print(time.monotonic(), flush=True)
+        clock.found()
 
 
 def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str]:
@@ -63,16 +79,17 @@ def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str
         LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster,
     ):
         cluster.start()
-        shared = ["--config", cluster.client_file, "--size", str(size)]
-        reader = _spawn(
-            "subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(records + 1)
-        )
-        writer = _spawn("publish", *shared, "--dir", f"{directory}/p", "--records", str(records))
-        peak = _watch(cluster, reader)
-        ended = float(reader.communicate(timeout=60)[0])
-        started = float(writer.communicate(timeout=60)[0])
-    seconds = ended - started
-    limit = plain.measure(megabytes)
+        told = {"config": cluster.client_file, "size": size, "records": records}
+        with (
+            Program(PROGRAM, ["subscribe", *options({**told, "dir": f"{directory}/s"})]) as r,
+            Program(PROGRAM, ["publish", *options({**told, "dir": f"{directory}/p"})]) as w,
+        ):
+            w.wait_ready()
+            r.wait_ready()
+            w.go()
+            seconds = -w.result()["began"] + r.result()["ended"]
+        peak = max(_peak_bytes(node.pid) for node in cluster.nodes if node.pid)
+    limit = plain.measure(megabytes).mb_per_s
     rate = records * size / seconds / 1e6
     return {
         "fsync": fsync.value,
@@ -87,23 +104,11 @@ def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str
     }
 
 
-def _watch(cluster: LocalCluster, reader: subprocess.Popen[str]) -> int:
-    """The largest memory of any node until the subscriber is done, in bytes."""
-    peak = 0
-    while True:
-        for node in cluster.nodes:
-            if node.pid is not None:
-                peak = max(peak, psutil.Process(node.pid).memory_info().rss)
-        try:
-            reader.wait(timeout=0.2)
-            return peak
-        except subprocess.TimeoutExpired:
-            continue
-
-
-def _spawn(role: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.throughput", role, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def _peak_bytes(pid: int) -> int:
+    """The most memory that a process ever had."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        line = next(line for line in status if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
 
 
 def main() -> None:
@@ -112,21 +117,22 @@ def main() -> None:
     parser.add_argument("role", choices=["run", "publish", "subscribe"], nargs="?", default="run")
     parser.add_argument("--config")
     parser.add_argument("--dir")
+    parser.add_argument("--topic", default=TOPIC)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--size", type=int, action="append")
     parser.add_argument("--records", type=int, default=0)
-    parser.add_argument("--expect", type=int, default=0)
+    parser.add_argument("--single", action="store_true", help="append record by record")
     parser.add_argument("--fsync", choices=["always", "interval"], default="always")
     parser.add_argument("--runs", type=int, default=1)
-    options = parser.parse_args()
-    if options.role == "publish":
-        publish(options.config, options.dir, records=options.records, size=options.size[0])
-    elif options.role == "subscribe":
-        subscribe(options.config, options.dir, expect=options.expect)
+    given = parser.parse_args()
+    if given.role == "publish":
+        publish(given)
+    elif given.role == "subscribe":
+        subscribe(given)
     else:
-        for _ in range(options.runs):
-            for size in options.size or [1000, 100]:
-                row = measure(Fsync(options.fsync), megabytes=options.megabytes, size=size)
+        for _ in range(given.runs):
+            for size in given.size or [1000, 100]:
+                row = measure(Fsync(given.fsync), megabytes=given.megabytes, size=size)
                 print(json.dumps(row), flush=True)
 
 

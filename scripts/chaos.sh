@@ -5,21 +5,9 @@ cd "$(dirname "$0")/.." || exit 1
 
 say() { printf 'chaos: %s\n' "$*" >&2; }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
-}
+. scripts/debian.sh
 
 apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends "$@" >.setup.log 2>&1; }
-
-# A service that a package brings is not started: scenarios start what they need themselves.
-without_services() {
-    [ -e /usr/sbin/policy-rc.d ] && { "$@"; return; }
-    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null && as_root chmod 755 /usr/sbin/policy-rc.d
-    "$@"
-    result=$?
-    as_root rm -f /usr/sbin/policy-rc.d
-    return $result
-}
 
 # need COMMAND PACKAGE WHAT-FOR
 need() {

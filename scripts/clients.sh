@@ -1,29 +1,30 @@
 #!/bin/sh
-# Debian's kcat and Java (or only those named), for the tests and pipelines that use them; without
-# them tests are skipped, and pipelines say so. Never fails.
+# Debian's kcat and Java (or only those named: kcat, java, mvn, nats), for the tests, pipelines and
+# comparisons that use them; without them tests are skipped, and the others say so. Never fails.
 set -u
+. "$(dirname "$0")/debian.sh"
 
 say() { printf 'clients: %s\n' "$*" >&2; }
-
-as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends "$@" >/dev/null 2>&1; }
 
 # need COMMAND PACKAGE
 need() {
-    command -v "$1" >/dev/null && return
+    PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null && return
     if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
         say "$1 is not here, and cannot be installed: what needs it is left out (as root: apt-get install $2)"
         return
     fi
     say "installing Debian's $2"
-    apt install "$2" || { apt update && apt install "$2"; } || say "$2 cannot be installed: what needs it is left out"
+    without_services apt install "$2" || { apt update && without_services apt install "$2"; } || say "$2 cannot be installed: what needs it is left out"
 }
 
 for name in ${*:-kcat java}; do
     case $name in
     kcat) need kcat kcat ;;
     java) need java default-jre-headless ;;
+    mvn) need mvn maven ;;
+    nats) need nats-server nats-server ;;
     esac
 done
 exit 0

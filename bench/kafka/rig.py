@@ -1,0 +1,125 @@
+"""All systems at once on this machine, for one round: each with three nodes or brokers, warmed up.
+
+What cannot be had is left out, and said. Invariant: what was started is stopped, and its files are
+gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.kafka import nats
+from bench.kafka.brokers import Brokers, secure
+from bench.kafka.pairs import run_bulk
+from bench.kafka.systems import (
+    DEFAULT,
+    EACH_FLUSHED,
+    FLUSH,
+    LISTENER,
+    NATS,
+    OWN,
+    SINGLE,
+    Bulk,
+    KafkaSystem,
+    OwnSystem,
+    System,
+)
+from bench.maven import Unavailable
+from samelog.cli.local_cluster import HOST, LocalCluster, free_ports
+
+LISTENER_TEXT = """
+[[kafka.listeners]]
+name = "mutual"
+listen = "{address}"
+advertise = "{address}"
+security = "mtls"
+"""
+WARM_UP = (Bulk(1000, 40_000), Bulk(100, 150_000))
+
+
+class Rig:
+    """The systems of the present round; a context manager that stops them."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._stack = ExitStack()
+        self._round: int | None = None
+        self.skipped: dict[str, str] = {}
+        self.directory = ""
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything."""
+        self._stack.close()
+        self._round = None
+
+    def of_round(self, number: int) -> None:
+        """Have what this round needs: started anew for each."""
+        if self._round == number:
+            return
+        self.close()
+        self.skipped = {}
+        self.directory = tempfile.mkdtemp(prefix="round-", dir=self._work)
+        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        self._start_samelog()
+        self._start_kafka()
+        self._start_nats()
+        for system in (self.systems[OWN], *self.kafka_systems):
+            for job in WARM_UP:
+                run_bulk(system, job)
+        self._round = number
+
+    def _start_samelog(self) -> None:
+        self.samelog = self._stack.enter_context(LocalCluster(f"{self.directory}/samelog"))
+        self.samelog.prepare()
+        ports = free_ports(len(self.samelog.nodes))
+        for node, port in zip(self.samelog.nodes, ports, strict=True):
+            with open(node.config_file, "a", encoding="utf-8") as file:
+                file.write(LISTENER_TEXT.format(address=f"{HOST}:{port}"))
+        self.samelog.start()
+        own = OwnSystem(OWN, self.samelog, self.directory, single=False)
+        single = OwnSystem(SINGLE, self.samelog, self.directory, single=True)
+        servers = ",".join(f"{HOST}:{port}" for port in ports)
+        told = {"bootstrap.servers": servers, **secure(f"{self.samelog.directory}/pki")}
+        plain = {"bootstrap.servers": self.samelog.client_config().kafka_bootstrap}
+        self.kafka_systems = [KafkaSystem(LISTENER, told, own.pids, {})]
+        self.plaintext_systems = [KafkaSystem(LISTENER, plain, own.pids, {})]
+        self.systems: dict[str, System] = {OWN: own, SINGLE: single}
+
+    def _start_kafka(self) -> None:
+        self.brokers: Brokers | None = None
+        try:
+            brokers = self._stack.enter_context(Brokers(f"{self.directory}/kafka"))
+            brokers.start()
+        except Unavailable as error:
+            self.skipped |= {FLUSH: str(error), DEFAULT: str(error)}
+        else:
+            self.brokers = brokers
+            for name, config in ((FLUSH, EACH_FLUSHED), (DEFAULT, {})):
+                for tls, made in ((True, self.kafka_systems), (False, self.plaintext_systems)):
+                    told = brokers.told(tls=tls)
+                    made.append(KafkaSystem(name, told, brokers.pids, config))
+        self.systems |= {each.name: each for each in self.kafka_systems}
+
+    def apache(self) -> Brokers:
+        """Apache Kafka. Raises Unavailable."""
+        if self.brokers is None:
+            raise Unavailable(self.skipped[FLUSH])
+        return self.brokers
+
+    def _start_nats(self) -> None:
+        try:
+            servers = self._stack.enter_context(nats.Servers(f"{self.directory}/nats"))
+            servers.start()
+        except Unavailable as error:
+            self.skipped[NATS] = str(error)
+        else:
+            self.systems[NATS] = nats.NatsSystem(servers)

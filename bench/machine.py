@@ -1,0 +1,78 @@
+"""What a benchmark says of the machine that it ran on: what it is, how busy it was, how fast its
+disk syncs, and how much processor time processes have spent.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+PROBES = 100
+PROBE_BYTES = bytes(4096)
+
+
+def description() -> dict[str, object]:
+    """What belongs beside every figure."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": _first_line("java", "-version"),
+        "nats": _first_line("nats-server", "--version"),
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _first_line(command: str, *arguments: str) -> str:
+    if shutil.which(command) is None:
+        return ""
+    told = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    return next(iter((told.stdout + told.stderr).splitlines()), "")
+
+
+def load() -> float:
+    """Processes that ran or wanted to, on average over a minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def disk_pace(directory: str) -> dict[str, float]:
+    """How long `fdatasync` of 4 KiB more takes here, in milliseconds."""
+    times = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(PROBES):
+            os.write(file.fileno(), PROBE_BYTES)
+            begin = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(1000 * (time.perf_counter() - begin))
+    return {name: round(percentile(times, at), 3) for name, at in (("p50", 0.5), ("p99", 0.99))}
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that this share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Processor time of processes since they began, with that of the kernel for them."""
+    return float(sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids))
+
+
+def settled() -> None:
+    """Have everything on disk that was written so far: it is not paid by what is measured next."""
+    os.sync()

@@ -44,7 +44,7 @@ cdef class ReceiveBuffer:
     cdef Py_ssize_t _most_used
 
     def __cinit__(self):
-        self._take(bytearray(SMALLEST_BYTES))
+        self._take(SMALLEST_BYTES)
 
     def __len__(self):
         return self.stop - self.start
@@ -83,7 +83,7 @@ cdef class ReceiveBuffer:
     def trim(self) -> None:
         """Give memory back that was not needed since the last call."""
         if self.start == self.stop and self._most_used <= SMALLEST_BYTES < self._capacity:
-            self._take(bytearray(SMALLEST_BYTES))
+            self._take(SMALLEST_BYTES)
             self.start = self.stop = 0
         self._most_used = 0
 
@@ -104,13 +104,15 @@ cdef class ReceiveBuffer:
         self._most_used = max(self._most_used, held + wanted)
         if self._capacity - held < wanted:
             most = LONGEST_FRAME_BYTES + ROOM_BYTES
-            self._take(bytearray(min(most, max(2 * self._capacity, held + wanted))))
+            self._take(min(most, max(2 * self._capacity, held + wanted)))
         memmove(self._bytes, data, held)
         self.start, self.stop = 0, held
         return 0
 
-    cdef int _take(self, bytearray memory) except -1:
-        self._capacity = len(memory)
+    cdef int _take(self, Py_ssize_t capacity) except -1:
+        """New memory; it is not zeroed, as nobody sees of it what was not written."""
+        cdef bytearray memory = PyByteArray_FromStringAndSize(NULL, capacity)
+        self._capacity = capacity
         self._bytes = PyByteArray_AS_STRING(memory)
         self.memory = memoryview(memory)
         return 0

@@ -121,6 +121,11 @@ class _State(Enum):
     CLOSED = auto()
 
 
+_OPENING, _OPEN, _CLOSING, _CLOSED = _State
+_DATA, _RAFT = FrameType.DATA, FrameType.RAFT
+"""Looking a member up in its class takes as long as a call; each frame asks several times."""
+
+
 class _Scratch(threading.local):
     """Where the sockets of one thread's event loop read to; used up before the next read."""
 
@@ -145,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls = open_session(endpoint.context(), server_side=endpoint.server_side)
         self._scratch = _scratch.memory
         self._buffer = ReceiveBuffer()
-        self._state = _State.OPENING
+        self._state = _OPENING
         self._handler: Handler | ByteStream | None = None
         self._error: Exception | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -165,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         """Whether frames can be sent and come in."""
-        return self._state is _State.OPEN
+        return self._state is _OPEN
 
     @property
     def is_http(self) -> bool:
@@ -179,22 +184,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, message: AnyMessage) -> None:
         """Send a message. On a connection that is over nothing happens: `on_closed` tells."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(b"", encode_message(message))
 
     def send_raft(self, payload: bytes) -> None:
         """Send a frame of consensus messages."""
-        if self._state is _State.OPEN:
-            self._write(encode_header(FrameType.RAFT, len(payload)), payload)
+        if self._state is _OPEN:
+            self._write(encode_header(_RAFT, len(payload)), payload)
 
     def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
         """Send whole record batches for a position; `data` is free again on return."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
 
     def send_bytes(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes that are no frames."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(b"", data)
 
     def open_stream(self, open_protocol: OpenProtocol) -> ByteStream:
@@ -204,14 +209,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Take nothing from the peer until `resume_reading`; its deadlines stand still."""
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._reading_paused = True
             self._watch.paused(self._loop.time())
             self._read_socket(going_on=False)
 
     def resume_reading(self) -> None:
         """Read from the peer again, beginning with bytes that have already arrived."""
-        if self._state is _State.OPEN and self._reading_paused:
+        if self._state is _OPEN and self._reading_paused:
             self._reading_paused = False
             self._watch.resumed(self._loop.time())
             self._loop.call_soon(self._next_turn)
@@ -260,42 +265,42 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """The socket has read `count` bytes."""
-        if self._state not in (_State.OPENING, _State.OPEN):
+        if self._state not in (_OPENING, _OPEN):
             return
         self._watch.last_received = self._loop.time()
         self._tls.feed(self._scratch[:count])
         self._receive()
         self._tls.let_go()
         self._turn_bytes += count
-        if self._turn_bytes >= TURN_BYTES and self._state is _State.OPEN:
+        if self._turn_bytes >= TURN_BYTES and self._state is _OPEN:
             self._turn_bytes = 0
             self._read_socket(going_on=False)
             self._loop.call_soon(self._next_turn)
 
     def eof_received(self) -> bool:
         """The peer's side of the TCP connection has ended."""
-        if self._state in (_State.OPENING, _State.OPEN):
+        if self._state in (_OPENING, _OPEN):
             self._end(lost(None))
         return False
 
     def pause_writing(self) -> None:
         """More than the high-water mark waits to be sent."""
         self._has_room = self.writable = False
-        if self._state is _State.OPEN and isinstance(self._handler, ByteStream):
+        if self._state is _OPEN and isinstance(self._handler, ByteStream):
             self._handler.on_full()
 
     def resume_writing(self) -> None:
         """Less than the low-water mark waits to be sent."""
         self._has_room = True
-        self.writable = self._state is _State.OPEN
+        self.writable = self._state is _OPEN
         if self.writable and self._handler is not None:
             self._guard(self._handler.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self._state in (_State.OPENING, _State.OPEN):
+        if self._state in (_OPENING, _OPEN):
             self._end(lost(exc))
-        self._enter(_State.CLOSED)
+        self._enter(_CLOSED)
         if self._timer is not None:
             self._timer.cancel()
         self._endpoint.ended(self, self._error)
@@ -307,9 +312,9 @@ class Connection(asyncio.BufferedProtocol):
         """Take what was fed, as far as it goes; send what that gave rise to at once."""
         self._corked = True
         try:
-            if self._state is _State.OPENING and self._tls.handshake():
+            if self._state is _OPENING and self._tls.handshake():
                 self._open()
-            if self._state is _State.OPEN:
+            if self._state is _OPEN:
                 self._read()
         except ssl.SSLError as error:
             is_late = self._watch.has_talked
@@ -322,10 +327,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _enter(self, state: _State) -> None:
         self._state = state
-        self.writable = self._has_room and state is _State.OPEN
+        self.writable = self._has_room and state is _OPEN
 
     def _open(self) -> None:
-        self._enter(_State.OPEN)
+        self._enter(_OPEN)
         self._watch.opened(self._loop.time())
         server_side = self._endpoint.server_side
         try:
@@ -347,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hand_on_frames(self) -> None:
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
-        while self._state is _State.OPEN and not self._reading_paused:
+        while self._state is _OPEN and not self._reading_paused:
             frame = buffer.next()
             if frame is None:
                 break
@@ -360,12 +365,12 @@ class Connection(asyncio.BufferedProtocol):
         """Hand one frame on; whether it was a Ping."""
         handler: Handler = self._handler  # type: ignore[assignment]  # there is one once it is open
         with payload:
-            if frame_type is FrameType.DATA:
+            if frame_type is _DATA:
                 handle, file, byte = decode_data_header(payload)
                 with payload[DATA_HEADER_BYTES:] as data:
                     handler.on_data(handle, file, byte, data)
                 return False
-            if frame_type is FrameType.RAFT:
+            if frame_type is _RAFT:
                 handler.on_raft(payload)
                 return False
             message = decode_message(payload)
@@ -379,9 +384,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._receive()
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._read_socket(going_on=True)
 
     def _read_socket(self, *, going_on: bool) -> None:
@@ -434,14 +439,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, error: Exception | None, fault: Fault | None = None) -> None:
         """The conversation is over; the socket follows when the peer has seen it, or in time."""
-        if self._state not in (_State.OPENING, _State.OPEN):
+        if self._state not in (_OPENING, _OPEN):
             return
-        if self._state is _State.OPENING and error is not None:
+        if self._state is _OPENING and error is not None:
             error = handshake_fault(error, self.peername)
         self._error = error
         if fault is not None and not self.is_http:
             self.send(fault)
-        self._enter(_State.CLOSING)
+        self._enter(_CLOSING)
         self._buffer = ReceiveBuffer()
         self._loop.call_soon(self._tell_closed)
         self._watch.closing(self._loop.time())
@@ -472,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive(now)
             due = self._watch.next_check(now)
             self._timer = self._loop.call_at(due, self._on_time, due)
-        elif self._state is _State.CLOSING:
+        elif self._state is _CLOSING:
             self._transport.abort()
         else:
             self._end(DeadlinePassed(missed), make_fault(FaultCode.TIMEOUT, missed))

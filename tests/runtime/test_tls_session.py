@@ -114,6 +114,20 @@ def test_a_goodbye_is_the_end_of_what_was_sent(pair: tuple[Session, Session]) ->
     assert server.to_send
 
 
+def test_a_goodbye_may_be_all_that_a_peer_says(pair: tuple[Session, Session]) -> None:
+    client, server = pair
+    client.say_goodbye()
+    assert receive(server, client.take()) == (b"", False)
+
+
+def test_nothing_is_sent_for_no_bytes(pair: tuple[Session, Session]) -> None:
+    carry(*pair)
+    pair[0].write(b"", b"")
+    assert pair[0].take() == b""
+    pair[0].write(b"head", b"")
+    assert carry(*pair) == b"head"
+
+
 def test_damaged_bytes_are_an_error_that_the_peer_is_told(pair: tuple[Session, Session]) -> None:
     client, server = pair
     client.write(b"", b"fine")

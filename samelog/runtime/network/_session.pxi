@@ -132,6 +132,8 @@ cdef int _decrypt(void *tls, const Ends *ends, char *to, size_t room, size_t *us
 cdef int _encrypt(void *tls, const char *data, Py_ssize_t size) noexcept nogil:
     """Write records; 0: done."""
     cdef size_t count
+    if size == 0:
+        return 0
     openssl.ERR_clear_error()
     return 0 if openssl.SSL_write_ex(tls, data, size, &count) == 1 else -1
 
@@ -267,15 +269,16 @@ cdef class Session:
 
     cdef bint _read_first(self, ReceiveBuffer buffer) except -1:
         """By Python: what a peer complains of comes before its first byte, and `ssl` knows the names of complaints."""
+        room = buffer.room(self._ends.given_bytes)
         try:
-            room = buffer.room(self._ends.given_bytes)
-            buffer.stop += self.ssl_object.read(len(room), room)
-            self._has_read = True
+            count = self.ssl_object.read(len(room), room)
         except ssl.SSLWantReadError:
-            pass
+            return True
         except ssl.SSLZeroReturnError:
             return False
-        return True
+        buffer.stop += count
+        self._has_read = count > 0
+        return self._has_read
 
     cdef int _encrypt_both(self, const char *head, Py_ssize_t size, const char *data, Py_ssize_t length) except -2:
         cdef char joined[JOIN_BYTES + 64]
@@ -285,9 +288,8 @@ cdef class Session:
             memcpy(joined + size, data, length)
             return _encrypt(self._tls, joined, size + length)
         with nogil:
-            if size:
-                outcome = _encrypt(self._tls, head, size)
-            if outcome == 0 and length:
+            outcome = _encrypt(self._tls, head, size)
+            if outcome == 0:
                 outcome = _encrypt(self._tls, data, length)
         return outcome
 
@@ -309,7 +311,7 @@ def _prepare():
     bio_method = method
     try:
         Session(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), server_side=False)
-    except RuntimeError:
+    except (RuntimeError, ssl.SSLError):
         return
     is_usable = True
 

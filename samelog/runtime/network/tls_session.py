@@ -81,12 +81,9 @@ class BioSession:
 
     def write(self, header: bytes, payload: Bytes) -> None:
         """Encrypt; `payload` is free again on return. Raises ssl.SSLError."""
-        if len(payload) <= JOIN_BYTES:
-            self._write(header + payload)
-            return
-        if header:
-            self._write(header)
-        self._write(payload)
+        pieces = (header + payload,) if len(payload) <= JOIN_BYTES else (header, payload)
+        for piece in filter(len, pieces):
+            self._write(piece)
 
     def say_goodbye(self) -> None:
         """Tell the peer that this side sends no more."""

@@ -323,7 +323,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
         finally:
             self._corked = False
-            self._flush()
+            if self._tls.to_send:
+                self._flush()
 
     def _enter(self, state: _State) -> None:
         self._state = state
@@ -341,17 +342,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         going_on = self._tls.read_into(self._buffer)
-        if self._handler.__class__ is not ByteStream:
-            self._hand_on_frames()
-        elif self._reading_paused:
-            return
-        elif len(self._buffer):
-            self._handler.on_bytes(self._buffer.take_all())
-        if not going_on:
-            self._end(ConnectionLost("the peer closed the connection"))
-
-    def _hand_on_frames(self) -> None:
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
+        if self._handler.__class__ is ByteStream:
+            if self._reading_paused:
+                return
+            if len(buffer):
+                self._handler.on_bytes(buffer.take_all())
         while self._state is _OPEN and not self._reading_paused:
             frame = buffer.next()
             if frame is None:
@@ -360,6 +356,8 @@ class Connection(asyncio.BufferedProtocol):
             watch.last_frame = now
             if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
+        if not going_on:
+            self._end(ConnectionLost("the peer closed the connection"))
 
     def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
         """Hand one frame on; whether it was a Ping."""
@@ -405,7 +403,9 @@ class Connection(asyncio.BufferedProtocol):
         size = len(payload)
         if size <= PIECE_BYTES:
             self._tls.write(header, payload)
-            if not self._corked or self._tls.to_send >= PIECE_BYTES:
+            if not (self._corked or self._transport.is_closing()):
+                self._transport.write(self._tls.take())
+            elif self._tls.to_send >= PIECE_BYTES:
                 self._flush()
             return
         view = memoryview(payload)
@@ -415,8 +415,7 @@ class Connection(asyncio.BufferedProtocol):
             header = b""
 
     def _flush(self) -> None:
-        """The event loop sends all that it is given in one turn with one call."""
-        if self._tls.to_send and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(self._tls.take())
 
     # --- ending -------------------------------------------------------------------------------
@@ -459,7 +458,8 @@ class Connection(asyncio.BufferedProtocol):
     def _finish_sending(self) -> None:
         if not self._transport.is_closing():
             self._tls.say_goodbye()
-            self._flush()
+            if self._tls.to_send:
+                self._flush()
         if not self._transport.is_closing():  # a write that fails at once closes it
             self._transport.write_eof()
 

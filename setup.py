@@ -1,5 +1,7 @@
 """Build the compiled kernels; everything else about the package is in pyproject.toml."""
 
+import sys
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -14,4 +16,12 @@ DISK_THREADS = Extension(
     "samelog.runtime.disk._disk_threads", ["samelog/runtime/disk/_disk_threads.pyx"]
 )
 
-setup(ext_modules=cythonize([KERNELS, DISK_THREADS], language_level=3))
+TLS = Extension(
+    "samelog.runtime.network._tls",
+    ["samelog/runtime/network/_tls.pyx"],
+    depends=["samelog/runtime/network/_openssl.h"],
+    extra_compile_args=["-O3"],
+    libraries=["dl"] if sys.platform == "linux" else [],
+)
+
+setup(ext_modules=cythonize([KERNELS, DISK_THREADS, TLS], language_level=3))

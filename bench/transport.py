@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from samelog.runtime.loop import run
+from samelog.runtime.network import _tls
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Address, Connection, connect, serve
 from samelog.wire.messages import AnyMessage, CaughtUp, Received
@@ -150,7 +151,8 @@ def main() -> None:
         authority = Authority(Path(directory))
         server, client = authority.node("bench"), authority.publisher("bench")
         tls = ReloadingContext(server), ReloadingContext(client)
-        print(f"load average {os.getloadavg()[0]:.2f}, {ssl.OPENSSL_VERSION}, TLS 1.3, mutual")
+        how = "called directly" if _tls.is_usable else "through Python's ssl"
+        print(f"load average {os.getloadavg()[0]:.2f}, TLS 1.3, {ssl.OPENSSL_VERSION} {how}")
         for frame_bytes in (64 << 10, 256 << 10, 1 << 20):
             job = Job(frame_bytes, options.megabytes * 1_000_000 // frame_bytes * frame_bytes)
             compare(tls, job, options.runs)

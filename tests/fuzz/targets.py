@@ -25,7 +25,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import LogFormatError
 from samelog.format.names import check_session_name, check_topic_name
-from samelog.runtime.network.receive_buffer import ReceiveBuffer
+from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.state.commands import CommandError, decode_commands, encode_commands

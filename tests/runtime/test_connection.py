@@ -31,6 +31,8 @@ from samelog.wire.messages import AnyMessage, CaughtUp, Fault, Received, encode_
 from tests.patience import PATIENCE_S
 from tests.runtime.peers import HELLO, Recorder, in_loop, raw_peer, serving, until
 
+pytestmark = pytest.mark.usefixtures("session_kind")
+
 
 def test_everything_sent_arrives_in_order_both_ways(tmp_path: Path) -> None:
     sizes = [1, 100, 8 << 10, (8 << 10) + 1, 16 << 10, 65_536, 100_000, 1 << 20, 3_000_000]

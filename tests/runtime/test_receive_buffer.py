@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.runtime.network.receive_buffer import ROOM_BYTES, SMALLEST_BYTES, ReceiveBuffer
+from samelog.runtime.network._tls import ROOM_BYTES, SMALLEST_BYTES, ReceiveBuffer
 from samelog.wire.errors import FrameError
 from samelog.wire.frames import (
     DATA_LIMIT_BYTES,

@@ -35,6 +35,8 @@ from tests.runtime.peers import (
 )
 from tests.runtime.pki import EXPIRED, FUTURE, Authority
 
+pytestmark = pytest.mark.usefixtures("session_kind")
+
 FilesOf = Callable[[Authority, Path], TlsFiles]
 
 PUBLISHER = "samelog://publisher/p"

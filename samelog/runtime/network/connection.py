@@ -38,11 +38,11 @@ from samelog.runtime.errors import (
 )
 from samelog.runtime.faults import fault_of, handshake_fault, lost, make_fault
 from samelog.runtime.log import format_event
+from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
 from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
-from samelog.runtime.network.receive_buffer import ReceiveBuffer
 from samelog.runtime.network.tls import HTTP_ALPN, Identity, identity_of
-from samelog.runtime.network.tls_session import PIECE_BYTES, TlsSession
+from samelog.runtime.network.tls_session import open_session
 from samelog.wire.errors import FaultCode, ProtocolFault, WireError
 from samelog.wire.frames import (
     DATA_HEADER_BYTES,
@@ -65,9 +65,8 @@ STALL_S = 0.5
 """A timer that is so late shows that this process, or its host, stood still."""
 READ_S = 0.05
 """For reading what came meanwhile."""
-JOIN_BYTES = 8 << 10
-"""Payloads up to this size are copied behind their header: one TLS record is cheaper than two."""
-
+PIECE_BYTES = 64 << 10
+"""Encrypted and handed to the socket at once; larger pieces were measured to be slower."""
 
 EXPECTED_ERRORS = (WireError, LogFormatError, RuntimeFault)
 """What a handler may raise without being at fault itself; its user hears of it in `on_closed`."""
@@ -122,6 +121,11 @@ class _State(Enum):
     CLOSED = auto()
 
 
+_OPENING, _OPEN, _CLOSING, _CLOSED = _State
+_DATA, _RAFT = FrameType.DATA, FrameType.RAFT
+"""Looking a member up in its class takes as long as a call; each frame asks several times."""
+
+
 class _Scratch(threading.local):
     """Where the sockets of one thread's event loop read to; used up before the next read."""
 
@@ -143,10 +147,10 @@ class Connection(asyncio.BufferedProtocol):
         self._endpoint = endpoint
         self._loop = asyncio.get_running_loop()
         self._watch = PeerWatch(endpoint.deadlines, self._loop.time())
-        self._tls = TlsSession(endpoint.context(), server_side=endpoint.server_side)
+        self._tls = open_session(endpoint.context(), server_side=endpoint.server_side)
         self._scratch = _scratch.memory
         self._buffer = ReceiveBuffer()
-        self._state = _State.OPENING
+        self._state = _OPENING
         self._handler: Handler | ByteStream | None = None
         self._error: Exception | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -166,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         """Whether frames can be sent and come in."""
-        return self._state is _State.OPEN
+        return self._state is _OPEN
 
     @property
     def is_http(self) -> bool:
@@ -180,22 +184,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, message: AnyMessage) -> None:
         """Send a message. On a connection that is over nothing happens: `on_closed` tells."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(b"", encode_message(message))
 
     def send_raft(self, payload: bytes) -> None:
         """Send a frame of consensus messages."""
-        if self._state is _State.OPEN:
-            self._write(encode_header(FrameType.RAFT, len(payload)), payload)
+        if self._state is _OPEN:
+            self._write(encode_header(_RAFT, len(payload)), payload)
 
     def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
         """Send whole record batches for a position; `data` is free again on return."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
 
     def send_bytes(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes that are no frames."""
-        if self._state is _State.OPEN:
+        if self._state is _OPEN:
             self._write(b"", data)
 
     def open_stream(self, open_protocol: OpenProtocol) -> ByteStream:
@@ -205,14 +209,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Take nothing from the peer until `resume_reading`; its deadlines stand still."""
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._reading_paused = True
             self._watch.paused(self._loop.time())
             self._read_socket(going_on=False)
 
     def resume_reading(self) -> None:
         """Read from the peer again, beginning with bytes that have already arrived."""
-        if self._state is _State.OPEN and self._reading_paused:
+        if self._state is _OPEN and self._reading_paused:
             self._reading_paused = False
             self._watch.resumed(self._loop.time())
             self._loop.call_soon(self._next_turn)
@@ -261,41 +265,42 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """The socket has read `count` bytes."""
-        if self._state not in (_State.OPENING, _State.OPEN):
+        if self._state not in (_OPENING, _OPEN):
             return
         self._watch.last_received = self._loop.time()
         self._tls.feed(self._scratch[:count])
         self._receive()
+        self._tls.let_go()
         self._turn_bytes += count
-        if self._turn_bytes >= TURN_BYTES and self._state is _State.OPEN:
+        if self._turn_bytes >= TURN_BYTES and self._state is _OPEN:
             self._turn_bytes = 0
             self._read_socket(going_on=False)
             self._loop.call_soon(self._next_turn)
 
     def eof_received(self) -> bool:
         """The peer's side of the TCP connection has ended."""
-        if self._state in (_State.OPENING, _State.OPEN):
+        if self._state in (_OPENING, _OPEN):
             self._end(lost(None))
         return False
 
     def pause_writing(self) -> None:
         """More than the high-water mark waits to be sent."""
         self._has_room = self.writable = False
-        if self._state is _State.OPEN and isinstance(self._handler, ByteStream):
+        if self._state is _OPEN and isinstance(self._handler, ByteStream):
             self._handler.on_full()
 
     def resume_writing(self) -> None:
         """Less than the low-water mark waits to be sent."""
         self._has_room = True
-        self.writable = self._state is _State.OPEN
+        self.writable = self._state is _OPEN
         if self.writable and self._handler is not None:
             self._guard(self._handler.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self._state in (_State.OPENING, _State.OPEN):
+        if self._state in (_OPENING, _OPEN):
             self._end(lost(exc))
-        self._enter(_State.CLOSED)
+        self._enter(_CLOSED)
         if self._timer is not None:
             self._timer.cancel()
         self._endpoint.ended(self, self._error)
@@ -307,13 +312,10 @@ class Connection(asyncio.BufferedProtocol):
         """Take what was fed, as far as it goes; send what that gave rise to at once."""
         self._corked = True
         try:
-            if self._state is _State.OPENING and self._tls.handshake():
+            if self._state is _OPENING and self._tls.handshake():
                 self._open()
-            if self._state is _State.OPEN:
-                if self._handler.__class__ is ByteStream:
-                    self._read_bytes()
-                else:
-                    self._read()
+            if self._state is _OPEN:
+                self._read()
         except ssl.SSLError as error:
             is_late = self._watch.has_talked
             self._end(lost(error) if is_late else handshake_fault(error, self.peername))
@@ -321,15 +323,15 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
         finally:
             self._corked = False
-            if self._tls.output.pending:
+            if self._tls.to_send:
                 self._flush()
 
     def _enter(self, state: _State) -> None:
         self._state = state
-        self.writable = self._has_room and state is _State.OPEN
+        self.writable = self._has_room and state is _OPEN
 
     def _open(self) -> None:
-        self._enter(_State.OPEN)
+        self._enter(_OPEN)
         self._watch.opened(self._loop.time())
         server_side = self._endpoint.server_side
         try:
@@ -341,8 +343,14 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> None:
         going_on = self._tls.read_into(self._buffer)
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
-        while buffer.start < buffer.stop and self._state is _State.OPEN:
-            if self._reading_paused or (frame := buffer.next()) is None:
+        if self._handler.__class__ is ByteStream:
+            if self._reading_paused:
+                return
+            if len(buffer):
+                self._handler.on_bytes(buffer.take_all())
+        while self._state is _OPEN and not self._reading_paused:
+            frame = buffer.next()
+            if frame is None:
                 break
             is_ping = self._handle_frame(*frame)
             watch.last_frame = now
@@ -351,25 +359,16 @@ class Connection(asyncio.BufferedProtocol):
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
 
-    def _read_bytes(self) -> None:
-        if self._reading_paused:
-            return
-        data, going_on = self._tls.read_bytes()
-        if data:
-            cast(ByteStream, self._handler).on_bytes(data)
-        if not going_on:
-            self._end(ConnectionLost("the peer closed the connection"))
-
     def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
         """Hand one frame on; whether it was a Ping."""
         handler: Handler = self._handler  # type: ignore[assignment]  # there is one once it is open
         with payload:
-            if frame_type is FrameType.DATA:
+            if frame_type is _DATA:
                 handle, file, byte = decode_data_header(payload)
                 with payload[DATA_HEADER_BYTES:] as data:
                     handler.on_data(handle, file, byte, data)
                 return False
-            if frame_type is FrameType.RAFT:
+            if frame_type is _RAFT:
                 handler.on_raft(payload)
                 return False
             message = decode_message(payload)
@@ -383,9 +382,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._receive()
-        if self._state is _State.OPEN and not self._reading_paused:
+        if self._state is _OPEN and not self._reading_paused:
             self._read_socket(going_on=True)
 
     def _read_socket(self, *, going_on: bool) -> None:
@@ -402,21 +401,22 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, header: bytes, payload: bytes | bytearray | memoryview) -> None:
         self._watch.last_sent = self._loop.time()
         size = len(payload)
-        if size <= JOIN_BYTES:
-            self._tls.write(header + payload)
+        if size <= PIECE_BYTES:
+            self._tls.write(header, payload)
             if not (self._corked or self._transport.is_closing()):
-                self._transport.write(self._tls.output.read())
+                self._transport.write(self._tls.take())
+            elif self._tls.to_send >= PIECE_BYTES:
+                self._flush()
             return
-        self._tls.write(header)
         view = memoryview(payload)
         for start in range(0, size, PIECE_BYTES):
-            self._tls.write(view[start : start + PIECE_BYTES])
+            self._tls.write(header, view[start : start + PIECE_BYTES])
             self._flush()
+            header = b""
 
     def _flush(self) -> None:
-        output = self._tls.output
-        if output.pending and not self._transport.is_closing():
-            self._transport.write(output.read())
+        if not self._transport.is_closing():
+            self._transport.write(self._tls.take())
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -438,14 +438,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, error: Exception | None, fault: Fault | None = None) -> None:
         """The conversation is over; the socket follows when the peer has seen it, or in time."""
-        if self._state not in (_State.OPENING, _State.OPEN):
+        if self._state not in (_OPENING, _OPEN):
             return
-        if self._state is _State.OPENING and error is not None:
+        if self._state is _OPENING and error is not None:
             error = handshake_fault(error, self.peername)
         self._error = error
         if fault is not None and not self.is_http:
             self.send(fault)
-        self._enter(_State.CLOSING)
+        self._enter(_CLOSING)
         self._buffer = ReceiveBuffer()
         self._loop.call_soon(self._tell_closed)
         self._watch.closing(self._loop.time())
@@ -458,7 +458,8 @@ class Connection(asyncio.BufferedProtocol):
     def _finish_sending(self) -> None:
         if not self._transport.is_closing():
             self._tls.say_goodbye()
-            self._flush()
+            if self._tls.to_send:
+                self._flush()
         if not self._transport.is_closing():  # a write that fails at once closes it
             self._transport.write_eof()
 
@@ -476,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive(now)
             due = self._watch.next_check(now)
             self._timer = self._loop.call_at(due, self._on_time, due)
-        elif self._state is _State.CLOSING:
+        elif self._state is _CLOSING:
             self._transport.abort()
         else:
             self._end(DeadlinePassed(missed), make_fault(FaultCode.TIMEOUT, missed))
@@ -493,8 +494,6 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(READ_S, self._check_deadlines)
 
     def _keep_alive(self, now: float) -> None:
-        if not self._watch.ping_due(now):
-            return
         self._buffer.trim()
-        if self.writable:
+        if self.writable and self._watch.ping_due(now):
             self.send(Ping())

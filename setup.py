@@ -14,4 +14,8 @@ DISK_THREADS = Extension(
     "samelog.runtime.disk._disk_threads", ["samelog/runtime/disk/_disk_threads.pyx"]
 )
 
-setup(ext_modules=cythonize([KERNELS, DISK_THREADS], language_level=3))
+KAFKA_PRIMITIVES = Extension(
+    "samelog.kafka.codec.primitives", ["samelog/kafka/codec/primitives.pyx"]
+)
+
+setup(ext_modules=cythonize([KERNELS, DISK_THREADS, KAFKA_PRIMITIVES], language_level=3))

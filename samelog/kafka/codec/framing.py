@@ -110,7 +110,7 @@ def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
     if frame[end : end + 1] == NO_TAGS:
         return client_id, end + 1
     reader = MessageReader(frame, end, flexible=True)
-    reader.tags()
+    reader.skip_tags()
     return client_id, reader.at
 
 

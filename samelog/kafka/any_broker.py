@@ -27,6 +27,7 @@ from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.read_rounds import ReadRounds
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
@@ -135,6 +136,7 @@ class AnyBroker(ABC):
         self.clock = clock
         self.sent: Callable[[bytes], None] = lambda records: None
         """Called with batches that are sent to a client."""
+        self.read_rounds = ReadRounds(self.catch_up)
         self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
 
     # --- the cluster ------------------------------------------------------------------------------
@@ -143,6 +145,11 @@ class AnyBroker(ABC):
     @abstractmethod
     def leader(self) -> int | None:
         """The node that leads every partition; None if none is known."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads, and has executed all that was committed before."""
+        return False
 
     @property
     @abstractmethod

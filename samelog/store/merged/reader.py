@@ -55,6 +55,8 @@ class MergedReader:
         self._files = FileCache(fs)
         self._segment_files = SegmentFiles(fs, path, self._chain, self._files, read_only=read_only)
         self._log_start = LogStart(whose.start_offset, whose.start_offset, whose.start_checksum)
+        self._last_epoch = -1, -1
+        """What `epoch_at` was asked last, and its answer: clients ask for the same ones again."""
         self._last_append: tuple[int, int] | None = None
         """(segment, byte) of a batch near the end; None: not known."""
 
@@ -228,8 +230,11 @@ class MergedReader:
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of a record. Raises OffsetNotHeld."""
-        base, byte = self.locate(offset)
-        return int(_EPOCH.unpack(self._segment_files.log(base).pread(_EPOCH.size, byte))[0])
+        if offset != self._last_epoch[0] or not self.start_offset <= offset < self.next_offset:
+            base, byte = self.locate(offset)
+            found = _EPOCH.unpack(self._segment_files.log(base).pread(_EPOCH.size, byte))[0]
+            self._last_epoch = offset, int(found)
+        return self._last_epoch[1]
 
     def end_of_epoch(self, epoch: int) -> int:
         """The offset behind the last record of this leader epoch or an earlier one. Along a log,

@@ -35,7 +35,7 @@ cdef class MessageReader:
 
     cdef readonly object data
     cdef public Py_ssize_t at
-    cdef readonly bint flexible
+    cdef public bint flexible
     cdef Py_ssize_t _elements_left
     cdef Py_buffer _held
     cdef const uint8_t *_bytes

@@ -35,8 +35,10 @@ from samelog.wire.errors import FaultCode
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""
-GATHERED_BYTES = 64 << 10
-"""So much is written at once, without waiting for the end of the turn."""
+LARGE_BYTES = 64 << 10
+"""A batch that is written as it is, and at once: to copy it would cost more than it saves."""
+GATHERED_BYTES = 256 << 10
+"""So many are written without waiting for the end of the turn."""
 OPEN_TRIES = 5
 _VERDICTS = {
     Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
@@ -175,13 +177,16 @@ class ProducerLog:
             return None
         if self._intake.stopped is not None:
             raise ApiError(ErrorCode.kafka_storage_error, self._intake.stopped)
-        if not self._gathered:
+        is_large = len(data) >= LARGE_BYTES
+        if is_large:
+            self._write_gathered()
+        elif not self._gathered:
             loop.call_soon(self._write_gathered)
         outcome: asyncio.Future[AppendResult] = loop.create_future()
         gathered = self._gathered.setdefault(run.inputs[topic.partition_numbers[index]], [])
         gathered.append(_Gathered(data, records, outcome))
         self._gathered_bytes += len(data)
-        if self._gathered_bytes >= GATHERED_BYTES:
+        if is_large or self._gathered_bytes >= GATHERED_BYTES:
             self._write_gathered()
         return outcome
 

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.producer_log import GATHERED_BYTES, NOT_TAKEN, ProducerLog
+from samelog.kafka.producer_log import GATHERED_BYTES, LARGE_BYTES, NOT_TAKEN, ProducerLog
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.node import Node
@@ -132,16 +132,19 @@ def test_small_batches_of_a_turn_are_written_together_and_large_ones_at_once(
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        sizes = note_writes(node, monkeypatch)
-        small, large = batch(b"a"), batch(bytes(GATHERED_BYTES))
+        sizes, half = note_writes(node, monkeypatch), batch(bytes(LARGE_BYTES // 2))
+        small, large = batch(b"a"), batch(bytes(LARGE_BYTES))
         first = [log.append(topic, 0, memoryview(small), 1) for _ in range(3)]
         assert sizes == []
         first.append(log.append(topic, 0, memoryview(large), 1))
-        assert sizes == [3 * len(small) + len(large)]
+        assert sizes == [3 * len(small), len(large)]
         then = [log.append(topic, 0, memoryview(small), 1) for _ in range(2)]
         found = [await outcome(future) for future in first + then]
         assert [each.base_offset for each in found] == [0, 1, 2, 3, 4, 5]
-        assert sizes[1:] == [2 * len(small)]
+        assert sizes[2:] == [2 * len(small)]
+        many = [log.append(topic, 0, memoryview(half), 1) for _ in range(16)]
+        assert sum(sizes[3:]) >= GATHERED_BYTES
+        assert all([(await outcome(future)).base_offset >= 6 for future in many])
         log.close()
 
     run_with(tmp_path, 1, body)

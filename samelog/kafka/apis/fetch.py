@@ -260,5 +260,6 @@ class FetchWork:
             self._finish()
 
     def _finish(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self)
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(self)

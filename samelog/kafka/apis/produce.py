@@ -229,8 +229,9 @@ class ProduceWork:
 
     def _finish(self) -> None:
         """Answer; what is not settled by now has taken too long, and may still be merged."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.cancel()
         if self._response is not None and not self._response.done():
             self._response.set_result(self._make_response())
 

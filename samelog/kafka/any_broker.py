@@ -27,8 +27,8 @@ from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.deadlines import Deadlines
 from samelog.kafka.read_rounds import ReadRounds
+from samelog.kafka.shared_timers import SharedTimers
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
@@ -139,7 +139,7 @@ class AnyBroker(ABC):
         self.sent: Callable[[memoryview], None] = lambda records: None
         """Called with batches that are sent to a client."""
         self.read_rounds = ReadRounds(self.catch_up)
-        self.deadlines = Deadlines()
+        self.timers = SharedTimers()
         self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
 
     # --- the cluster ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from samelog.kafka.apis.produce import ProduceWork
 from samelog.kafka.clients.fetch_sessions import FetchContext
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
 from samelog.kafka.codec.produce import ProducePartition, ProduceRequest
-from samelog.kafka.deadlines import Deadlines
+from samelog.kafka.shared_timers import SharedTimers
 from samelog.sequencer.ingest.checking import BatchChecker
 from tests.kafka.batches import batch
 
@@ -49,7 +49,7 @@ def call_to(**broker: Any) -> Any:
         may_read=lambda *_: True,
         may_write=lambda *_: True,
         max_message_bytes=lambda _: 1 << 20,
-        deadlines=Deadlines(),
+        timers=SharedTimers(),
         **broker,
     )
     client = SimpleNamespace(who=("ann", "host"), unpacked_bytes=0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 
 from kio.schema.errors import ErrorCode
 
@@ -46,6 +47,7 @@ BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
 ENDS = BEGINNINGS | {LATEST}
 AT_ONCE = 100
 """Partitions that one turn of the event loop has room for."""
+_PARTS = itemgetter(1)
 
 
 @kafka_api(
@@ -60,12 +62,12 @@ AT_ONCE = 100
 )
 def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
     """Answer a request, as soon as is known what is committed."""
-    asked = list(chain.from_iterable(partitions for _, partitions in request.topics))
+    asked = list(chain.from_iterable(map(_PARTS, request.topics)))
     if len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
         return _look_for_all(call, request)
     if call.broker.leads and all(each.timestamp in BEGINNINGS for each in asked):
         found = _find_all(call, request)
-        if not any(part.error for _, parts in found.topics for part in parts):
+        if not any(part.error for part in chain.from_iterable(map(_PARTS, found.topics))):
             return found
     return _find_confirmed(call, request)
 

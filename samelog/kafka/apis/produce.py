@@ -29,8 +29,8 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
-from samelog.kafka.deadlines import Deadline
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
+from samelog.kafka.shared_timers import SharedTimer
 from samelog.sequencer.ingest.batch_check import any_producer
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
@@ -84,7 +84,7 @@ class ProduceWork:
                 self._writes.append(_PartitionWrite(topic, asked.partition, asked.records))
         self._pending = 0
         self._response: Future[MaybeResponse] | None = None
-        self._deadline: Deadline | None = None
+        self._timer: SharedTimer | None = None
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class ProduceWork:
         if not self._pending:
             return self._make_response()
         self._response = get_running_loop().create_future()
-        self._deadline = self._call.broker.deadlines.add(self._timeout_ms, self._finish)
+        self._timer = self._call.broker.timers.add(self._timeout_ms, self._finish)
         return self._response
 
     def _check_taken(self) -> None:
@@ -229,9 +229,9 @@ class ProduceWork:
 
     def _finish(self) -> None:
         """Answer; what is not settled by now has taken too long, and may still be merged."""
-        deadline, self._deadline = self._deadline, None
-        if deadline is not None:
-            deadline.cancel()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if self._response is not None and not self._response.done():
             self._response.set_result(self._make_response())
 

@@ -88,13 +88,10 @@ class KafkaConnection(asyncio.Protocol):
         self._waited: set[asyncio.Future[Any]] = set()
         self._busy_with: KafkaApi[Any] | None = None
         """A handler of it is to return before the next one begins."""
-        self._is_paused = False
         self._phase = _ConnectionPhase.OPEN
         self._muted_until = 0.0
         """Nothing is taken from the client before: it has asked for too much. 0: it has not."""
         self._goes_on_soon = False
-        self._held = 0
-        """Bytes that were last said to be held."""
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -178,7 +175,7 @@ class KafkaConnection(asyncio.Protocol):
             elif time.monotonic() >= over_at:
                 self._go_on_soon()
                 break
-            elif self._pipeline.held_bytes - self._held > UNSAID_BYTES:
+            elif self._pipeline.held_bytes > UNSAID_BYTES:
                 self._account()
             request = self._pipeline.next_request() if self._may_start() else None
             if request is None:
@@ -217,9 +214,7 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if self._phase is _ConnectionPhase.OPEN and transport is not None:
             held = self._pipeline.held_bytes + transport.get_write_buffer_size()
-            if held != self._held:
-                self._held = held
-                self._memory.hold(self, held)
+            self._memory.hold(self, held)
 
     def _answered(self, number: int, started: StartedRequest, answer: MaybeResponse) -> None:
         if self._client is None:
@@ -321,11 +316,8 @@ class KafkaConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         wants = self._pipeline.wants_input and not self._memory.is_short and not self._muted_until
-        if wants and self._is_paused:
-            transport.resume_reading()
-        elif not wants and not self._is_paused:
-            transport.pause_reading()
-        self._is_paused = not wants
+        if wants != transport.is_reading():
+            (transport.resume_reading if wants else transport.pause_reading)()
 
     # --- ending -----------------------------------------------------------------------------------
 

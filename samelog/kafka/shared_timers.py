@@ -13,12 +13,12 @@ from collections.abc import Callable
 TICK_S = 0.05
 
 
-class Deadline:
+class SharedTimer:
     """One of them, until it is cancelled."""
 
     __slots__ = ("_call", "_others")
 
-    def __init__(self, call: Callable[[], None], others: set[Deadline]) -> None:
+    def __init__(self, call: Callable[[], None], others: set[SharedTimer]) -> None:
         self._call = call
         self._others = others
         others.add(self)
@@ -34,13 +34,13 @@ class Deadline:
             self._call()
 
 
-class Deadlines:
+class SharedTimers:
     """Of one event loop."""
 
     def __init__(self) -> None:
-        self._ticks: dict[int, set[Deadline]] = {}
+        self._ticks: dict[int, set[SharedTimer]] = {}
 
-    def add(self, after_ms: int, call: Callable[[], None]) -> Deadline:
+    def add(self, after_ms: int, call: Callable[[], None]) -> SharedTimer:
         """Have something called when so many milliseconds are over."""
         loop = asyncio.get_running_loop()
         tick = int((loop.time() + max(0, after_ms) / 1000) / TICK_S) + 1
@@ -48,7 +48,7 @@ class Deadlines:
         if due is None:
             due = self._ticks[tick] = set()
             loop.call_at(tick * TICK_S, self._pass, tick)
-        return Deadline(call, due)
+        return SharedTimer(call, due)
 
     def _pass(self, tick: int) -> None:
         for each in tuple(self._ticks.pop(tick)):

@@ -1,4 +1,4 @@
-"""Deadlines that share their timers."""
+"""SharedTimers that share their timers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from samelog.kafka.deadlines import TICK_S, Deadline, Deadlines
+from samelog.kafka.shared_timers import TICK_S, SharedTimer, SharedTimers
 
 
 class Loop:
@@ -41,8 +41,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 @pytest.mark.parametrize("after_ms", [-1, 0, 1, 49, 50, 51, 1000])
 def test_they_pass_in_time_and_not_before(loop: Loop, after_ms: int) -> None:
-    deadlines, called = Deadlines(), list[float]()
-    deadlines.add(after_ms, lambda: called.append(loop.now))
+    timers, called = SharedTimers(), list[float]()
+    timers.add(after_ms, lambda: called.append(loop.now))
     at = loop.now + max(0, after_ms) / 1000
     loop.go_to(at - 0.001)
     assert not called
@@ -51,8 +51,8 @@ def test_they_pass_in_time_and_not_before(loop: Loop, after_ms: int) -> None:
 
 
 def test_many_share_a_timer_and_those_that_were_cancelled_do_not_pass(loop: Loop) -> None:
-    deadlines, called = Deadlines(), list[int]()
-    known = {n: deadlines.add(1000, lambda n=n: called.append(n)) for n in range(9)}  # type: ignore[misc]
+    timers, called = SharedTimers(), list[int]()
+    known = {n: timers.add(1000, lambda n=n: called.append(n)) for n in range(9)}  # type: ignore[misc]
     assert len(loop.timers) == 1
     for number in (2, 5):
         known[number].cancel()
@@ -63,8 +63,8 @@ def test_many_share_a_timer_and_those_that_were_cancelled_do_not_pass(loop: Loop
 
 
 def test_one_that_passes_may_cancel_another(loop: Loop) -> None:
-    deadlines, called = Deadlines(), list[str]()
-    both: list[Deadline] = []
+    timers, called = SharedTimers(), list[str]()
+    both: list[SharedTimer] = []
 
     def other(name: str) -> Callable[[], None]:
         def passed() -> None:
@@ -74,6 +74,6 @@ def test_one_that_passes_may_cancel_another(loop: Loop) -> None:
 
         return passed
 
-    both += [deadlines.add(10, other("a")), deadlines.add(10, other("b"))]
+    both += [timers.add(10, other("a")), timers.add(10, other("b"))]
     loop.go_to(101.0)
     assert len(called) == 1

@@ -194,7 +194,7 @@ def measure(what: str, cluster: LocalCluster, options: Any) -> dict[str, object]
         "connections": options.connections,
         "depth": options.depth,
         "per_s": round(asked.answered / asked.seconds),
-        "p50_ms": round(1000 * statistics.median(asked.took_s), 2),
+        "p50_ms": round(1000 * statistics.median(asked.took_s), 2) if options.depth == 1 else None,
         "node_cpu_percent": round(100 * spent[0] / asked.seconds),
         "per_s_of_node_cpu": round(asked.answered / spent[0]),
         "all_nodes_cpu_us": round(1e6 * sum(spent) / asked.answered),

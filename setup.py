@@ -24,4 +24,8 @@ TLS = Extension(
     libraries=["dl"] if sys.platform == "linux" else [],
 )
 
-setup(ext_modules=cythonize([KERNELS, DISK_THREADS, TLS], language_level=3))
+KAFKA_PRIMITIVES = Extension(
+    "samelog.kafka.codec.primitives", ["samelog/kafka/codec/primitives.pyx"]
+)
+
+setup(ext_modules=cythonize([KERNELS, DISK_THREADS, TLS, KAFKA_PRIMITIVES], language_level=3))

@@ -34,12 +34,14 @@ VERSIONS = {PRODUCE: 9, FETCH: 12, LIST_OFFSETS: 7}
 TOPIC = "requests"
 WARM_UP_S = 1.0
 LATEST = -1
-BATCH_BYTES = 16 << 10
+RECORD = b"x" * 100
+RECORDS_OF_16_KIB = (16 << 10) // (len(RECORD) + 8)
+"""With what a record of a batch has besides its value."""
 
 
-def produce_tree(size: int = 100) -> dict[str, Any]:
-    """One record of so many bytes."""
-    partition = {"index": 0, "records": batch(b"x" * size)}
+def produce_tree(count: int = 1) -> dict[str, Any]:
+    """One batch of so many records."""
+    partition = {"index": 0, "records": batch(*[RECORD] * count)}
     return {
         "transactional_id": None,
         "acks": -1,
@@ -57,7 +59,7 @@ def list_offsets_tree() -> dict[str, Any]:
 
 ASKED: dict[str, tuple[int, Callable[[], Mapping[str, Any]]]] = {
     "produce": (PRODUCE, produce_tree),
-    "produce 16 KiB": (PRODUCE, lambda: produce_tree(BATCH_BYTES)),
+    "produce 16 KiB": (PRODUCE, lambda: produce_tree(RECORDS_OF_16_KIB)),
     "fetch": (FETCH, lambda: fetch_tree(TOPIC, 0, max_bytes=200)),
     "list offsets": (LIST_OFFSETS, list_offsets_tree),
 }

@@ -38,7 +38,8 @@ kernels_hash() {
 is_current() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 kernels_exist() {
-    for module in samelog/format/_kernels samelog/runtime/disk/_disk_threads samelog/runtime/network/_tls; do
+    for module in samelog/format/_kernels samelog/runtime/disk/_disk_threads \
+        samelog/runtime/network/_tls samelog/kafka/codec/primitives; do
         set -- "$module".*.so
         [ -f "$1" ] || return 1
     done

@@ -27,6 +27,8 @@ from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.read_rounds import ReadRounds
+from samelog.kafka.shared_timers import SharedTimers
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
@@ -87,6 +89,7 @@ class AppendResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     base_offset: int = -1
     append_ms: int = -1
+    message: str | None = None
 
 
 class WatchedLog(Protocol):
@@ -120,7 +123,7 @@ class BatchLog(Protocol):
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> Future[AppendResult] | None:
         """Take one sound batch: what will become of it; None if the partition is not open. `data`
-        is free on return. Raises ApiError.
+        must not change. Raises ApiError.
         """
 
 
@@ -133,8 +136,10 @@ class AnyBroker(ABC):
         self.number = number
         self.cluster = cluster
         self.clock = clock
-        self.sent: Callable[[bytes], None] = lambda records: None
+        self.sent: Callable[[memoryview], None] = lambda records: None
         """Called with batches that are sent to a client."""
+        self.read_rounds = ReadRounds(self.catch_up)
+        self.timers = SharedTimers()
         self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
 
     # --- the cluster ------------------------------------------------------------------------------
@@ -143,6 +148,11 @@ class AnyBroker(ABC):
     @abstractmethod
     def leader(self) -> int | None:
         """The node that leads every partition; None if none is known."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads, and has executed all that was committed before."""
+        return False
 
     @property
     @abstractmethod

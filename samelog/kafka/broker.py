@@ -76,6 +76,11 @@ class Broker(AnyBroker):
         return self.parts.raft.group.raft.leader
 
     @property
+    def leads(self) -> bool:
+        """Whether this node leads, and has executed all that was committed before."""
+        return self.parts.raft.group.is_leader
+
+    @property
     def epoch(self) -> int:
         """The leader epoch of every partition."""
         return self.parts.raft.group.raft.term + self.machine.state.epochs.base

@@ -1,7 +1,8 @@
 """The session that this node's Kafka clients write, and what became of their batches.
 
 Batches are appended to the node's own session log and take the way of every session's records: to
-the other nodes, into a merge instruction, which says of each what became of it. One run lasts as
+the other nodes, into a merge instruction, which says of each what became of it. Small ones that
+come in one turn of the event loop are written together. One run lasts as
 long as the process, or until the cluster closes it because this node was away; then its batches
 that were not merged never will be, and clients are told to send them again.
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from kio.schema.errors import ErrorCode
 
+from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import RequestRefused, RollByte
@@ -32,6 +35,10 @@ from samelog.wire.errors import FaultCode
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""
+LARGE_BYTES = 64 << 10
+"""A batch that is written as it is, and at once: to copy it would cost more than it saves."""
+GATHERED_BYTES = 256 << 10
+"""So many are written without waiting for the end of the turn."""
 OPEN_TRIES = 5
 _VERDICTS = {
     Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
@@ -51,6 +58,14 @@ class _Waiting(msgspec.Struct, frozen=True):
 
     roll: int
     start: int
+    records: int
+    outcome: asyncio.Future[AppendResult]
+
+
+class _Gathered(NamedTuple):
+    """A batch that is not written yet."""
+
+    data: memoryview
     records: int
     outcome: asyncio.Future[AppendResult]
 
@@ -83,6 +98,9 @@ class ProducerLog:
         self._opening = asyncio.Lock()
         self._waiting: dict[int, deque[_Waiting]] = {}
         """Input -> its batches whose fate is not known, in order."""
+        self._gathered: dict[int, list[_Gathered]] = {}
+        """Input -> those behind them, which are not written."""
+        self._gathered_bytes = 0
 
     def start(self) -> None:
         """Hear of what the cluster decides."""
@@ -152,25 +170,54 @@ class ProducerLog:
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> asyncio.Future[AppendResult] | None:
         """Take one sound batch: what will become of it; None if the partition is not open. `data`
-        is free on return. Raises ApiError.
+        must not change. Raises ApiError.
         """
-        run, intake = self._run, self._intake
+        run, loop = self._run, asyncio.get_running_loop()
         if run is None or not self.is_open(topic, index):
             return None
-        number = run.inputs[topic.partition_numbers[index]]
-        held = self._sessions.log(number)
-        roll, byte = held.end(run.number)
-        try:
-            if byte >= ROLL_BYTES:
-                intake.seal(number, run.number, roll, byte)
-                roll, byte = roll + 1, 0
-            intake.append_checked(number, run.number, roll, byte, Taken(data, records, None))
-        except RequestRefused as refused:
-            raise _api_error(refused) from refused
-        outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        queue = self._waiting.setdefault(number, deque())
-        queue.append(_Waiting(roll, byte, records, outcome))
+        if self._intake.stopped is not None:
+            raise ApiError(ErrorCode.kafka_storage_error, self._intake.stopped)
+        is_large = len(data) >= LARGE_BYTES
+        if is_large:
+            self._write_gathered()
+        elif not self._gathered:
+            loop.call_soon(self._write_gathered)
+        outcome: asyncio.Future[AppendResult] = loop.create_future()
+        gathered = self._gathered.setdefault(run.inputs[topic.partition_numbers[index]], [])
+        gathered.append(_Gathered(data, records, outcome))
+        self._gathered_bytes += len(data)
+        if is_large or self._gathered_bytes >= GATHERED_BYTES:
+            self._write_gathered()
         return outcome
+
+    def _write_gathered(self) -> None:
+        """Write what came in this turn of the loop: what is refused is answered."""
+        found, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for number, batches in found.items():
+            try:
+                self._write(number, batches)
+            except RequestRefused as refused:
+                error = _api_error(refused)
+                for batch in batches:
+                    _answer(batch.outcome, AppendResult(error.code, message=error.message))
+
+    def _write(self, number: int, batches: Sequence[_Gathered]) -> None:
+        """Append batches to an input as one piece. Raises RequestRefused."""
+        run, intake = self._run, self._intake
+        if run is None:
+            raise InvariantError("batches of a run that has ended")
+        roll, byte = self._sessions.log(number).end(run.number)
+        if byte >= ROLL_BYTES:
+            intake.seal(number, run.number, roll, byte)
+            roll, byte = roll + 1, 0
+        data, records = batches[0].data, sum(batch.records for batch in batches)
+        if len(batches) > 1:
+            data = memoryview(b"".join([batch.data for batch in batches]))
+        intake.append_checked(number, run.number, roll, byte, Taken(data, records, None))
+        queue = self._waiting.setdefault(number, deque())
+        for batch in batches:
+            queue.append(_Waiting(roll, byte, batch.records, batch.outcome))
+            byte += len(batch.data)
 
     # --- what became of it ------------------------------------------------------------------------
 
@@ -193,7 +240,7 @@ class ProducerLog:
                 found = AppendResult(ErrorCode.none, part.detail)
             else:
                 found = AppendResult(_VERDICTS[Verdict(part.verdict)])
-            _answer(batch, found)
+            _answer(batch.outcome, found)
 
     def on_run_closed(
         self, session: str, run_id: str, ends: Mapping[tuple[str, int], RollByte]
@@ -204,7 +251,7 @@ class ProducerLog:
 
     def _end_run(self) -> None:
         self._run = None
-        for number in tuple(self._waiting):
+        for number in {*self._waiting, *self._gathered}:
             self._give_up(number, NOT_TAKEN)
 
     def on_topic_gone(self, number: int) -> None:
@@ -214,13 +261,13 @@ class ProducerLog:
             self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
 
     def _give_up(self, number: int, outcome: AppendResult) -> None:
-        for batch in self._waiting.pop(number, ()):
-            _answer(batch, outcome)
+        for batch in (*self._waiting.pop(number, ()), *self._gathered.pop(number, ())):
+            _answer(batch.outcome, outcome)
 
 
-def _answer(batch: _Waiting, outcome: AppendResult) -> None:
-    if not batch.outcome.done():
-        batch.outcome.set_result(outcome)
+def _answer(outcome: asyncio.Future[AppendResult], result: AppendResult) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
 
 
 def _api_error(refused: RequestRefused) -> ApiError:

@@ -42,6 +42,24 @@ _FLAGS = ~CODEC_BITS
 
 def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
     """The one batch that a partition's records are. Raises ApiError."""
+    header = None if records is None else _good_header(records, version, limit_bytes)
+    return _looked_into(records, version, limit_bytes) if header is None else header
+
+
+def _good_header(records: memoryview, version: int, limit_bytes: int) -> BatchHeader | None:
+    """The header of a batch with which nothing is wrong; None where something may be."""
+    try:
+        header = read_header(records)
+    except CorruptBatch:
+        return None
+    newest = _NEWEST_CODEC if version >= ZSTD_FROM else Codec.LZ4
+    is_plain = header.producer_id < 0 or min(header.base_sequence, header.producer_epoch) >= 0
+    is_good = is_plain and header.base_offset == 0 and 0 <= header.attributes <= newest
+    return header if is_good and header.size == len(records) <= limit_bytes else None
+
+
+def _looked_into(records: memoryview | None, version: int, limit_bytes: int) -> BatchHeader:
+    """The same, with what is wrong in the order in which Kafka's broker finds it."""
     whole = _only_batch(records, version)
     if whole[:8] != bytes(8):
         raise ApiError(ErrorCode.invalid_record, "the base offset is not 0")

@@ -1,4 +1,4 @@
-"""The codecs of Produce and Fetch that are ours, against the library's."""
+"""The codecs of Produce, Fetch and ListOffsets that are ours, against the library's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ from samelog.kafka.codec.fetch import (
     FetchResponse,
     read_fetch,
 )
+from samelog.kafka.codec.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFound,
+    OffsetWanted,
+    read_list_offsets,
+)
 from samelog.kafka.codec.produce import (
     ProducedPartition,
     ProducePartition,
@@ -33,9 +40,10 @@ from samelog.kafka.codec.produce import (
     read_produce,
 )
 
-FETCH, PRODUCE = 1, 0
+FETCH, PRODUCE, LIST_OFFSETS = 1, 0, 2
 FETCH_VERSIONS = range(4, 18)
 PRODUCE_VERSIONS = range(3, 12)
+LIST_OFFSETS_VERSIONS = range(1, 11)
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -290,3 +298,55 @@ def test_old_produce_requests_can_be_answered() -> None:
     assert read.topics[0][0] == "t"
     answer = joined(ProduceResponse([("t", [ProducedPartition(0, 35)])]).encode(PRODUCE, 0, 0))
     assert answer.hex() == "0000000100017400000001000000000023" + "ff" * 8
+
+
+@settings(max_examples=150)
+@given(
+    version=st.sampled_from(LIST_OFFSETS_VERSIONS),
+    partitions=st.lists(st.tuples(int32, int32, int64), max_size=3),
+    topics=st.lists(names, max_size=3),
+)
+def test_list_offsets_requests_are_read_as_the_library_writes_them(
+    version: int, partitions: list[tuple[int, int, int]], topics: list[str]
+) -> None:
+    listed = [
+        {"partition_index": index, "current_leader_epoch": epoch, "timestamp": timestamp}
+        for index, epoch, timestamp in partitions
+    ]
+    tree = {
+        "replica_id": -1,
+        "isolation_level": 1,
+        "topics": [{"name": name, "partitions": listed} for name in topics],
+        "timeout": 7,
+    }
+    body = memoryview(schemas.write_request(LIST_OFFSETS, version, tree))
+    wanted = [OffsetWanted(i, epoch if version >= 4 else -1, at) for i, epoch, at in partitions]
+    found = read_list_offsets(version, body)
+    assert found == ListOffsetsRequest([(name, wanted) for name in topics])
+
+
+@settings(max_examples=150)
+@given(
+    version=st.sampled_from(LIST_OFFSETS_VERSIONS),
+    partitions=st.lists(st.tuples(int32, codes, int64, int64, int32), max_size=3),
+    topics=st.lists(names, max_size=3),
+)
+def test_list_offsets_answers_are_what_the_library_writes(
+    version: int, partitions: list[tuple[int, int, int, int, int]], topics: list[str]
+) -> None:
+    mine = ListOffsetsResponse(
+        [(name, [OffsetFound(*each) for each in partitions]) for name in topics]
+    )
+    theirs = [
+        {
+            "partition_index": index,
+            "error_code": ErrorCode(code),
+            "timestamp": timestamp,
+            "offset": offset,
+            "leader_epoch": epoch,
+        }
+        for index, code, timestamp, offset, epoch in partitions
+    ]
+    tree: dict[str, Any] = {"topics": [{"name": name, "partitions": theirs} for name in topics]}
+    written = joined(mine.encode(LIST_OFFSETS, version, 77))
+    assert written == library(LIST_OFFSETS, version, tree | {"throttle_time": 77})

@@ -6,13 +6,18 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
-from samelog.kafka.producer_log import NOT_TAKEN, ProducerLog
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.producer_log import GATHERED_BYTES, LARGE_BYTES, NOT_TAKEN, ProducerLog
+from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import Topic
+from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import leader_of, merged, run_with, until
@@ -102,6 +107,88 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         found = await outcome(future)
         assert found.error in (ErrorCode.none, ErrorCode.unknown_topic_or_partition)
         assert log.append(topic, 0, memoryview(batch(b"x")), 1) is None
+        log.close()
+
+    run_with(tmp_path, 1, body)
+
+
+def note_writes(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each piece that is written from now on."""
+    sizes: list[int] = []
+    write = node.logs.intake.append_checked
+
+    def noted(number: int, run: int, roll: int, byte: int, taken: Taken) -> None:
+        sizes.append(len(taken.data))
+        write(number, run, roll, byte, taken)
+
+    monkeypatch.setattr(node.logs.intake, "append_checked", noted)
+    return sizes
+
+
+def test_small_batches_of_a_turn_are_written_together_and_large_ones_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        topic = await make_topic(node)
+        log = await opened(node, topic)
+        sizes, half = note_writes(node, monkeypatch), batch(bytes(LARGE_BYTES // 2))
+        small, large = batch(b"a"), batch(bytes(LARGE_BYTES))
+        first = [log.append(topic, 0, memoryview(small), 1) for _ in range(3)]
+        assert sizes == []
+        first.append(log.append(topic, 0, memoryview(large), 1))
+        assert sizes == [3 * len(small), len(large)]
+        then = [log.append(topic, 0, memoryview(small), 1) for _ in range(2)]
+        found = [await outcome(future) for future in first + then]
+        assert [each.base_offset for each in found] == [0, 1, 2, 3, 4, 5]
+        assert sizes[2:] == [2 * len(small)]
+        many = [log.append(topic, 0, memoryview(half), 1) for _ in range(16)]
+        assert sum(sizes[3:]) >= GATHERED_BYTES
+        assert all([(await outcome(future)).base_offset >= 6 for future in many])
+        log.close()
+
+    run_with(tmp_path, 1, body)
+
+
+def test_what_cannot_be_written_is_answered_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        topic = await make_topic(node)
+        log = await opened(node, topic)
+
+        def refuse(*_: object) -> None:
+            raise RequestRefused(FaultCode.TOO_MANY, "too fast", "wait")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(node.logs.intake, "append_checked", refuse)
+            found = await outcome(log.append(topic, 0, memoryview(batch(b"x")), 1))
+        assert (found.error, found.message) == (ErrorCode.throttling_quota_exceeded, "too fast")
+        node.logs.intake.room.stop("full", for_good=False)
+        with pytest.raises(ApiError):
+            log.append(topic, 0, memoryview(batch(b"x")), 1)
+        log.close()
+
+    run_with(tmp_path, 1, body)
+
+
+def test_what_is_not_written_when_the_run_ends_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        topic = await make_topic(node)
+        log = await opened(node, topic)
+        sizes = note_writes(node, monkeypatch)
+        run = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"].runs[-1]
+        lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
+        log.on_run_closed("", run.run_id, {})
+        assert await outcome(lost) == NOT_TAKEN
+        await log.open(topic, 0)
+        again = log.append(topic, 0, memoryview(batch(b"again")), 1)
+        assert await outcome(again) == AppendResult(ErrorCode.none, 0)
+        assert len(sizes) == 1
         log.close()
 
     run_with(tmp_path, 1, body)

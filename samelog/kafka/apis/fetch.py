@@ -41,6 +41,7 @@ from samelog.kafka.codec.primitives import ByteBuffer
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
 READ_COMMITTED = 1
+NOTHING = memoryview(b"")
 
 
 @kafka_api(
@@ -196,18 +197,18 @@ class FetchWork:
             self._call.broker.sent(data)
         return FetchedPartition(index, 0, *ends, [data] if data else [])
 
-    def _records(self, read: _PartitionRead, left: int, *, is_first: bool) -> bytes:
+    def _records(self, read: _PartitionRead, left: int, *, is_first: bool) -> memoryview:
         """Whole batches; more than what is left only if nothing was read before. Raises
         LogFormatError.
         """
         limit, stream = min(left, max(0, read.asked.max_bytes)), read.stream
         if stream is None or stream.log.next_offset <= read.asked.offset:
-            return b""
+            return NOTHING
         if limit == 0 and not is_first:
-            return b""
+            return NOTHING
         place = read.place or stream.log.locate(read.asked.offset)
-        data = stream.log.read(*place, max(1, limit))
-        return data if is_first or len(data) <= limit else b""
+        data = stream.log.view(*place, max(1, limit))
+        return data if is_first or len(data) <= limit else NOTHING
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -259,5 +260,6 @@ class FetchWork:
             self._finish()
 
     def _finish(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self)
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(self)

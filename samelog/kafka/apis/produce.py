@@ -11,7 +11,7 @@ answered, and a refusal ends the connection, as with Kafka's broker.
 
 from __future__ import annotations
 
-from asyncio import Future, TimerHandle, get_running_loop
+from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 from itertools import filterfalse, islice
 
@@ -30,6 +30,7 @@ from samelog.kafka.codec.produce import (
     read_produce,
 )
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
+from samelog.kafka.shared_timers import SharedTimer
 from samelog.sequencer.ingest.batch_check import any_producer
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
@@ -59,6 +60,8 @@ class _PartitionWrite(msgspec.Struct):
     """Of the topic."""
     index: int
     records: memoryview | None
+    """None once they are taken: who asked may be gone long before it is known what became of them.
+    """
     count: int = 0
     """Of records, once the batch was found sound."""
     topic: Topic | None = None
@@ -71,14 +74,17 @@ class ProduceWork:
 
     def __init__(self, call: AnyCall, request: ProduceRequest) -> None:
         self._call = call
-        self._request = request
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._is_transactional = request.transactional_id is not None
+        self._counts = [(topic, len(partitions)) for topic, partitions in request.topics]
         self._writes: list[_PartitionWrite] = []
         for topic, partitions in request.topics:
             for asked in partitions:
                 self._writes.append(_PartitionWrite(topic, asked.partition, asked.records))
         self._pending = 0
         self._response: Future[MaybeResponse] | None = None
-        self._timer: TimerHandle | None = None
+        self._timer: SharedTimer | None = None
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -95,14 +101,14 @@ class ProduceWork:
 
     def _refusal(self) -> ApiError | None:
         """Why the request as a whole is refused, if it is."""
-        call, request = self._call, self._request
+        call = self._call
         if call.version < OLDEST:
             text = f"Produce version {call.version}; the oldest that is taken is {OLDEST}"
             return ApiError(ErrorCode.unsupported_version, text)
-        if request.acks not in (-1, 0, 1):
-            text = f"acks {request.acks}; there are 0, 1 and -1"
+        if self._acks not in (-1, 0, 1):
+            text = f"acks {self._acks}; there are 0, 1 and -1"
             return ApiError(ErrorCode.invalid_required_acks, text)
-        if request.transactional_id is not None:
+        if self._is_transactional:
             return ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
         return None
 
@@ -134,7 +140,9 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
-        return broker.batches.append(topic, write.index, data, write.count)
+        result = broker.batches.append(topic, write.index, data, write.count)
+        write.records = write.records if result is None else None
+        return result
 
     def _note(self, write: _PartitionWrite, data: memoryview, checked: CheckedBatches) -> None:
         """Charge the client for what was looked into. Raises ApiError if it cannot be taken."""
@@ -194,7 +202,7 @@ class ProduceWork:
 
     def _settle(self) -> MaybeResponse | Future[MaybeResponse]:
         """The response, now or once everything that was taken is merged. Raises Unanswerable."""
-        if self._request.acks == 0:
+        if self._acks == 0:
             self._check_taken()
             return None
         for write in self._writes:
@@ -203,15 +211,9 @@ class ProduceWork:
                 write.result.add_done_callback(self._settled)
         if not self._pending:
             return self._make_response()
-        loop = get_running_loop()
-        self._response = loop.create_future()
-        self._timer = loop.call_later(max(0, self._request.timeout_ms) / 1000, self._finish)
-        self._response.add_done_callback(self._stop_timer)
+        self._response = get_running_loop().create_future()
+        self._timer = self._call.broker.timers.add(self._timeout_ms, self._finish)
         return self._response
-
-    def _stop_timer(self, _: Future[MaybeResponse]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
     def _check_taken(self) -> None:
         """Raises Unanswerable if anything was refused."""
@@ -227,16 +229,15 @@ class ProduceWork:
 
     def _finish(self) -> None:
         """Answer; what is not settled by now has taken too long, and may still be merged."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if self._response is not None and not self._response.done():
             self._response.set_result(self._make_response())
 
     def _make_response(self) -> ProduceResponse:
-        writes = iter(self._writes)
-        topics = []
-        for topic, partitions in self._request.topics:
-            found = map(self._result_of, islice(writes, len(partitions)))
-            topics.append((topic, list(found)))
-        return ProduceResponse(topics)
+        results = map(self._result_of, self._writes)
+        return ProduceResponse([(topic, [*islice(results, n)]) for topic, n in self._counts])
 
     def _result_of(self, write: _PartitionWrite) -> ProducedPartition:
         if write.error is not None:
@@ -247,6 +248,5 @@ class ProduceWork:
         if result.error is ErrorCode.none and write.topic is not None:
             stream = self._call.broker.partition(write.topic, write.index)
             start = -1 if stream is None else stream.log.start_offset
-        return ProducedPartition(
-            write.index, result.error, result.base_offset, result.append_ms, start
-        )
+        found = result.base_offset, result.append_ms, start, result.message
+        return ProducedPartition(write.index, result.error, *found)

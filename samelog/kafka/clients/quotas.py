@@ -49,6 +49,8 @@ class Memory(Generic[HolderT]):
 
     def hold(self, holder: HolderT, size: int) -> None:
         """Set how many bytes a holder has now; 0 forgets the holder."""
+        if size == self._held.get(holder, 0):
+            return
         self.total += size - self._held.pop(holder, 0)
         if size:
             self._held[holder] = size

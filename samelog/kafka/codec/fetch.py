@@ -120,12 +120,12 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         key, partitions = _read_key(reader, version), []
         for _ in range(reader.count()):
             partitions.append(_read_partition(reader, version))
-            reader.tags()
+            reader.skip_tags()
         topics.append((key, partitions))
-        reader.tags()
+        reader.skip_tags()
     forgotten = _read_forgotten(reader, version) if version >= 7 else []
     rack = reader.string() if version >= 11 else ""
-    reader.tags()
+    reader.skip_tags()
     return FetchRequest(
         wait_ms,
         min_bytes,
@@ -164,7 +164,7 @@ def _read_forgotten(reader: MessageReader, version: int) -> list[tuple[TopicKey,
     for _ in range(reader.count()):
         key = _read_key(reader, version)
         topics.append((key, [reader.int32() for _ in range(reader.count())]))
-        reader.tags()
+        reader.skip_tags()
     return topics
 
 

@@ -75,7 +75,6 @@ class FrameReader:
 
 
 _FIXED = struct.Struct(">hhi")
-_CLIENT_ID_AT = _FIXED.size + 2
 API_VERSIONS_KEY = 18
 NO_TAGS = b"\0"
 
@@ -97,20 +96,10 @@ def read_header(frame: memoryview) -> RequestHeader:
 
 def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
     """The client's name for itself, and where the body begins. Raises MalformedRequest."""
-    size = int.from_bytes(frame[_FIXED.size : _CLIENT_ID_AT], "big", signed=True)
-    end = _CLIENT_ID_AT + max(size, 0)
-    if size < -1 or end > len(frame):
-        raise MalformedRequest(f"a client id of {size} bytes in a request of {len(frame)}")
-    try:
-        client_id = str(frame[_CLIENT_ID_AT:end], "utf-8")
-    except UnicodeDecodeError as error:
-        raise MalformedRequest(f"a client id is not UTF-8: {error.reason}") from error
-    if not flexible:
-        return client_id, end
-    if frame[end : end + 1] == NO_TAGS:
-        return client_id, end + 1
-    reader = MessageReader(frame, end, flexible=True)
-    reader.tags()
+    reader = MessageReader(frame, _FIXED.size)
+    client_id = reader.nullable_string() or ""
+    reader.flexible = flexible
+    reader.skip_tags()
     return client_id, reader.at
 
 

@@ -87,10 +87,10 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
         name, partitions = reader.string(), []
         for _ in range(reader.count()):
             partitions.append(ProducePartition(reader.int32(), reader.nullable_bytes()))
-            reader.tags()
+            reader.skip_tags()
         topics.append((name, partitions))
-        reader.tags()
-    reader.tags()
+        reader.skip_tags()
+    reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

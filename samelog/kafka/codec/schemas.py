@@ -59,6 +59,8 @@ _SIZES = {
     "uuid": 16,
 }
 _NULL = -1
+request_structure, response_structure = cache(load_request_schema), cache(load_response_schema)
+"""By key and version; the library looks for the module each time."""
 PartT = TypeVar("PartT")
 
 
@@ -217,12 +219,12 @@ def read_request(key: int, version: int, body: memoryview) -> Any:
         raise MalformedRequest(
             f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
         )
-    return _read(load_request_schema(key, version), body)
+    return _read(request_structure(key, version), body)
 
 
 def read_response(key: int, version: int, body: bytes) -> Any:
     """A response's body, as a client would read it. Raises MalformedRequest."""
-    return _read(load_response_schema(key, version), memoryview(body))
+    return _read(response_structure(key, version), memoryview(body))
 
 
 def _read(structure: Any, body: memoryview) -> Any:
@@ -234,7 +236,7 @@ def _read(structure: Any, body: memoryview) -> Any:
 
 def write_response(key: int, version: int, response: ResponseBody, throttle_ms: int = 0) -> bytes:
     """A response's body; `throttle_ms`: how long the client is to wait. Raises InvalidResponse."""
-    structure = load_response_schema(key, version)
+    structure = response_structure(key, version)
     values = _values(structure, response)
     throttle = _plans(structure).get(THROTTLE)
     if throttle is not None:
@@ -244,7 +246,7 @@ def write_response(key: int, version: int, response: ResponseBody, throttle_ms: 
 
 def write_request(key: int, version: int, tree: Mapping[str, Any]) -> bytes:
     """A request's body, as a client would write it. Raises InvalidResponse."""
-    structure = load_request_schema(key, version)
+    structure = request_structure(key, version)
     return _write(structure, build(structure, tree))
 
 

@@ -37,6 +37,8 @@ STRANGERS_REQUESTS = 100
 """Of a client that has not authenticated; none needs more than four."""
 PRODUCE_PREFIX = produce.produce.key.to_bytes(2, "big")
 """The first bytes of a Produce request."""
+UNSAID_BYTES = 64 << 10
+"""More that is held is said at once, less at the end of the turn."""
 TURN_S = 0.0015
 """Of a turn of the event loop, for the requests of one connection: behind that others have theirs,
 and in any case behind the request that takes longer.
@@ -86,10 +88,10 @@ class KafkaConnection(asyncio.Protocol):
         self._waited: set[asyncio.Future[Any]] = set()
         self._busy_with: KafkaApi[Any] | None = None
         """A handler of it is to return before the next one begins."""
-        self._is_paused = False
         self._phase = _ConnectionPhase.OPEN
         self._muted_until = 0.0
         """Nothing is taken from the client before: it has asked for too much. 0: it has not."""
+        self._goes_on_soon = False
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -157,16 +159,23 @@ class KafkaConnection(asyncio.Protocol):
 
     # --- requests ---------------------------------------------------------------------------------
 
+    def _go_on_soon(self) -> None:
+        """Go on behind what is to be called in this turn: its answers leave in one write."""
+        if not self._goes_on_soon:
+            self._goes_on_soon = True
+            self._loop.call_soon(self._go_on)
+
     def _go_on(self) -> None:
         """Start what can be started, write what can be written, read on if more is wanted."""
+        self._goes_on_soon = False
         over_at = 0.0
         while self._pipeline.inbox:
             if not over_at:
                 over_at = time.monotonic() + TURN_S
             elif time.monotonic() >= over_at:
-                self._loop.call_soon(self._go_on)
+                self._go_on_soon()
                 break
-            else:
+            elif self._pipeline.held_bytes > UNSAID_BYTES:
                 self._account()
             request = self._pipeline.next_request() if self._may_start() else None
             if request is None:
@@ -270,7 +279,10 @@ class KafkaConnection(asyncio.Protocol):
             self._wait(answer, number, started)
         else:
             self._answered(number, started, answer)
-        self._go_on()
+        if self._waited:
+            self._go_on_soon()
+        else:
+            self._go_on()
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, InvariantError):
@@ -304,11 +316,8 @@ class KafkaConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         wants = self._pipeline.wants_input and not self._memory.is_short and not self._muted_until
-        if wants and self._is_paused:
-            transport.resume_reading()
-        elif not wants and not self._is_paused:
-            transport.pause_reading()
-        self._is_paused = not wants
+        if wants != transport.is_reading():
+            (transport.resume_reading if wants else transport.pause_reading)()
 
     # --- ending -----------------------------------------------------------------------------------
 

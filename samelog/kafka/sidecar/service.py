@@ -32,7 +32,8 @@ from samelog.kafka.api import AnyCall, CallTo, KafkaApi
 from samelog.kafka.apis import (
     fetch,
     find_coordinator,
-    log_offsets,
+    leader_epochs,
+    list_offsets,
     metadata,
     produce,
     producers,
@@ -57,10 +58,10 @@ NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's ne
 RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
     produce.produce,
     fetch.fetch,
-    log_offsets.list_offsets,
+    list_offsets.list_offsets,
     metadata.metadata,
     producers.init_producer_id,
-    log_offsets.offset_for_leader_epoch,
+    leader_epochs.offset_for_leader_epoch,
     metadata.describe_cluster,
 )
 

@@ -55,6 +55,8 @@ class MergedReader:
         self._files = FileCache(fs)
         self._segment_files = SegmentFiles(fs, path, self._chain, self._files, read_only=read_only)
         self._log_start = LogStart(whose.start_offset, whose.start_offset, whose.start_checksum)
+        self._last_epoch = -1, -1
+        """What `epoch_at` was asked last, and its answer: clients ask for the same ones again."""
         self._last_append: tuple[int, int] | None = None
         """(segment, byte) of a batch near the end; None: not known."""
 
@@ -121,24 +123,26 @@ class MergedReader:
             CorruptLog: no batch starts there.
             DiskFault: the disk fails.
         """
+        found = self.view(base, byte, limit_bytes)
+        data = found.obj
+        return data if isinstance(data, bytes) and len(data) == len(found) else bytes(found)
+
+    def view(self, base: int, byte: int, limit_bytes: int) -> memoryview:
+        """As `read`, but what was read of one batch more than fits is left out without a copy."""
         size = self._chain.size_of(base)
         if byte >= size:
-            return b""
+            return memoryview(b"")
         file = self._segment_files.log(base)
         data = file.pread(min(limit_bytes, size - byte), byte)
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
-        if scan.end == len(data) and data:
-            return data
-        if scan.end > 0:
-            return data[: scan.end]
-        return self._read_one(file, byte, size)
+        return memoryview(data)[: scan.end] if scan.end else self._read_one(file, byte, size)
 
-    def _read_one(self, file: File, byte: int, size: int) -> bytes:
+    def _read_one(self, file: File, byte: int, size: int) -> memoryview:
         header = file.pread(_LENGTH.size, byte)
         length = _LENGTH.unpack(header)[0] + _LENGTH.size if len(header) == _LENGTH.size else -1
         if not 0 < length <= min(size - byte, HELD_BATCH_BYTES):
             raise CorruptLog(file.path, byte, "no record batch starts here")
-        return file.pread(length, byte)
+        return memoryview(file.pread(length, byte))
 
     def batch_at(self, base: int, byte: int) -> int | None:
         """The CRC field of the batch that starts at a byte of a segment; None if none does. Raises
@@ -174,12 +178,12 @@ class MergedReader:
         Raises:
             OffsetNotHeld: it is below the start, or above the end.
         """
-        end = self._chain.end
-        if offset == end.offset:
-            return end.base, end.byte
+        end = self._chain.growing.next_offset
+        if offset == end:
+            return self.end()
         first = self._chain.first_offset
-        if not first <= offset < end.offset:
-            raise OffsetNotHeld(self.path, offset, first, end.offset)
+        if not first <= offset < end:
+            raise OffsetNotHeld(self.path, offset, first, end)
         base = self._chain.base_of(offset)
         position = self._segment_files.indexes(base)[0].lookup(offset)[1]
         for head in batch_heads(self._segment_files.log(base), position, self._chain.size_of(base)):
@@ -228,8 +232,11 @@ class MergedReader:
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of a record. Raises OffsetNotHeld."""
-        base, byte = self.locate(offset)
-        return int(_EPOCH.unpack(self._segment_files.log(base).pread(_EPOCH.size, byte))[0])
+        if offset != self._last_epoch[0] or not self.start_offset <= offset < self.next_offset:
+            base, byte = self.locate(offset)
+            found = _EPOCH.unpack(self._segment_files.log(base).pread(_EPOCH.size, byte))[0]
+            self._last_epoch = offset, int(found)
+        return self._last_epoch[1]
 
     def end_of_epoch(self, epoch: int) -> int:
         """The offset behind the last record of this leader epoch or an earlier one. Along a log,

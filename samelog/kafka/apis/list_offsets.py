@@ -1,0 +1,177 @@
+"""ListOffsets (2): where a partition begins and ends, and from where on a time was reached.
+
+The end is what was committed when the request came, confirmed by the leader: it is the same on all
+nodes and never falls. What leads answers for the beginning by itself, as Kafka's leader does: it
+has executed everything that was committed before it led, and what moved a beginning since was
+executed here before anybody was told of it. Times are looked for inside batches, compressed ones
+too; for that the node first executes what was committed. With no transactions, both isolation
+levels see the same.
+
+Invariant: an end was confirmed after it was asked for; an error is told only of what a round has
+confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+
+from kio.schema.errors import ErrorCode
+
+from samelog.format.errors import LogFormatError
+from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
+from samelog.kafka.apis.checks import (
+    Readable,
+    answer_each,
+    catch_up,
+    readable,
+    until_executed,
+)
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.list_offsets import (
+    FLEXIBLE_FROM,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFound,
+    OffsetWanted,
+    read_list_offsets,
+)
+from samelog.store.merged.reader import record_since
+
+ANSWER_S = 3.0
+"""How long this may take to get what is committed."""
+LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
+ENDS = BEGINNINGS | {LATEST}
+AT_ONCE = 100
+"""Partitions that one turn of the event loop has room for."""
+_PARTS = itemgetter(1)
+
+
+@kafka_api(
+    2,
+    "ListOffsets",
+    1,
+    10,
+    flexible_from=FLEXIBLE_FROM,
+    read=read_list_offsets,
+    notes="The leader confirms the end, whichever node is asked. It never falls. What leads tells "
+    "the beginning without asking.",
+)
+def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
+    """Answer a request, as soon as is known what is committed."""
+    asked = list(chain.from_iterable(map(_PARTS, request.topics)))
+    if len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
+        return _look_for_all(call, request)
+    if call.broker.leads and all(each.timestamp in BEGINNINGS for each in asked):
+        found = _find_all(call, request)
+        if not any(part.error for part in chain.from_iterable(map(_PARTS, found.topics))):
+            return found
+    return _find_confirmed(call, request)
+
+
+def _find_confirmed(call: AnyCall, request: ListOffsetsRequest) -> asyncio.Future[MaybeResponse]:
+    """The ends of logs, once it is known what is committed."""
+    future: asyncio.Future[MaybeResponse] = asyncio.get_running_loop().create_future()
+
+    def told(error: ApiError | None) -> None:
+        if future.done():
+            return
+        try:
+            future.set_result(_find_all(call, request, error))
+        except Exception as fault:  # noqa: BLE001 - the seam: it ends this client's connection only
+            future.set_exception(fault)
+
+    call.broker.read_rounds.join(told)
+    return future
+
+
+def _find_all(
+    call: AnyCall, request: ListOffsetsRequest, failure: ApiError | None = None
+) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        [
+            (name, [_find(call, name, asked, failure) for asked in partitions])
+            for name, partitions in request.topics
+        ]
+    )
+
+
+def _find(call: AnyCall, topic: str, asked: OffsetWanted, failure: ApiError | None) -> OffsetFound:
+    """One of ENDS."""
+    try:
+        if failure is not None:
+            raise failure
+        there = readable(call, topic, asked.partition, asked.epoch)
+        offset = _end(call, there, asked)
+        return _found(call, there, asked, offset)
+    except ApiError as error:
+        return _refuse(asked, error)
+    except LogFormatError:
+        return OffsetFound(asked.partition, ErrorCode.kafka_storage_error)
+
+
+def _end(call: AnyCall, there: Readable, asked: OffsetWanted) -> int:
+    if asked.timestamp == LATEST:
+        return there.committed
+    return max(there.stream.log.start_offset, call.broker.log_start(there.topic, asked.partition))
+
+
+def _found(
+    call: AnyCall, there: Readable, asked: OffsetWanted, offset: int, timestamp: int = -1
+) -> OffsetFound:
+    """With the leader epoch of the record at the offset; of the end, the present one."""
+    epoch = call.broker.epoch
+    if offset < 0 or epoch < 0:
+        epoch = -1
+    elif offset < there.stream.log.next_offset:
+        epoch = there.stream.log.epoch_at(offset)
+    return OffsetFound(asked.partition, ErrorCode.none, timestamp, offset, epoch)
+
+
+def _refuse(asked: OffsetWanted, error: ApiError) -> OffsetFound:
+    return OffsetFound(asked.partition, error.code)
+
+
+# --- what takes longer ----------------------------------------------------------------------------
+
+
+async def _look_for_all(call: AnyCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    failure = await catch_up(call.broker)
+    deadline = asyncio.get_running_loop().time() + ANSWER_S
+    topics = []
+    for name, partitions in request.topics:
+        look = partial(_look, call, deadline, name)
+        topics.append((name, await answer_each(partitions, look, _refuse, failure=failure)))
+    return ListOffsetsResponse(topics)
+
+
+async def _look(call: AnyCall, deadline: float, topic: str, asked: OffsetWanted) -> OffsetFound:
+    """Raises ApiError, LogFormatError."""
+    there = readable(call, topic, asked.partition, asked.epoch)
+    if asked.timestamp in ENDS:
+        return _found(call, there, asked, _end(call, there, asked))
+    if asked.timestamp == LATEST_TIERED:
+        return _found(call, there, asked, -1)
+    if asked.timestamp < YOUNGEST:
+        text = f"timestamp {asked.timestamp} means nothing here"
+        raise ApiError(ErrorCode.unsupported_version, text)
+    await until_executed(there.stream, there.committed, deadline)
+    offset, timestamp = await _record_since(call, there, asked.timestamp)
+    return _found(call, there, asked, offset, timestamp)
+
+
+async def _record_since(call: AnyCall, there: Readable, wanted: int) -> tuple[int, int]:
+    """(offset, timestamp) of the first record that is not older; -1 if there is none. Raises
+    LogFormatError.
+    """
+    log = there.stream.log
+    since = log.highest_timestamp() if wanted == YOUNGEST else wanted
+    for batch in () if since is None else log.batches_since(since):
+        look = partial(record_since, batch, since or 0, log.start_offset)
+        found = await call.broker.batches.checker.look(call.client.who, look)
+        if found is not None:
+            return found
+    return -1, -1

@@ -15,6 +15,7 @@ import pytest
 
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.errors import TlsFault
@@ -63,9 +64,12 @@ def test_limits_of_connections_are_the_configuration_s(
 ) -> None:
     servers: list[Server] = []
     begin = Server.start
-    monkeypatch.setattr(
-        Server, "start", lambda self, at: (servers.append(self), begin(self, at))[1]
-    )
+
+    async def start(self: Server, address: Address) -> None:
+        servers.append(self)
+        await begin(self, address)
+
+    monkeypatch.setattr(Server, "start", start)
 
     async def main() -> None:
         node = make_node(tmp_path, 1, 0, limits=ConnectionLimits(handshakes=1))

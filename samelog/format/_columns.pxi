@@ -119,28 +119,28 @@ cdef void release_table(Table *table) noexcept nogil:
     release_strings(&table.header_values)
 
 
-cdef inline Fault push32(Heap *heap, int64_t value) noexcept nogil:
+cdef inline void put32(Heap *heap, int64_t value) noexcept nogil:
+    """Add a number for which there is room."""
     cdef int32_t narrow = <int32_t>value
-    if heap.used + 4 > heap.capacity and reserve(heap, 4) != FINE:
-        return OUT_OF_MEMORY
     memcpy(heap.data + heap.used, &narrow, 4)
     heap.used += 4
-    return FINE
 
 
-cdef inline Fault push64(Heap *heap, int64_t value) noexcept nogil:
-    if heap.used + 8 > heap.capacity and reserve(heap, 8) != FINE:
-        return OUT_OF_MEMORY
+cdef inline void put64(Heap *heap, int64_t value) noexcept nogil:
     memcpy(heap.data + heap.used, &value, 8)
     heap.used += 8
-    return FINE
 
 
-cdef inline Fault push_string(Strings *strings, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    """Add a row; a negative size is null."""
+cdef Fault reserve_rows(Strings *strings, int64_t rows) noexcept nogil:
+    """Make room for so many rows more, but for their bytes."""
+    if reserve(&strings.validity, <size_t>rows // 8 + 1) != FINE:
+        return OUT_OF_MEMORY
+    return reserve(&strings.offsets, 4 * <size_t>rows)
+
+
+cdef inline Fault put_string(Strings *strings, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    """Add a row for which there is room; a negative size is null."""
     if strings.rows % 8 == 0:
-        if strings.validity.used == strings.validity.capacity and reserve(&strings.validity, 1) != FINE:
-            return OUT_OF_MEMORY
         strings.validity.data[strings.validity.used] = 0
         strings.validity.used += 1
     if size < 0:
@@ -155,7 +155,15 @@ cdef inline Fault push_string(Strings *strings, const uint8_t *data, Py_ssize_t 
             memcpy(strings.data.data + strings.data.used, data, <size_t>size)
             strings.data.used += <size_t>size
     strings.rows += 1
-    return push32(&strings.offsets, <int64_t>strings.data.used)
+    put32(&strings.offsets, <int64_t>strings.data.used)
+    return FINE
+
+
+cdef Fault push_string(Strings *strings, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    """Make room for a row, and add it."""
+    if reserve_rows(strings, 1) != FINE:
+        return OUT_OF_MEMORY
+    return put_string(strings, data, size)
 
 
 cdef inline bint is_ascii(const uint8_t *data, Py_ssize_t size) noexcept nogil:
@@ -197,6 +205,32 @@ cdef Fault push_headers(Table *table, const Parsed *record) noexcept nogil:
     return FINE if at == record.end else RECORD_SURPLUS
 
 
+cdef Fault reserve_records(Table *table, int64_t records) noexcept nogil:
+    """Make room for so many records more, but for their keys, values and headers."""
+    cdef size_t rows = <size_t>records
+    if reserve_rows(&table.keys, records) != FINE or reserve_rows(&table.values, records) != FINE:
+        return OUT_OF_MEMORY
+    if reserve(&table.offsets, 8 * rows) != FINE or reserve(&table.timestamps, 8 * rows) != FINE:
+        return OUT_OF_MEMORY
+    if reserve(&table.timestamp_types, 4 * rows) != FINE:
+        return OUT_OF_MEMORY
+    return reserve(&table.header_offsets, 4 * rows)
+
+
+cdef Fault reserve_ahead(Table *table, const uint8_t *at, const uint8_t *end, int64_t limit) noexcept nogil:
+    """Make room for what the headers of uncompressed batches say, so that nothing is moved while the table grows."""
+    cdef Header header
+    cdef int64_t records = 0, size = 0
+    while at < end and size < limit and read_header(at, end - at, INT32_MAX, &header) == FINE:
+        if not header.attributes & (CONTROL | CODEC_BITS) and header.records <= header.size // RECORD_MINIMUM:
+            records += header.records
+            size += header.size
+        at += header.size
+    if reserve(&table.values.data, <size_t>size) != FINE:
+        return OUT_OF_MEMORY
+    return reserve_records(table, records)
+
+
 cdef Fault push_records(
     Table *table, const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed,
 ) noexcept nogil:
@@ -207,27 +241,26 @@ cdef Fault push_records(
     failed[0] = -1
     if header.records > (end - at) // RECORD_MINIMUM:
         return RECORD_COUNT
+    if reserve_records(table, header.records) != FINE:
+        return OUT_OF_MEMORY
     for i in range(header.records):
-        failed[0] = i
         fault = read_record(&at, end, i, &parsed)
         if fault == FINE and parsed.header_count > 0:
             fault = push_headers(table, &parsed)
         if fault == FINE:
-            fault = push_string(&table.keys, parsed.key, parsed.key_size)
+            fault = put_string(&table.keys, parsed.key, parsed.key_size)
         if fault == FINE:
-            fault = push_string(&table.values, parsed.value, parsed.value_size)
-        if fault == FINE:
-            fault = push64(&table.offsets, <int64_t>(<uint64_t>header.base_offset + <uint64_t>i))
-        if fault == FINE:
-            fault = push64(&table.timestamps, timestamp_of(header, &parsed))
-        if fault == FINE:
-            fault = push32(&table.timestamp_types, 1 if header.attributes & LOG_APPEND_TIME else 0)
-        if fault == FINE:
-            fault = push32(&table.header_offsets, table.header_keys.rows)
+            fault = put_string(&table.values, parsed.value, parsed.value_size)
         if fault != FINE:
+            failed[0] = i
             return fault
+        put64(&table.timestamps, timestamp_of(header, &parsed))
+        put32(&table.header_offsets, table.header_keys.rows)
+    for i in range(header.records):
+        put64(&table.offsets, <int64_t>(<uint64_t>header.base_offset + <uint64_t>i))
+    for i in range(header.records):
+        put32(&table.timestamp_types, 1 if header.attributes & LOG_APPEND_TIME else 0)
     table.rows += header.records
-    failed[0] = -1
     return FINE if at == end else RECORD_SURPLUS
 
 
@@ -244,13 +277,23 @@ cdef int push_batch(Table *table, const uint8_t *at, const uint8_t *end, const H
     return 0
 
 
+cdef Fault begin_strings(Strings *strings) noexcept nogil:
+    if reserve(&strings.offsets, 4) != FINE:
+        return OUT_OF_MEMORY
+    put32(&strings.offsets, 0)
+    return FINE
+
+
 cdef Fault begin_table(Table *table) noexcept nogil:
     memset(table, 0, sizeof(Table))
-    if push32(&table.header_offsets, 0) != FINE or push32(&table.keys.offsets, 0) != FINE:
+    if reserve(&table.header_offsets, 4) != FINE:
         return OUT_OF_MEMORY
-    if push32(&table.values.offsets, 0) != FINE or push32(&table.header_keys.offsets, 0) != FINE:
+    put32(&table.header_offsets, 0)
+    if begin_strings(&table.keys) != FINE or begin_strings(&table.values) != FINE:
         return OUT_OF_MEMORY
-    return push32(&table.header_values.offsets, 0)
+    if begin_strings(&table.header_keys) != FINE:
+        return OUT_OF_MEMORY
+    return begin_strings(&table.header_values)
 
 
 cdef Columns own_table(Table *table, int64_t end):
@@ -270,11 +313,13 @@ cdef Columns own_table(Table *table, int64_t end):
 
 def decode_columns(
     data not None, Py_ssize_t start, Py_ssize_t stop, codec_decompress, *, int64_t max_bytes=RECORD_LIMIT,
+    bint verify_crc=True,
 ) -> Columns:
     """Return the records of the batches in `data[start:stop]` as the buffers of Arrow arrays.
 
     Takes whole batches until their records, decompressed, pass `max_bytes`, but at least one; go on from `end` of the
-    result. Skips control batches; verifies CRCs; calls `codec_decompress(codec, blob)` for compressed batches.
+    result. Skips control batches; verifies CRCs, unless whoever calls has just done so; calls
+    `codec_decompress(codec, blob)` for compressed batches.
 
     Raises:
         CorruptBatch: a batch or a record in it is invalid, or the data stops inside a batch.
@@ -290,11 +335,11 @@ def decode_columns(
     try:
         check_range(start, stop, view.len)
         base = <const uint8_t *>view.buf
-        if begin_table(&table) != FINE:
-            raise MemoryError
         try:
+            if begin_table(&table) != FINE or reserve_ahead(&table, base + start, base + stop, max_bytes) != FINE:
+                raise MemoryError
             while start < stop and taken < max_bytes:
-                open_batch(base, start, stop, &header)
+                open_batch(base, start, stop, &header, verify_crc)
                 if header.attributes & CONTROL:
                     pass
                 elif header.attributes & CODEC_BITS:

@@ -99,12 +99,12 @@ cdef inline int64_t timestamp_of(const Header *header, const Parsed *record) noe
     return <int64_t>(<uint64_t>header.base_timestamp + <uint64_t>record.timestamp_delta)
 
 
-cdef int open_batch(const uint8_t *data, int64_t start, int64_t stop, Header *header) except -1:
+cdef int open_batch(const uint8_t *data, int64_t start, int64_t stop, Header *header, bint verify_crc=True) except -1:
     """Read the header at `start` and verify the batch's CRC."""
     cdef Fault fault = read_header(data + start, stop - start, INT32_MAX, header)
     if fault != FINE:
         fail(start, fault)
-    if not crc_matches(data + start, header):
+    if verify_crc and not crc_matches(data + start, header):
         fail(start, BAD_CRC)
     return 0
 
@@ -238,11 +238,13 @@ cdef int append_records(
 
 
 def decode_records(
-    data not None, Py_ssize_t start, Py_ssize_t stop, str topic not None, int32_t partition, codec_decompress,
+    data not None, Py_ssize_t start, Py_ssize_t stop, str topic not None, int32_t partition, codec_decompress, *,
+    bint verify_crc=True,
 ) -> list:
     """Return the records of all batches in `data[start:stop]`, in order; control batches are skipped.
 
-    `codec_decompress(codec, blob)` is called for compressed batches; `compression.decompress` fits. CRCs are verified.
+    `codec_decompress(codec, blob)` is called for compressed batches; `compression.decompress` fits. CRCs are verified,
+    unless whoever calls has just done so.
 
     Raises:
         CorruptBatch: a batch or a record in it is invalid, or the data stops inside a batch.
@@ -258,7 +260,7 @@ def decode_records(
         check_range(start, stop, view.len)
         base = <const uint8_t *>view.buf
         while start < stop:
-            open_batch(base, start, stop, &header)
+            open_batch(base, start, stop, &header, verify_crc)
             if header.attributes & CONTROL:
                 pass
             elif header.attributes & CODEC_BITS:

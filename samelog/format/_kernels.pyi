@@ -133,7 +133,14 @@ class Record:
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
 
 def decode_records(
-    data: Buffer, start: int, stop: int, topic: str, partition: int, codec_decompress: _Decompress
+    data: Buffer,
+    start: int,
+    stop: int,
+    topic: str,
+    partition: int,
+    codec_decompress: _Decompress,
+    *,
+    verify_crc: bool = ...,
 ) -> list[Record]: ...
 def check_records(data: Buffer, codec_decompress: _Decompress) -> None: ...
 def find_time(
@@ -183,7 +190,13 @@ class Columns:
     def header_values(self) -> Strand: ...
 
 def decode_columns(
-    data: Buffer, start: int, stop: int, codec_decompress: _Decompress, *, max_bytes: int = ...
+    data: Buffer,
+    start: int,
+    stop: int,
+    codec_decompress: _Decompress,
+    *,
+    max_bytes: int = ...,
+    verify_crc: bool = ...,
 ) -> Columns: ...
 def murmur2(data: Buffer) -> int: ...
 def write_at(descriptor: int, data: Buffer, position: int) -> None: ...

@@ -22,13 +22,22 @@ class ArrowMissing(ImportError):
     """pyarrow is not installed."""
 
 
-def to_arrow(data: Buffer, start: int, stop: int, *, topic: str, partition: int) -> pa.Table:
+def to_arrow(
+    data: Buffer,
+    start: int,
+    stop: int,
+    *,
+    topic: str,
+    partition: int,
+    verify_crc: bool = True,
+) -> pa.Table:
     """Return the records of all batches in `data[start:stop]`, compressed or not, as a table.
 
     Columns: key, value (binary), topic (string), partition (int32), offset (int64), timestamp
     (ms, UTC), timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers (list of struct of
-    key, string, and value, binary). Control batches are skipped, CRCs verified; a LogAppendTime
-    batch gives its maxTimestamp to all its records. The table has a chunk per GiB of records.
+    key, string, and value, binary). Control batches are skipped, CRCs verified, unless whoever
+    calls has just done so; a LogAppendTime batch gives its maxTimestamp to all its records. The
+    table has a chunk per GiB of records.
 
     Raises:
         CorruptBatch: a batch or a record is invalid, or the data stops inside a batch.
@@ -39,7 +48,7 @@ def to_arrow(data: Buffer, start: int, stop: int, *, topic: str, partition: int)
     schema = _schema(arrow)
     chunks: list[pa.RecordBatch] = []
     while start < stop or not chunks:
-        columns = kernels.decode_columns(data, start, stop, decompress)
+        columns = kernels.decode_columns(data, start, stop, decompress, verify_crc=verify_crc)
         start = columns.end
         chunks.append(_record_batch(arrow, schema, columns, topic, partition))
     return arrow.Table.from_batches(chunks, schema=schema)

@@ -86,6 +86,11 @@ class _Index:
         """All entries, as a file holds them."""
         return bytes(self._entries)
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether entries were added since `written`."""
+        return len(self._entries) > self._written_bytes
+
     def unwritten(self) -> tuple[int, bytes]:
         """Where in the file the entries belong that were added since `written`, and these."""
         return self._written_bytes, bytes(self._entries[self._written_bytes :])

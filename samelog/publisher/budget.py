@@ -12,7 +12,7 @@ import time
 
 from samelog.format.file_names import data_name, parse_names
 from samelog.publisher.errors import PublisherError
-from samelog.runtime.inotify import Mask, open_or_warn
+from samelog.runtime.inotify import Inotify, Mask, open_or_warn
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.directory import SessionDirectory
 
@@ -76,7 +76,7 @@ def wait_for_release(directory: SessionDirectory) -> None:
     """Return when this process or a sidecar has removed a file of the session, or after
     RELEASE_CHECK_S: inotify may miss one.
     """
-    inotify = open_or_warn()
+    inotify = open_or_warn(Inotify)
     if inotify is None:
         time.sleep(BLIND_CHECK_S)
         return

@@ -1,4 +1,5 @@
-"""Ships a publisher's session from within the process: a push client in a thread of its own.
+"""Ships a publisher's session from within the process: a push client in a thread of its own, or in
+one that it shares with others, where there are many publishers.
 
 One push client at a time ships a session. Two would send the same bytes to the same nodes, and each
 would take the other's answers for a fault.
@@ -26,13 +27,14 @@ from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress, LostRange
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.loop import LoopThread
+from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.files import File, FileSystem, OsFileSystem
 from samelog.wire.errors import FaultCode
 
 LOCK_FILE = "push.lock"
+PUSH_THREADS = LoopThreads("samelog-push")
 LEARN_S = 2.0
 """How long the first append to a topic waits to hear how many partitions it has."""
 
@@ -80,8 +82,13 @@ class Shipper:
         self._on_topics = on_topics
         self._topics: Mapping[str, int] = {}
         self._lock = lock_shipping(OsFileSystem(), path)
-        self._thread = LoopThread("samelog-push")
-        self._follower = self._thread.run(self._start(path, config, tls))
+        self._thread = PUSH_THREADS.take()
+        try:
+            self._follower = self._thread.run(self._start(path, config, tls))
+        except BaseException:
+            PUSH_THREADS.give_back(self._thread)
+            self._lock.close()
+            raise
 
     async def _start(
         self, path: str, config: ClientConfig, tls: ReloadingContext
@@ -260,7 +267,7 @@ class Shipper:
     def stop(self) -> None:
         """Ship no more."""
         self._thread.run(self._end())
-        self._thread.stop()
+        PUSH_THREADS.give_back(self._thread)
         self._lock.close()
 
     async def _end(self) -> None:

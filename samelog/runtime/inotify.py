@@ -20,7 +20,9 @@ import select
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -34,6 +36,7 @@ LIMITS = {
     errno.ENOSPC: "fs.inotify.max_user_watches (sysctl)",
 }
 """What to raise when there is no inotify to be had; a program goes on without, by polling."""
+AnyInotify = TypeVar("AnyInotify", "Inotify", "LoopInotify")
 _NAMES, _NAME_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
@@ -146,7 +149,101 @@ class Inotify:
             self._fd = -1
 
 
-def open_or_warn(new_inotify: Callable[[], Inotify] = Inotify) -> Inotify | None:
+class LoopInotify:
+    """A part of the one instance that all who watch in an event loop share. As Inotify, but that
+    each tells its own part only what happened to what was added there, and the gaps are common.
+    """
+
+    def __init__(self) -> None:
+        """To be made in the loop. Raises OSError as Inotify."""
+        self._shared = _SharedInotify.of(asyncio.get_running_loop())
+        self._shared.parts += 1
+        self._watches: list[int] = []
+        self._callback: Callable[[list[Event]], None] | None = None
+
+    def add(self, path: str, mask: int) -> int:
+        """As Inotify.add; no other part may watch the same path."""
+        watch = self._shared.inotify.add(path, mask)
+        self._shared.owners[watch] = self
+        self._watches.append(watch)
+        return watch
+
+    def attach(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[list[Event]], None],
+        *,
+        gap_s: float = 0.0,
+    ) -> None:
+        """As Inotify.attach; the gap is that of who was the first."""
+        self._callback = callback
+        self._shared.attach(loop, gap_s)
+
+    def tell(self, events: list[Event]) -> None:
+        """These are of what was added here, or an overflow."""
+        if self._callback is not None:
+            self._callback(events)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._callback = None
+        for watch in self._watches:
+            if self._shared.owners.pop(watch, None) is not None:
+                with suppress(OSError):  # it went with its directory
+                    self._shared.inotify.remove(watch)
+        self._shared.part_closed()
+
+
+class _SharedInotify:
+    """What the parts have in common."""
+
+    _of_loops: ClassVar[dict[asyncio.AbstractEventLoop, _SharedInotify]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.inotify = Inotify()
+        self.owners: dict[int, LoopInotify] = {}
+        self.parts = 0
+        self._loop = loop
+        self._is_attached = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _SharedInotify:
+        """The one of a loop."""
+        found = cls._of_loops.get(loop)
+        if found is None:
+            found = cls._of_loops[loop] = cls(loop)
+        return found
+
+    def attach(self, loop: asyncio.AbstractEventLoop, gap_s: float) -> None:
+        """Listen, from the first part on that wants to."""
+        if not self._is_attached:
+            self._is_attached = True
+            self.inotify.attach(loop, self._sort, gap_s=gap_s)
+
+    def _sort(self, events: list[Event]) -> None:
+        """Tell each part its own; of lost events nobody knows whose they were."""
+        of_parts: dict[LoopInotify, list[Event]] = {}
+        for event in events:
+            if event.mask & Mask.OVERFLOW:
+                of_parts = {part: [event] for part in self.owners.values()}
+                break
+            part = self.owners.get(event.watch)
+            if part is not None:
+                of_parts.setdefault(part, []).append(event)
+                if event.mask & Mask.IGNORED:
+                    del self.owners[event.watch]
+        for part, mine in of_parts.items():
+            part.tell(mine)
+
+    def part_closed(self) -> None:
+        """Give the instance back with the last part."""
+        self.parts -= 1
+        if not self.parts:
+            del self._of_loops[self._loop]
+            self.inotify.close()
+
+
+def open_or_warn(new_inotify: Callable[[], AnyInotify]) -> AnyInotify | None:
     """None when one of LIMITS is reached: whoever asks has to poll."""
     try:
         return new_inotify()

@@ -147,6 +147,42 @@ class LoopThread:
         self._loop.close()
 
 
+class LoopThreads:
+    """At most `most` LoopThreads for all of a process that use this: each is begun by its first
+    user and stopped after its last. Any thread may call; a forked child begins with none.
+    """
+
+    def __init__(self, name: str, most: int = 4) -> None:
+        self._name = name
+        self._most = most
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[LoopThread, int] = {}
+
+    def take(self) -> LoopThread:
+        """The thread that the fewest use, or a new one; `give_back` it."""
+        with self._lock:
+            if len(self._users) < self._most:
+                chosen = LoopThread(self._name)
+            else:
+                chosen = min(self._users, key=self._users.__getitem__)
+            self._users[chosen] = self._users.get(chosen, 0) + 1
+            return chosen
+
+    def give_back(self, thread: LoopThread) -> None:
+        """Use it no more; nothing of the user runs in it."""
+        with self._lock:
+            self._users[thread] -= 1
+            is_unused = not self._users[thread]
+            if is_unused:
+                del self._users[thread]
+        if is_unused:
+            thread.stop()
+
+
 async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:

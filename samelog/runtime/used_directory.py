@@ -23,7 +23,7 @@ from samelog.store.disk.files import FileSystem
 log = logging.getLogger(__name__)
 
 LEAST_FREE_BYTES = 1 << 20
-"""A disk with less room is full: a file that begins reserves as much."""
+"""A disk with less room is full: what is appended at once may take as much."""
 
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)

@@ -110,7 +110,11 @@ class Node:
         policy = self.care.archive.policy
         self._watched = WatchedFiles(given.host, config.tls, given.tls, policy)
         self._server = await serve(
-            config.listen, given.tls, self._greet, open_http=given.host.open_http
+            config.listen,
+            given.tls,
+            self._greet,
+            open_http=given.host.open_http,
+            limits=config.limits,
         )
         self.group_replica.start()
         delay = self.member.measures.loop_delay
@@ -130,6 +134,8 @@ class Node:
         self.member.status.config_problem = problem
         self.member.rights.grant(config.grants)
         self.logs.quotas.limit(config.quotas)
+        if self._server is not None:
+            self._server.limits = config.limits
         for service in self.services:
             service.reconfigure(config)
 

@@ -18,7 +18,7 @@ from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
-from samelog.runtime.loop import LoopThread
+from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.disk_errors import NoSpace
@@ -26,6 +26,8 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.copy_snapshots import CopySnapshot, check_copy, check_topics, explain
 from samelog.subscriber.errors import CopyStopped, NotCaughtUp
 from samelog.subscriber.keeper import KeptCopy
+
+PULL_THREADS = LoopThreads("samelog-pull")
 
 
 class Copier:
@@ -40,11 +42,13 @@ class Copier:
         config: ClientConfig,
         *,
         find_start: FindStart,
+        on_growth: Callable[[], None],
         on_news: Callable[[], None],
         must_exist: bool = False,
     ) -> None:
-        """Start copying. `on_news` is called, in another thread, for more than mere growth. With
-        `must_exist` a topic that the cluster does not know is an error, not something to wait for.
+        """Start copying. In another thread `on_growth` is called when a copy has grown, `on_news`
+        for more than that. With `must_exist` a topic that the cluster does not know is an error,
+        not something to wait for.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -53,6 +57,7 @@ class Copier:
         """
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._topics = topics
+        self._on_growth = on_growth
         self._on_news = on_news
         self._must_exist = must_exist
         self._state_lock = threading.RLock()
@@ -63,13 +68,13 @@ class Copier:
         self._status: PullStatus | None = None
         tls = ReloadingContext(config.tls)
         self._syncer = GroupSync(directory)
-        self._thread = LoopThread("samelog-pull")
+        self._thread = PULL_THREADS.take()
         try:
             started = self._start(directory, config, tls, find_start)
             self._client, self._follower = self._thread.run(started)
         except BaseException:
             self._thread.run(self._syncer.close())
-            self._thread.stop()
+            PULL_THREADS.give_back(self._thread)
             raise
 
     async def _start(
@@ -101,6 +106,7 @@ class Copier:
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _note_copy(self, copy: Copy) -> None:
+        self._on_growth()
         name = copy.name
         before = self._copies.get(name)
         after = CopySnapshot(
@@ -217,7 +223,7 @@ class Copier:
         """Stop copying."""
         self._thread.run(self._end())
         self._thread.run(self._syncer.close())
-        self._thread.stop()
+        PULL_THREADS.give_back(self._thread)
 
     async def _end(self) -> None:
         self._follower.stop()

@@ -60,9 +60,10 @@ class Engine:
         *,
         finder: StartFinder,
         store: PositionStore | None,
+        is_kept_here: bool,
     ) -> None:
-        """Raises OSError when the user has too many inotify instances."""
-        self.waiter = Waiter()
+        """`is_kept_here`: what keeps the copies, in this process, wakes the waiter."""
+        self.waiter = Waiter(is_woken=is_kept_here)
         self.keeper: Keeper = NoKeeper()
         self.cursors: dict[Name, Cursor] = {}
         self._fs = fs

@@ -62,7 +62,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = None if name is None else PositionStore(fs, root, name)
     finder = StartFinder(wanted, reset, store)
-    engine = Engine(fs, root, chosen, finder=finder, store=store)
+    engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
         engine.find_partitions()
@@ -90,6 +90,7 @@ def _keep(
         chosen.topics,
         client,
         find_start=finder.begin_copy,
+        on_growth=engine.waiter.wake,
         on_news=engine.waiter.wake_to_rescan,
         must_exist=not chosen.follow,
     )

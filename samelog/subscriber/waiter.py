@@ -1,8 +1,9 @@
 """Waiting for files to grow, or to be woken by another thread.
 
-The active file of each partition is watched with inotify in the very thread that waits: that is the
-shortest way from a write to a reader. Whoever waits also looks again now and then, because inotify
-can miss changes; more often, where the user has no inotify instance left.
+Where this process keeps the copies, what keeps them wakes whoever waits, and nothing is watched.
+Else the active file of each partition is watched with inotify in the very thread that waits: that
+is the shortest way from another process's write to a reader. Whoever waits also looks again now and
+then, because inotify can miss changes; more often, where the user has no inotify instance left.
 
 Invariant: a wake is never lost; after `wake` the next `wait` returns at once.
 """
@@ -14,7 +15,7 @@ import select
 import threading
 
 from samelog.format.file_names import MARKS_FILE
-from samelog.runtime.inotify import Mask, open_or_warn
+from samelog.runtime.inotify import Inotify, Mask, open_or_warn
 
 _NEW_NAME = Mask.CREATE | Mask.MOVED_TO
 _ANYTHING = Mask.OVERFLOW | Mask.IGNORED
@@ -23,10 +24,15 @@ _ANYTHING = Mask.OVERFLOW | Mask.IGNORED
 class Waiter:
     """For one waiting thread, or an event loop (`fileno`). `wake` may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_woken: bool = False) -> None:
+        """`is_woken`: `wake` is called whenever a file has grown or is new."""
         self.names_changed = False
         """Whether a watched directory has a new name; whoever looks resets it."""
-        self._inotify = open_or_warn()
+        self._inotify = None if is_woken else open_or_warn(Inotify)
+        self.is_blind = not is_woken and self._inotify is None
+        """Whether only looking again finds what has changed."""
+        self._is_wake_due = False
+        """Whether the next `wait` returns at once, because of a `wake`."""
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll = select.epoll()
         if self._inotify is not None:
@@ -39,11 +45,6 @@ class Waiter:
     def fileno(self) -> int:
         """Readable when `wait` would return at once."""
         return self._epoll.fileno()
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether nothing can be watched: only looking again finds what has changed."""
-        return self._inotify is None
 
     def watch_file(self, path: str) -> bool:
         """Wake when this file grows; whether it was not watched before, and is now."""
@@ -80,7 +81,8 @@ class Waiter:
         happened = self._epoll.poll(timeout_s)
         for descriptor, _ in happened:
             if descriptor == self._wake_reader:
-                os.read(descriptor, 4096)
+                os.read(descriptor, 1)
+                self._is_wake_due = False  # what comes from here on is found by who looks now
                 continue
             for event in () if self._inotify is None else self._inotify.read():
                 is_new = event.mask & _NEW_NAME and not event.name.startswith(MARKS_FILE)
@@ -91,11 +93,9 @@ class Waiter:
     def wake(self) -> None:
         """Make `wait` return."""
         with self._lock:
-            if not self._is_closed:
-                try:
-                    os.write(self._wake_writer, b"\0")
-                except BlockingIOError:  # wakes enough are waiting already
-                    return
+            if not self._is_closed and not self._is_wake_due:
+                self._is_wake_due = True
+                os.write(self._wake_writer, b"\0")
 
     def wake_to_rescan(self) -> None:
         """Have `wait` return, as if there were new names."""

@@ -160,6 +160,18 @@ def test_columns_stop_at_a_batch_when_there_is_enough() -> None:
         assert (columns.end, columns.rows) == (batches * size, batches)
 
 
+def test_a_crc_that_was_just_verified_is_not_verified_again() -> None:
+    data = bytearray(kernels.build_record(b"value"))
+    data[17] ^= 1
+    with pytest.raises(CorruptBatch):
+        table_of(data)
+    with pytest.raises(CorruptBatch):
+        kernels.decode_records(data, 0, len(data), "t", 0, decompress)
+    table = to_arrow(data, 0, len(data), topic="t", partition=0, verify_crc=False)
+    [record] = kernels.decode_records(data, 0, len(data), "t", 0, decompress, verify_crc=False)
+    assert table["value"].to_pylist() == [record.value] == [b"value"]
+
+
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArrowMissing, match="samelog with the extra 'arrow'"):

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import random
 import shutil
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.publisher.nodes import running
 from tests.runtime.peers import until
+from tests.runtime.test_inotify import instances
 from tests.subscriber.merged import wait_for
 
 NAME = TopicPartition("t", 0)
@@ -48,6 +51,24 @@ def test_what_is_appended_is_merged_and_told(tmp_path: Path) -> None:
                 "the node that is no part of the majority has it too",
             )
         assert publisher.positions.merged[NAME] >= place
+
+
+def test_many_publishers_of_a_process_share_few_threads_and_instances(tmp_path: Path) -> None:
+    with running(tmp_path) as nodes, ExitStack() as stack:
+        config, before = nodes.world.config(), instances()
+        publishers = [
+            stack.enter_context(
+                Publisher("t", session=f"s{number}", directory=tmp_path, config=config)
+            )
+            for number in range(10)
+        ]
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("samelog-push") == 4
+        assert instances() <= before + 4
+        publishers.pop(0).close()
+        for publisher in publishers:
+            publisher.append(b"a")
+            publisher.wait_merged(timeout=PATIENCE_S)
 
 
 def test_merged_files_are_released_and_make_room(tmp_path: Path) -> None:

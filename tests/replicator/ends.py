@@ -22,7 +22,7 @@ from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.faults import fault_of
-from samelog.runtime.inotify import Inotify
+from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire import messages
@@ -496,5 +496,5 @@ def _name(name: tuple[str, int]) -> str:
     return f"{name[0]}-{name[1]}"
 
 
-def _no_inotify() -> Inotify:
+def _no_inotify() -> LoopInotify:
     raise OSError("not here")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.runtime.loop import run
@@ -19,7 +20,6 @@ from samelog.runtime.network.transport import (
     Connection,
     Deadlines,
     Server,
-    ServerLimits,
     connect,
     serve,
 )
@@ -158,7 +158,7 @@ async def serving(
     directory: Path,
     *,
     deadlines: Deadlines | None = None,
-    limits: ServerLimits | None = None,
+    limits: ConnectionLimits | None = None,
     react: Callable[[Recorder, AnyMessage], None] | None = None,
     files: Callable[[Authority, Path], TlsFiles] = lambda authority, _: authority.node("n1"),
 ) -> AsyncIterator[Service]:
@@ -177,7 +177,7 @@ async def serving(
         Address("127.0.0.1", 0),
         tls,
         open_handler,
-        limits=limits or ServerLimits(),
+        limits=limits or ConnectionLimits(),
         deadlines=deadlines or Deadlines(),
     )
     service = Service(authority, tls, server, [])

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, parse_events
+from samelog.runtime.inotify import (
+    DIRECTORY_CHANGED,
+    Event,
+    Inotify,
+    LoopInotify,
+    Mask,
+    parse_events,
+)
 from tests.runtime.peers import in_loop, until
 
 
@@ -131,3 +138,80 @@ def test_any_events_are_parsed(events: list[tuple[int, int, str]]) -> None:
         padded = encoded + b"\0" * (16 - len(encoded) % 16) if encoded else b""
         data += struct.pack("iIII", watch, mask, 0, len(padded)) + padded
     assert parse_events(data) == [Event(*event) for event in events]
+
+
+# --- shared by all of a loop ----------------------------------------------------------------------
+
+
+def instances() -> int:
+    """How many inotify instances this process has."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.islink(link) and "inotify" in os.readlink(link) for link in links)
+
+
+class Part:
+    """One who watches a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.events: list[Event] = []
+        self.inotify = LoopInotify()
+        self.watch = self.inotify.add(str(path), DIRECTORY_CHANGED)
+        self.inotify.attach(asyncio.get_running_loop(), self.events.extend)
+
+
+def test_those_of_a_loop_share_an_instance_and_hear_their_own(tmp_path: Path) -> None:
+    before = instances()
+
+    async def main() -> None:
+        first, second, third = (Part(tmp_path / name) for name in "abc")
+        assert instances() == before + 1
+        (second.path / "new").touch()
+        await until(lambda: second.events)
+        assert {event.watch for event in second.events} == {second.watch}
+        third.inotify.close()
+        (third.path / "new").touch()
+        (first.path / "new").touch()
+        await until(lambda: first.events)
+        assert third.events == []
+        first.inotify.close()
+        second.events.clear()
+        (second.path / "newer").touch()
+        await until(lambda: second.events)
+        second.inotify.close()
+        assert instances() == before
+        again = Part(tmp_path / "d")
+        (again.path / "new").touch()
+        await until(lambda: again.events)
+        again.inotify.close()
+
+    in_loop(main)
+    assert instances() == before
+
+
+def test_lost_events_are_told_to_all_of_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Event(-1, Mask.OVERFLOW, "")
+    monkeypatch.setattr(Inotify, "read", lambda self: [lost])
+
+    async def main() -> None:
+        parts = [Part(tmp_path / name) for name in "ab"]
+        (parts[0].path / "new").touch()
+        await until(lambda: all(part.events for part in parts))
+        for part in parts:
+            assert set(part.events) == {lost}
+            part.inotify.close()
+
+    in_loop(main)
+
+
+def test_a_directory_that_goes_is_told_and_forgotten(tmp_path: Path) -> None:
+    async def main() -> None:
+        part = Part(tmp_path / "a")
+        part.path.rmdir()
+        await until(lambda: any(event.mask & Mask.IGNORED for event in part.events))
+        part.inotify.close()
+
+    in_loop(main)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from samelog.format.errors import InvariantError
-from samelog.runtime.loop import EXIT_SOFTWARE, crash, run, spawn
+from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, run, spawn
 from tests.runtime.peers import in_loop, until
 
 PROGRAM = """
@@ -94,3 +96,41 @@ def test_run_returns_what_main_returns_and_raises_what_it_raises() -> None:
     assert run(answer()) == 42
     with pytest.raises(LookupError):
         run(fail())
+
+
+async def thread_name() -> str:
+    """Of the thread that runs this."""
+    return threading.current_thread().name
+
+
+def running(name: str) -> int:
+    """How many threads have this name."""
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
+def test_threads_are_shared_by_more_than_there_may_be() -> None:
+    threads = LoopThreads("shared", most=2)
+    taken = [threads.take() for _ in range(5)]
+    assert running("shared") == 2
+    assert {each.run(thread_name()) for each in taken} == {"shared"}
+    assert sorted(taken.count(each) for each in set(taken)) == [2, 3]
+    last = taken.pop()
+    for thread in taken:
+        threads.give_back(thread)
+    assert running("shared") == 1
+    assert last.run(thread_name()) == "shared"
+    threads.give_back(last)
+    assert running("shared") == 0
+    again = threads.take()
+    assert again.run(thread_name()) == "shared"
+    threads.give_back(again)
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    threads = LoopThreads("shared", most=1)
+    taken = threads.take()
+    child = os.fork()
+    if not child:
+        os._exit(0 if threads.take().run(thread_name()) == "shared" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    threads.give_back(taken)

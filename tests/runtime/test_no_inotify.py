@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from samelog.runtime import inotify, watch
-from samelog.runtime.inotify import open_or_warn
+from samelog.runtime.inotify import Inotify, open_or_warn
 from samelog.subscriber import Subscriber
 from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop, until
@@ -48,7 +48,7 @@ def none_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_warning_names_the_limit(none_left: None, caplog: pytest.LogCaptureFixture) -> None:
-    assert open_or_warn() is None
+    assert open_or_warn(Inotify) is None
     assert "fs.inotify.max_user_instances" in caplog.text
 
 

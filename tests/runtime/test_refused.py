@@ -13,13 +13,14 @@ import pytest
 import uvloop
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.peer_watch import Deadlines
 from samelog.runtime.network.tls import client_context
-from samelog.runtime.network.transport import ServerLimits, log
+from samelog.runtime.network.transport import log
 from samelog.wire.errors import FaultCode
 from tests.patience import PATIENCE_S
 from tests.runtime.peers import (
@@ -316,7 +317,7 @@ def test_what_the_factory_raises_reaches_connect_or_the_peer(tmp_path: Path) -> 
 
 
 def test_an_identity_has_so_many_connections(tmp_path: Path) -> None:
-    limits = ServerLimits(connections_per_identity=2)
+    limits = ConnectionLimits(connections_per_identity=2)
 
     async def main() -> None:
         async with serving(tmp_path, limits=limits) as service:
@@ -326,17 +327,20 @@ def test_an_identity_has_so_many_connections(tmp_path: Path) -> None:
             await until(lambda: third.closed)
             assert isinstance(third.error, PeerFault)
             assert third.error.code is FaultCode.TOO_MANY
+            assert "limits.connections_per_identity" in str(third.error)
             other = await service.connect(service.authority.publisher("other"))
             first.connection.close()
             await until(lambda: service.server.connections == 2)
             await service.pair()
             assert other.connection.is_open
+            service.server.limits = ConnectionLimits(connections_per_identity=3)
+            await service.pair()
 
     in_loop(main)
 
 
 def test_a_server_has_so_many_connections(tmp_path: Path, lines: Lines) -> None:
-    limits = ServerLimits(connections=2)
+    limits = ConnectionLimits(connections=2)
 
     async def main() -> None:
         async with serving(tmp_path, limits=limits) as service:
@@ -348,10 +352,11 @@ def test_a_server_has_so_many_connections(tmp_path: Path, lines: Lines) -> None:
 
     in_loop(main)
     assert 'problem="too many connections"' in lines.lines[0]
+    assert "limits.connections in" in lines.lines[0]
 
 
 def test_a_host_has_so_many_handshakes(tmp_path: Path, lines: Lines) -> None:
-    limits = ServerLimits(handshakes_per_host=2)
+    limits = ConnectionLimits(handshakes_per_host=2)
 
     async def main() -> None:
         async with serving(tmp_path, limits=limits) as service:
@@ -365,7 +370,7 @@ def test_a_host_has_so_many_handshakes(tmp_path: Path, lines: Lines) -> None:
             await service.pair()
 
     in_loop(main)
-    assert "handshakes" in lines.lines[0]
+    assert "limits.handshakes_per_host" in lines.lines[0]
 
 
 def test_a_flood_of_refusals_fills_no_log(tmp_path: Path, lines: Lines) -> None:

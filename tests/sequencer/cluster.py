@@ -82,12 +82,14 @@ def make_nodes(path: Path, count: int) -> list[Node]:
     return [make_node(path, count, number) for number in range(count)]
 
 
-def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) -> Node:
+def make_node(
+    path: Path, count: int, number: int, *, bootstrap: bool = True, **changes: Any
+) -> Node:
     """One of them."""
     cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
-    config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S)
+    config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S, **changes)
     _made.append(Node(resources(config), bootstrap=bootstrap))
     return _made[-1]
 

@@ -19,6 +19,7 @@ from samelog.sequencer.admin.topics import latest_positions
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
+from tests.store.storage import open_below
 
 IDLE = 200
 RUNS = 5
@@ -78,12 +79,6 @@ def directories(node: Node) -> list[str]:
     return sorted(os.listdir(Path(node.member.config.data, "merged")))
 
 
-def open_below(path: str) -> list[str]:
-    """Open files of this process in a directory, and the directory."""
-    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return [file for each in links if (file := os.path.realpath(each)).startswith(path)]
-
-
 def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
@@ -121,11 +116,12 @@ def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -
         log, merging = node.logs.merging.partitions[1].log, node.logs.merging
         await until(lambda: log.durable_offset == 1 and not log.dirty(), "synced")
 
+        name, away = os.path.join(log.path, f"{0:020d}.log"), str(tmp_path / "away")
+
         def rests() -> bool:
             merging.rest()
-            return open_below(log.path) == []
+            return open_below(log.path) + open_below(away) == []
 
-        name, away = os.path.join(log.path, f"{0:020d}.log"), str(tmp_path / "away")
         os.rename(name, away)
         assert [rests() for _ in range(5)] == [False] * 5, "the bytes are in the open file alone"
         os.rename(away, name)
@@ -134,6 +130,18 @@ def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -
         assert open_below(log.path)
         assert merged(node) == log.read(0, 0, 1 << 20)
         await until(lambda: log.durable_offset == 2, "synced again")
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_session_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node, session = nodes[0], Session("s")
+        await merge_one(node, session)
+        log = next(iter(node.logs.sessions.opened.values()))
+        await until(lambda: open_below(log.path) == [], "files closed")
+        await merge_one(node, session)
+        assert log.read(0, 0, 0, 1 << 20) == session.data
 
     run_with(tmp_path, 1, body)
 

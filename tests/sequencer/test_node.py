@@ -8,15 +8,19 @@ import logging
 import os
 import shutil
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.network import tls
+from samelog.runtime.network.transport import Server
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
@@ -27,6 +31,7 @@ from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
     Session,
     batch,
+    in_loop,
     leader_of,
     make_node,
     merged,
@@ -52,6 +57,30 @@ def test_what_a_majority_has_is_merged_alike_everywhere(tmp_path: Path, count: i
         assert len({merged(node) for node in nodes}) == 1
 
     run_with(tmp_path, count, body)
+
+
+def test_limits_of_connections_are_the_configuration_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers: list[Server] = []
+    begin = Server.start
+
+    async def start(self: Server, address: Address) -> None:
+        servers.append(self)
+        await begin(self, address)
+
+    monkeypatch.setattr(Server, "start", start)
+
+    async def main() -> None:
+        node = make_node(tmp_path, 1, 0, limits=ConnectionLimits(handshakes=1))
+        await node.start()
+        assert servers[0].limits == ConnectionLimits(handshakes=1)
+        more = ConnectionLimits(connections_per_identity=5)
+        node.reconfigure(replace(node.member.config, limits=more), "")
+        assert servers[0].limits == more
+        await node.stop()
+
+    in_loop(main())
 
 
 def test_certificates_are_taken_when_what_hindered_has_passed(

@@ -5,6 +5,7 @@ Invariant: batches come from the kernels, which have tests of their own against 
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def sync_input(log: InputLog, run: int) -> None:
     end = log.end(run)
     for file in log.take_dirty():
         file.datasync()
+    log.synced()
     log.mark_durable(run, *end)
 
 
@@ -71,6 +73,12 @@ def sync_merged(log: MergedLog) -> None:
     for file in log.take_dirty():
         file.datasync()
     log.mark_durable(reached)
+
+
+def open_below(path: str) -> list[str]:
+    """Open files of this process in a directory, and the directory."""
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return [file for each in links if (file := os.path.realpath(each)).startswith(path)]
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -34,28 +34,51 @@ def test_appends_go_to_the_end(file: File) -> None:
     assert file.pread(10, 0) == b"abcdef"
 
 
-def test_blocks_are_reserved_in_doubling_steps(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def reserved(file: File, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What is reserved of files from now on: where it begins and ends. Nothing is written."""
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        type(file), "preallocate", lambda _, start, size: asked.append((start, size))
+        type(file), "preallocate", lambda _, start, size: asked.append((start, start + size))
     )
+    monkeypatch.setattr(type(file), "pwrite", lambda *_: None)
+    return asked
+
+
+def test_blocks_are_reserved_in_doubling_steps(file: File, reserved: list[tuple[int, int]]) -> None:
     growing = AppendFile(file, 0)
-    data = bytes(512 << 10)
     while growing.size < 4 * LAST_STEP_BYTES:
-        growing.append(data)
-    assert [start for start, _ in asked] == [0, *(start + size for start, size in asked)][:-1]
-    steps = [size - len(data) for _, size in asked]
-    assert steps[:7] == [FIRST_STEP_BYTES << n for n in range(7)]
-    assert set(steps[7:]) == {LAST_STEP_BYTES}
+        growing.append(bytes(4000))
+    assert [start for start, _ in reserved] == [0, *(stop for _, stop in reserved)][:-1]
+    stops = [stop for _, stop in reserved]
+    doubling = [FIRST_STEP_BYTES << n for n in range(15)]
+    assert stops == [*doubling, *range(2 * LAST_STEP_BYTES, stops[-1] + 1, LAST_STEP_BYTES)]
+
+
+def test_large_appends_are_not_reserved_for_one_by_one(
+    file: File, reserved: list[tuple[int, int]]
+) -> None:
+    growing = AppendFile(file, 0)
+    for _ in range(64):
+        growing.append(bytes(1 << 20))
+    assert [stop >> 20 for _, stop in reserved] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_small_log_takes_a_block(file: File) -> None:
+    growing = AppendFile(file, 0)
+    for _ in range(10):
+        growing.append(b"a" * 300)
+    assert _blocks(file) == FIRST_STEP_BYTES
 
 
 def test_sealing_gives_back_what_was_reserved(file: File) -> None:
     growing = AppendFile(file, 0)
-    growing.append(bytes(10_000))
-    assert _blocks(file) > FIRST_STEP_BYTES
+    for _ in range(20):
+        growing.append(bytes(1_000))
+    assert _blocks(file) == 32 << 10
     growing.seal()
-    assert _blocks(file) <= 16 << 10
-    assert file.size() == 10_000
+    assert _blocks(file) == 20 << 10
+    assert file.size() == 20_000
 
 
 def test_a_failed_append_does_not_count(file: File) -> None:

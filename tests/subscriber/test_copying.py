@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,12 +28,15 @@ from samelog.subscriber import (
     OffsetOutOfRange,
     TopicDeleted,
     UnknownTopic,
+    engine,
 )
 from samelog.subscriber.sidecar import SubscriberSidecar
+from samelog.subscriber.waiter import Waiter
 from tests.patience import PATIENCE_S
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
+from tests.runtime.test_inotify import instances
 from tests.subscriber.merged import numbers, wait_for
 
 TOPIC = "flights"
@@ -88,6 +92,25 @@ def read(subscriber: Subscriber, count: int) -> list[bytes | None]:
 
     wait_for(more, "the records")
     return found
+
+
+def test_copies_that_are_kept_here_are_read_without_being_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "RESCAN_S", 10 * PATIENCE_S)
+    with copying(tmp_path, 1) as world:
+        before, begin = instances(), time.monotonic()
+        with world.subscriber(start="earliest") as subscriber:
+            for number in range(5):
+                record = subscriber.poll(PATIENCE_S)
+                assert record is not None
+                assert record.value == numbers(number, number + 1)[0]
+                monkeypatch.setattr(Waiter, "wake_to_rescan", lambda self: None)
+                if number == 2:
+                    world.roll()
+                world.merge(number + 1, number + 2)
+            assert instances() == before
+            assert time.monotonic() - begin < PATIENCE_S, "it was not woken: the time was over"
 
 
 def test_records_come_from_the_cluster_and_follow_it(tmp_path: Path) -> None:

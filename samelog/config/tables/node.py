@@ -161,6 +161,27 @@ class Quotas(ConfigTable):
     ] = 0
 
 
+_CONNECTIONS = integer(1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits(ConfigTable):
+    """How many connections a node's port has at most: of nodes, publishers, subscribers and HTTP
+    clients together. A connection whose peer is not known yet is a handshake.
+    """
+
+    connections: Annotated[int, "Connections", _CONNECTIONS, Reload.YES] = 4096
+    connections_per_identity: Annotated[
+        int, "Connections of one certificate's identity", _CONNECTIONS, Reload.YES
+    ] = 1024
+    handshakes: Annotated[
+        int, "Connections whose peer is yet unknown", _CONNECTIONS, Reload.YES
+    ] = 256
+    handshakes_per_host: Annotated[
+        int, "Those that come from one address", _CONNECTIONS, Reload.YES
+    ] = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry(ConfigTable):
     """How long the cluster remembers what nobody uses, in seconds: the sequences of idempotent
@@ -322,6 +343,9 @@ class NodeConfig(ConfigTable):
         Subtable("What identities may do; everything else is denied: docs/security.md"),
     ] = ()
     quotas: Annotated[Quotas, Subtable("What one publisher's identity may have at most")] = Quotas()
+    limits: Annotated[
+        ConnectionLimits, Subtable("How many connections the node's port has at most")
+    ] = ConnectionLimits()
     expiry: Annotated[
         Expiry, Subtable("How long the cluster remembers what is not used any more")
     ] = Expiry()

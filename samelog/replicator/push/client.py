@@ -29,7 +29,7 @@ from samelog.replicator.push.release import Removal, find_lost, plan_removal, re
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import TlsFault
-from samelog.runtime.inotify import Inotify
+from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
@@ -76,7 +76,7 @@ class PushClient:
         random: Random,
         on_progress: Callable[[], None] = lambda: None,
         poll_s: float = POLL_S,
-        new_inotify: Callable[[], Inotify] = Inotify,
+        new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
         """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
 

@@ -19,7 +19,7 @@ from samelog.format.errors import DirectoryInUse, LogFormatError, OtherTopic
 from samelog.format.file_names import TOPIC_FILE, RunNames, parse_names
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.session_tail import PieceCache, RunTail
-from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, open_or_warn
+from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, LoopInotify, Mask, open_or_warn
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -82,7 +82,7 @@ class LocalSession:
         fs: FileSystem,
         path: str,
         on_change: Callable[[], None],
-        new_inotify: Callable[[], Inotify] = Inotify,
+        new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
         self.path = path
         self.fs = fs
@@ -100,7 +100,7 @@ class LocalSession:
         self._abandoned: set[int] = set()
         self._unwritten: dict[InputName, str] = {}
         """Input -> the topic it is shipped to, where the disk had no room for that."""
-        self._inotify: Inotify | None = None
+        self._inotify: LoopInotify | None = None
         self._watched: dict[int, InputName | None] = {}
         """inotify's watch -> the input; None: the session's own directory."""
 

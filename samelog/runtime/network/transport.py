@@ -13,8 +13,8 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from dataclasses import dataclass
 
+from samelog.config.tables.node import ConnectionLimits
 from samelog.config.values import Address
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import ConnectFault, ConnectProblem
@@ -33,7 +33,6 @@ __all__ = [
     "Handler",
     "OpenHandler",
     "Server",
-    "ServerLimits",
     "connect",
     "serve",
 ]
@@ -42,19 +41,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 256
 DEFAULT_DEADLINES = Deadlines()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
-    """How many connections a server has at most."""
-
-    connections: int = 4096
-    connections_per_identity: int = 256
-    handshakes: int = 256
-    handshakes_per_host: int = 64
-
-
-DEFAULT_LIMITS = ServerLimits()
+DEFAULT_LIMITS = ConnectionLimits()
 
 
 async def connect(
@@ -155,7 +142,7 @@ async def serve(
     open_handler: OpenHandler,
     *,
     open_http: OpenProtocol | None = None,
-    limits: ServerLimits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
     deadlines: Deadlines = DEFAULT_DEADLINES,
 ) -> Server:
     """Listen; port 0: any free one. `open_http`: who answers clients that ask for HTTP; None:
@@ -177,13 +164,14 @@ class Server:
         open_handler: OpenHandler,
         open_http: OpenProtocol | None,
         *,
-        limits: ServerLimits,
+        limits: ConnectionLimits,
         deadlines: Deadlines,
     ) -> None:
         self.deadlines = deadlines
         self._tls = tls
         self._open_handler, self._open_http = open_handler, open_http
-        self._limits = limits
+        self.limits = limits
+        """May be replaced: they count for connections to come."""
         self._listener: asyncio.Server | None = None
         self._is_closed = False
         self._connections: dict[Connection, str] = {}
@@ -238,21 +226,21 @@ class Server:
         self._opening[host] += 1
         if self._is_closed:  # it was accepted in the same turn of the loop
             raise ConnectFault(ConnectProblem.UNREACHABLE, connection.peername, "closing")
-        limits = self._limits
-        self._check(connection, len(self._connections), limits.connections, "connections")
-        self._check(connection, self._opening.total(), limits.handshakes, "handshakes")
-        self._check(
-            connection, self._opening[host], limits.handshakes_per_host, "a host's handshakes"
-        )
+        limits, opening = self.limits, self._opening
+        count = len(self._connections)
+        self._check(connection, count, limits.connections, "connections")
+        self._check(connection, opening.total(), limits.handshakes, "handshakes")
+        self._check(connection, opening[host], limits.handshakes_per_host, "handshakes_per_host")
 
     def opened(self, connection: Connection) -> Handler | ByteStream:
         """Admit a peer that is known now. Raises what is to be its Fault."""
         self._forget_opening(connection)
         identity = connection.identity
         self._identities[identity] += 1
-        if self._identities[identity] > self._limits.connections_per_identity:
-            message = f"{identity} has {self._limits.connections_per_identity} connections already"
-            raise ProtocolFault(FaultCode.TOO_MANY, message, "close some, or raise the limit")
+        if self._identities[identity] > self.limits.connections_per_identity:
+            message = f"{identity} has {self.limits.connections_per_identity} connections already"
+            remedy = "close some, or raise limits.connections_per_identity in the node's file"
+            raise ProtocolFault(FaultCode.TOO_MANY, message, remedy)
         if not connection.is_http:
             return self._open_handler(connection)
         if self._open_http is None:
@@ -282,10 +270,10 @@ class Server:
             self._connections[connection] = ""
             _count_down(self._opening, host)
 
-    def _check(self, connection: Connection, count: int, limit: int, what: str) -> None:
+    def _check(self, connection: Connection, count: int, limit: int, key: str) -> None:
         if count > limit:
-            message = f"more than {limit} {what} at once"
-            remedy = "find out who connects so often, or raise the limit"
+            message = f"more than {limit} {key.replace('_', ' ')} at once"
+            remedy = f"find out who connects so often, or raise limits.{key} in the node's file"
             raise ConnectFault(ConnectProblem.TOO_MANY, connection.peername, message, remedy=remedy)
 
 

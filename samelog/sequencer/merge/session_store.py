@@ -192,7 +192,10 @@ class SessionStore:
         """Everything below these ends was synced."""
         for number, runs in ends.items():
             held = self.opened.get(number)
-            if held is None or number in self._begun_anew:
+            if held is None:
+                continue
+            held.synced()
+            if number in self._begun_anew:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
@@ -255,12 +258,13 @@ class SessionStore:
             log.error("%s", trouble)
 
     def save_marks(self, most: int) -> None:
-        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
-        DiskFault.
+        """Persist durable marks of so many logs, those first that wait longest; lazily. Those that
+        are written to no more rest then. Raises DiskFault.
         """
         for number in [*islice(self._unmarked, most)]:
             if number in self.opened:
                 self.opened[number].save_marks()
+                self.opened[number].rest()
             del self._unmarked[number]
 
     def close(self) -> None:

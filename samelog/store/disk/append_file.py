@@ -1,7 +1,8 @@
 """One growing file: appends behind its end, with blocks reserved ahead.
 
 Reserving ahead makes appends several times cheaper, because the file system then allocates rarely;
-the steps double from 1 to 64 MiB, so that a small log stays small on disk. Nothing here syncs.
+the steps double from one block to 64 MiB, so that thousands of small logs stay small on disk.
+Nothing here syncs.
 
 Invariant: `size` counts whole appends only. What a failed write left behind lies beyond it, is
 written over by the next append and cut off by `seal`.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from samelog.format.batch import Bytes
 from samelog.store.disk.files import File
 
-FIRST_STEP_BYTES = 1 << 20
+FIRST_STEP_BYTES = 4 << 10
 LAST_STEP_BYTES = 64 << 20
 
 
@@ -38,7 +39,10 @@ class AppendFile:
         return position
 
     def _reserve(self, end: int) -> None:
-        stop = end + self._step
+        """Up to the next multiple of the step, which is no smaller than what is appended."""
+        while self._step < min(end - self._reserved, LAST_STEP_BYTES):
+            self._step *= 2
+        stop = -(-end // self._step) * self._step
         self.file.preallocate(self._reserved, stop - self._reserved)
         self._reserved = stop
         self._step = min(2 * self._step, LAST_STEP_BYTES)

@@ -2,19 +2,21 @@
 
 A group of logs is synced together, by others: this only says what there is to sync. The marks file
 is among it, so that marks reach the disk one round after they are written, at no cost of their own.
+It and the directory are open only while they are synced: of thousands of logs, few are at a time.
 
-Invariant: whatever was touched is handed out by the next `take`, once.
+Invariant: whatever was touched is handed out by the next `drain`, once; of two rounds of syncs the
+second begins when the first is over.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TypeVar
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import MARKS_FILE
 from samelog.format.marks import Marks, decode_marks, encode_marks
-from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 
 _MARKS_LIMIT_BYTES = 64 << 20
@@ -38,17 +40,24 @@ def read_marks(fs: FileSystem, directory: str, kind: type[_Marks]) -> _Marks | N
 class DirtyFiles:
     """The dirty files of one log directory."""
 
-    def __init__(self, fs: FileSystem, directory: str, files: FileCache) -> None:
+    def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = directory
-        self._files = files
         self._dirty: dict[File, None] = {}
-        self._directory: File | None = None
+        self._names_changed = False
+        self._marks_changed = False
+        self._being_synced: list[File] = []
+        """Opened by `drain`, to be closed."""
         self._marks: bytes | None = None
         """What the marks file holds, if this wrote it."""
 
-    def __len__(self) -> int:
-        return len(self._dirty)
+    def __bool__(self) -> bool:
+        return bool(self._dirty) or self._names_changed or self._marks_changed
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it is not only marks and names that are to be synced."""
+        return bool(self._dirty)
 
     def touch(self, file: File) -> None:
         """Note that a file was written to."""
@@ -56,9 +65,7 @@ class DirtyFiles:
 
     def touch_directory(self) -> None:
         """Note that a name was made or changed."""
-        if self._directory is None:
-            self._directory = self._fs.open_directory(self._path)
-        self._dirty[self._directory] = None
+        self._names_changed = True
 
     def forget(self, path: str) -> None:
         """Note that a file is gone."""
@@ -66,10 +73,32 @@ class DirtyFiles:
             del self._dirty[file]
 
     def drain(self) -> list[File]:
-        """All files that are not synced, to be synced together."""
-        files = list(self._dirty)
+        """All that is not synced, to be synced together; then `synced` is to be called. Raises
+        DiskFault.
+        """
+        opened = self._open_changed()
+        self._being_synced += opened
+        files = [*self._dirty, *opened]
         self._dirty.clear()
         return files
+
+    def _open_changed(self) -> list[File]:
+        """Of what somebody removed or replaced, there is nothing to sync."""
+        opened = []
+        if self._marks_changed:
+            with suppress(NoSuchFile, CorruptLog):
+                opened.append(self._fs.open(os.path.join(self._path, MARKS_FILE)))
+        if self._names_changed:
+            with suppress(NoSuchFile, CorruptLog):
+                opened.append(self._fs.open_directory(self._path))
+        self._marks_changed = self._names_changed = False
+        return opened
+
+    def synced(self) -> None:
+        """What was drained is synced."""
+        for file in self._being_synced:
+            file.close()
+        self._being_synced.clear()
 
     def write_marks(self, marks: Marks) -> None:
         """Replace the marks file, if it would change. Raises DiskFault."""
@@ -79,19 +108,17 @@ class DirtyFiles:
         path = os.path.join(self._path, MARKS_FILE)
         self._fs.write_atomically(path, data, durable=False)
         self._marks = data
-        file = self._fs.open(path)
-        self._files.hold(MARKS_FILE, file)
-        self.touch(file)
+        self._marks_changed = True
         self.touch_directory()
 
     def clear(self) -> None:
         """Forget all files: nothing is to be synced any more."""
         self._dirty.clear()
+        self._names_changed = self._marks_changed = False
         self._marks = None
 
     def close(self) -> None:
-        """Forget all files, and close the directory."""
+        """Forget all files, and close what was opened here."""
         self._dirty.clear()
-        if self._directory is not None:
-            self._directory.close()
-            self._directory = None
+        self._names_changed = self._marks_changed = False
+        self.synced()

@@ -43,29 +43,12 @@ from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.recovery import MergedRecovery
 from samelog.store.merged.segment_chain import PendingCheckpoints
-from samelog.store.merged.segment_files import append_entries, write_entries
+from samelog.store.merged.segment_files import append_entries
 from samelog.store.merged.spares import Spares
 from samelog.store.merged.tail import MergedTail
 from samelog.store.merged.truncation import LogStart
 
 SAVE_MARKS_EVERY_BYTES = 64 << 20
-
-
-class _Writer:
-    """The three files of the growing segment."""
-
-    __slots__ = ("index", "log", "time_index")
-
-    def __init__(self, log: AppendFile, index: File, time_index: File) -> None:
-        self.log = log
-        self.index = index
-        self.time_index = time_index
-
-    def store_indexes(self, segment: GrowingSegment) -> None:
-        """Write new entries; those that find no room are made again from the log when needed."""
-        with suppress(NoSpace):
-            append_entries(segment.offsets, self.index)
-            append_entries(segment.times, self.time_index)
 
 
 class MergedLog(MergedReader):
@@ -82,8 +65,9 @@ class MergedLog(MergedReader):
         self._checkpoints = PendingCheckpoints(self._chain.start)
         self._unsynced: dict[int, None] = {}
         """Segments whose files stay open until a sync of them is known to be done."""
-        self._writer: _Writer | None = None
-        self._dirty = DirtyFiles(fs, path, self._files)
+        self._writer: AppendFile | None = None
+        """Of the growing segment."""
+        self._dirty = DirtyFiles(fs, path)
         self._unsaved_bytes = 0
         self.has_directory = True
         """Otherwise the first change makes it, which takes some syncs."""
@@ -253,26 +237,25 @@ class MergedLog(MergedReader):
 
     def _write(self, data: Bytes, growth: Growth) -> int:
         writer = self._writer or self._open_segment()
-        position = writer.log.append(data)
+        position = writer.append(data)
         growing = self._chain.growing
         growing.grow(data, growth)
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
         self._unsynced[growing.base_offset] = None
-        self._dirty.touch(writer.log.file)
+        self._dirty.touch(writer.file)
         return growth.next_offset
 
-    def _open_segment(self) -> _Writer:
-        """Open the files of the growing segment, and make them if they are not there."""
+    def _open_segment(self) -> AppendFile:
+        """Open the growing segment for writing, and make its files if they are not there."""
         self._check_writable()
         growing = self._chain.growing
         base = growing.base_offset
         if not self._fs.exists(self._segment_files.path(base, LOG)):
             self._dirty.touch_directory()
-        log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
-        write_entries(growing.offsets, index)
-        write_entries(growing.times, time_index)
-        self._writer = _Writer(AppendFile(log, growing.size), index, time_index)
+        log = self._hold(base, LOG)
+        self._segment_files.store_indexes(base, growing.offsets, growing.times)
+        self._writer = AppendFile(log, growing.size)
         return self._writer
 
     def _hold(self, base: int, suffix: str) -> File:
@@ -290,12 +273,12 @@ class MergedLog(MergedReader):
             return
         self._check_writable()
         writer = self._writer or self._open_segment()
-        writer.log.seal()
+        writer.seal()
         self._writer = None
         self._chain.seal()
-        writer.store_indexes(growing)
-        for file in (writer.log.file, writer.index, writer.time_index):
-            self._dirty.touch(file)
+        self._append_entries(growing)
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            self._dirty.touch(self._hold(growing.base_offset, suffix))
         self._open_segment()
 
     def start_at(self, base_offset: int, *, checksum: int) -> None:
@@ -395,7 +378,7 @@ class MergedLog(MergedReader):
         for suffix in (LOG, INDEX, TIME_INDEX):
             self._dirty.forget(self._segment_files.path(base, suffix))
             self._files.drop((base, suffix))
-        self._dirty.touch(self._open_segment().log.file)
+        self._dirty.touch(self._open_segment().file)
         return None
 
     # --- durability ----------------------------------------------------------------------------
@@ -417,6 +400,7 @@ class MergedLog(MergedReader):
 
     def mark_durable(self, offset: int) -> None:
         """What was taken by `take_dirty` when `offset` was the next offset is synced."""
+        self._dirty.synced()
         before = self._checkpoints.durable
         if offset == self.next_offset:
             self._checkpoints.note(self._chain.end)
@@ -455,20 +439,28 @@ class MergedLog(MergedReader):
 
     def _store_indexes(self) -> None:
         if self._writer is not None:
-            self._writer.store_indexes(self._chain.growing)
+            self._append_entries(self._chain.growing)
+
+    def _append_entries(self, segment: GrowingSegment) -> None:
+        """Write new entries; those that find no room are made again from the log when needed. A
+        small segment has none, and its index files are not open.
+        """
+        with suppress(NoSpace):
+            for suffix, index in ((INDEX, segment.offsets), (TIME_INDEX, segment.times)):
+                if index.has_unwritten:
+                    append_entries(index, self._hold(segment.base_offset, suffix))
 
     def rest(self) -> None:
         """Close all files until they are needed again; not while something is to be synced, or the
         only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        if self._dirty or self.durable_offset != self.next_offset:
+        if self._dirty.has_files or self.durable_offset != self.next_offset:
             return
         held = [(each.base_offset, each.size) for each in self.segments() if each.size]
         opened = [(base, size) for base, size in held if self.open_file(base) is not None]
         if not (opened and find_missing_files(self._fs, self.path, opened)):
             self._writer = None
             self._files.close()
-            self._dirty.close()
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -29,9 +29,8 @@ Indexes = tuple[OffsetIndex, TimeIndex]
 def append_entries(index: OffsetIndex | TimeIndex, file: File) -> None:
     """Write the entries that are not in `file` yet. Raises DiskFault."""
     position, entries = index.unwritten()
-    if entries:
-        file.pwrite(entries, position)
-        index.written()
+    file.pwrite(entries, position)
+    index.written()
 
 
 def write_entries(index: OffsetIndex | TimeIndex, file: File) -> None:

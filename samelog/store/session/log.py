@@ -45,7 +45,7 @@ class InputLog(InputReader):
         self.topic_id: str | None = None
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
-        self._dirty = DirtyFiles(fs, path, self._files)
+        self._dirty = DirtyFiles(fs, path)
         self._unsaved_bytes = 0
 
     @classmethod
@@ -215,8 +215,14 @@ class InputLog(InputReader):
         return bool(self._dirty)
 
     def take_dirty(self) -> list[File]:
-        """The files (and directory) written since the last call, to be synced together."""
+        """The files (and directory) written since the last call, to be synced together; then
+        `synced` is to be called.
+        """
         return self._dirty.drain()
+
+    def synced(self) -> None:
+        """What was taken by `take_dirty` is synced."""
+        self._dirty.synced()
 
     def mark_durable(self, run: int, roll: int, byte: int) -> None:
         """Everything up to this batch boundary was synced."""
@@ -244,6 +250,7 @@ class InputLog(InputReader):
         """Make everything durable now and mark it, waiting for the disk. Raises DiskFault."""
         for file in self.take_dirty():
             file.datasync()
+        self.synced()
         for number, run in self._runs.items():
             self.mark_durable(number, *run.end)
         self.save_marks()
@@ -311,6 +318,24 @@ class InputLog(InputReader):
     def _remove_marker(self, name: str) -> None:
         if self._fs.exists(self._path(name)):
             self._fs.unlink(self._path(name))
+
+    def rest(self) -> None:
+        """Close all files until they are needed again; not while something is to be synced, or the
+        only way to the bytes of a file whose name is gone. Raises DiskFault.
+        """
+        if self._dirty.has_files:
+            return
+        for run in self._runs.values():
+            if run.durable < run.end:
+                return
+            for held in run.files.values():
+                opened = self._files.find((run.number, held.roll)) is not None
+                if opened and not self._fs.exists(self._path(data_name(run.number, held.roll))):
+                    return
+        for run in self._runs.values():
+            if run.newest is not None:
+                run.newest.appender = None
+        self._files.close()
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -85,6 +85,11 @@ class Broker(AnyBroker):
         """The leader epoch of every partition."""
         return self.parts.raft.group.raft.term + self.machine.state.epochs.base
 
+    @property
+    def majority(self) -> int:
+        """How many nodes a record is on before it is acknowledged."""
+        return len(self.parts.raft.group.raft.voters) // 2 + 1
+
     def nodes(self) -> list[int]:
         """The numbers of all members."""
         return sorted(self.parts.peers.members.all)

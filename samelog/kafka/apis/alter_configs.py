@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -10,10 +11,11 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
 from samelog.kafka.apis.configs import ResourceType, topics_of
+from samelog.kafka.broker import Broker
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.settings import LISTS, topic_defaults
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
-from samelog.sequencer.state.topic_settings import KNOWN
 from samelog.sequencer.state.types import Topic
 
 
@@ -43,7 +45,7 @@ async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
 
 
 async def alter_each(
-    call: NodeCall, request: Any, command_of: Callable[[Topic, Any], AlterTopicCommand]
+    call: NodeCall, request: Any, command_of: Callable[[Broker, Topic, Any], AlterTopicCommand]
 ) -> AlterConfigsResponse:
     """Change every resource of a request by itself. `command_of` the topic and what is wanted of
     it may raise ApiError.
@@ -51,7 +53,7 @@ async def alter_each(
     await call.broker.look_for(topics_of(request))
 
     async def alter(resource: Any) -> AlterConfigsResponseResource:
-        command = command_of(_alterable(call, resource), resource)
+        command = command_of(call.broker, _alterable(call, resource), resource)
         if not request.validate_only:
             await call.broker.propose(command)
         return AlterConfigsResponseResource(resource.resource_type, resource.resource_name)
@@ -74,25 +76,30 @@ def _alterable(call: NodeCall, resource: Any) -> Topic:
     return administered(call.broker, call.client, resource.resource_name)
 
 
-def _set_anew(topic: Topic, resource: Any) -> AlterTopicCommand:
+def _set_anew(broker: Broker, topic: Topic, resource: Any) -> AlterTopicCommand:
     """Raises ApiError."""
-    settings = check_settings({each.name: each.value for each in resource.configs})
+    given = {each.name: each.value for each in resource.configs}
+    settings = check_settings(given, broker.majority)
     unset = [key for key in topic.settings if key not in settings]
     return AlterTopicCommand(topic.topic_id, settings, unset)
 
 
-SET, DELETE = 0, 1
+class ConfigOperation(IntEnum):
+    """What becomes of a setting (AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
-@kafka_api(
-    44, "IncrementalAlterConfigs", 0, 1, flexible_from=1, notes="Topics only; set and delete."
-)
+@kafka_api(44, "IncrementalAlterConfigs", 0, 1, flexible_from=1, notes="Topics only.")
 async def incremental_alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Sets some settings of topics, or gives them back their default."""
+    """Sets some settings of topics, gives them back their default, or changes lists."""
     return await alter_each(call, request, _set_some)
 
 
-def _set_some(topic: Topic, resource: Any) -> AlterTopicCommand:
+def _set_some(broker: Broker, topic: Topic, resource: Any) -> AlterTopicCommand:
     """Raises ApiError."""
     names = [each.name for each in resource.configs]
     if len(set(names)) != len(names):
@@ -100,13 +107,27 @@ def _set_some(topic: Topic, resource: Any) -> AlterTopicCommand:
     given: dict[str, str | None] = {}
     unset: list[str] = []
     for each in resource.configs:
-        if each.name not in KNOWN:
-            check_settings({each.name: each.value})
-        if each.config_operation == DELETE:
+        if each.config_operation == ConfigOperation.DELETE:
+            check_settings({each.name: None}, broker.majority)
             unset.append(each.name)
-        elif each.config_operation == SET:
-            given[each.name] = "" if each.value is None else each.value
         else:
-            text = f"{each.name} is no list: it can only be set or deleted"
-            raise ApiError(ErrorCode.invalid_config, text)
-    return AlterTopicCommand(topic.topic_id, check_settings(given), unset)
+            given[each.name] = _value(broker, topic, each)
+    return AlterTopicCommand(topic.topic_id, check_settings(given, broker.majority), unset)
+
+
+def _value(broker: Broker, topic: Topic, wanted: Any) -> str:
+    """What a setting is to be. Raises ApiError."""
+    name, value = wanted.name, wanted.value or ""
+    if wanted.config_operation == ConfigOperation.SET:
+        return value
+    if name not in LISTS:
+        check_settings({name: None}, broker.majority)
+        text = f"{name} is no list: it can only be set or deleted"
+        raise ApiError(ErrorCode.invalid_config, text)
+    now = topic.settings.get(name, topic_defaults(broker)[name])
+    before, named = ([part for part in text.split(",") if part] for text in (now, value))
+    if wanted.config_operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*before, *named]))
+    if wanted.config_operation == ConfigOperation.SUBTRACT:
+        return ",".join(part for part in before if part not in named)
+    raise ApiError(ErrorCode.invalid_request, f"operation {wanted.config_operation} on {name}")

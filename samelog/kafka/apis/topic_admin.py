@@ -13,7 +13,6 @@ from kio.schema.errors import ErrorCode
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis import configs
 from samelog.kafka.apis.checks import (
     administered,
     answer_each,
@@ -30,6 +29,7 @@ from samelog.kafka.apis.checks import (
 )
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
+from samelog.kafka.settings import ConfigSource, of_topic
 from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Partition
@@ -41,7 +41,7 @@ class CreateTopicsResponseConfig(Entity, frozen=True):
     name: str
     value: str
     read_only: bool
-    config_source: configs.ConfigSource
+    config_source: ConfigSource
     is_sensitive: bool = False
 
 
@@ -97,7 +97,7 @@ async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> Create
     if not broker.may_administer(call.client):
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
-    settings = check_settings({each.name: each.value for each in wanted.configs})
+    settings = check_settings({each.name: each.value for each in wanted.configs}, broker.majority)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)
@@ -117,7 +117,7 @@ def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:
     topic = call.broker.topic(name)
     return [
         CreateTopicsResponseConfig(each.name, each.value, each.read_only, each.config_source)
-        for each in (() if topic is None else configs.of_topic(call.broker, topic))
+        for each in (() if topic is None else of_topic(call.broker, topic))
     ]
 
 

@@ -19,6 +19,7 @@ from kafka.admin import ConfigResourceType as PythonKind
 from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
+from samelog.config.load import load_node
 from tests.e2e.harness import World
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
@@ -90,6 +91,67 @@ def test_settings(admin: AdminClient, topic: str) -> None:
     done(change("segment.bytes", AlterConfigOpType.DELETE, None))
     assert segment_bytes().is_default
     assert code(change("colour", AlterConfigOpType.SET, "red")) == 40
+
+
+def test_settings_that_are_true_anyhow_are_taken_and_shown(admin: AdminClient, topic: str) -> None:
+    """As Terraform and Strimzi give them; each topic by itself."""
+    given = {
+        "min.insync.replicas": "2",
+        "unclean.leader.election.enable": "false",
+        "cleanup.policy": "delete",
+        "segment.ms": "3600000",
+        "flush.messages": "10000",
+        "preallocate": "false",
+        "delete.retention.ms": "1000",
+        "compression.type": "zstd",
+    }
+    names = [f"{topic}-{name}" for name in ("good", "bad", "other")]
+    lie = {"min.insync.replicas": "3"}
+    futures = admin.create_topics(
+        [
+            NewTopic(name, 1, config=config)
+            for name, config in zip(names, (given, lie, {}), strict=True)
+        ]
+    )
+    for name in (names[0], names[2]):
+        futures[name].result(PATIENCE_S)
+    assert code({names[1]: futures[names[1]]}) == 40
+    shown = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, names[0])]))
+    assert {name: shown[name].value for name in given} == given
+    assert not any(shown[name].is_default for name in given)
+
+
+def test_lists_are_added_to_and_taken_from(admin: AdminClient, topic: str) -> None:
+    def change(name: str, operation: Any, value: str) -> dict[Any, Any]:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        return dict(admin.incremental_alter_configs([resource]))
+
+    def groups() -> Any:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        return done(admin.describe_configs([resource]))["hold_groups"].value
+
+    operations = AlterConfigOpType
+    done(change("cleanup.policy", operations.APPEND, "delete"))
+    assert code(change("cleanup.policy", operations.APPEND, "compact")) == 40
+    assert code(change("cleanup.policy", operations.SUBTRACT, "delete")) == 40
+    assert code(change("segment.ms", operations.APPEND, "1000")) == 40
+    done(change("hold_groups", operations.SET, "a,b"))
+    done(change("hold_groups", operations.APPEND, "b,c"))
+    assert groups() == "a,b,c"
+    done(change("hold_groups", operations.SUBTRACT, "a,d"))
+    assert groups() == "b,c"
+
+
+def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
+    node = next(iter(admin.list_topics(timeout=PATIENCE_S).brokers.values()))
+    shown = done(admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node.id))]))
+    assert f"{node.host}:{node.port}" in shown["advertised.listeners"].value
+    assert f":{node.port}" in shown["listeners"].value
+    assert shown["log.dirs"].value in {load_node(n.config_file).data for n in world.cluster.nodes}
+    assert shown["min.insync.replicas"].value == "2"
+    for name in ("inter.broker.protocol.version", "log.retention.ms", "log.roll.ms"):
+        assert shown[name].value, name
 
 
 @shows(CONFLUENT, "admin: groups", "admin: group offsets")

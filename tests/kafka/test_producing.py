@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.e2e.harness import World, wait_for
@@ -268,3 +270,42 @@ def test_a_batch_longer_than_the_topic_allows(boot: str, wires: list[Wire]) -> N
         made.result(10)
     assert produce(wires[0], "short", batch(b"x" * 1000)).error_code == 10
     assert produce(wires[0], "short", batch(b"x" * 900)).error_code == 0
+
+
+CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("stored", CODECS)
+def test_a_topic_has_a_codec_of_its_own(
+    boot: str, wires: list[Wire], topic: str, stored: str
+) -> None:
+    """Whatever the producer's is; and a retry is recognised."""
+    name = f"{topic}-{stored}"
+    admin = AdminClient({"bootstrap.servers": boot})
+    wanted = NewTopic(name, 1, config={"compression.type": stored})
+    admin.create_topics([wanted])[name].result(10)
+    for codec in ("none", "gzip", "zstd"):
+        producer = Producer({"bootstrap.servers": boot, "compression.codec": codec})
+        producer.produce(name, b"value" * 99, key=b"key", headers=[("h", b"1")], timestamp=77)
+        assert producer.flush(20) == 0
+    for message in consume(boot, name, 3):
+        found = message.value(), message.key(), message.headers(), message.timestamp()[1]
+        assert found == (b"value" * 99, b"key", [("h", b"1")], 77)
+    there = bytes(fetch(wires[0], name, 0).records)
+    assert there[22] == CODECS.index(stored)
+    assert (int.from_bytes(there[8:12], "big") > 500) == (stored == "uncompressed")
+    first = produce(wires[0], name, of(7, 0))
+    again = produce(wires[1], name, of(7, 0))
+    assert (int(again.error_code), again.base_offset) == (0, first.base_offset)
+
+
+def test_a_wrong_crc_is_found_before_a_batch_is_compressed_anew(
+    boot: str, wires: list[Wire], topic: str
+) -> None:
+    entry = ConfigEntry("compression.type", "lz4", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for done in (
+        AdminClient({"bootstrap.servers": boot}).incremental_alter_configs([resource]).values()
+    ):
+        done.result(10)
+    assert int(produce(wires[0], topic, put(17, ">I", 5)(batch(b"value"))).error_code) == 2

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Sequence
+from functools import partial
 from itertools import filterfalse, islice
 
 import msgspec
@@ -29,6 +30,7 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
+from samelog.kafka.recompression import other_codec, recompressed
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
 from samelog.sequencer.ingest.batch_check import any_producer
@@ -126,8 +128,8 @@ class ProduceWork:
         return write.result is not None
 
     def _append(self, topic: Topic, write: _PartitionWrite) -> Future[AppendResult] | None:
-        """None if the partition is not open, or this turn of the loop has no room to check the
-        batch. Raises ApiError.
+        """None if the partition is not open, this turn of the loop has no room to check the batch,
+        or the topic has another codec. Raises ApiError.
         """
         if not 0 <= write.index < len(topic.partition_numbers):
             raise no_partition(write.name, write.index)
@@ -140,6 +142,8 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
+        if other_codec(topic, data) is not None:
+            return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
@@ -167,6 +171,8 @@ class ProduceWork:
         """Append a batch for which a turn of the event loop has no room."""
         if not write.count:
             await self._check(write)
+        if write.error is None:
+            await self._recompress(write)
         if write.error is None and not self._appended(write):
             text = "it was closed meanwhile"
             write.error = ApiError(ErrorCode.not_leader_or_follower, text)
@@ -182,6 +188,19 @@ class ProduceWork:
             )
         except ApiError as error:
             write.error = error
+
+    async def _recompress(self, write: _PartitionWrite) -> None:
+        """Give a batch the codec that its topic has, outside of the event loop."""
+        broker, topic, data = self._call.broker, write.topic, write.records
+        codec = None if topic is None or data is None else other_codec(topic, data)
+        if topic is None or data is None or codec is None:
+            return
+        limit = broker.max_message_bytes(topic)
+        work = partial(recompressed, data, codec, unpacked_limit(limit))
+        write.records = memoryview(await broker.batches.checker.look(self._call.client.who, work))
+        if len(write.records) > limit:
+            text = f"{len(write.records)} bytes as {codec.name.lower()}; at most {limit} are taken"
+            write.error = ApiError(ErrorCode.message_too_large, text)
 
     async def _open_and_append(
         self, unopened: Sequence[_PartitionWrite]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -143,11 +143,22 @@ class Broker(AnyBroker):
         try:
             outcome = await self.parts.raft.proposer.propose(command)
         except TimeoutError as error:
-            raise ApiError(ErrorCode.request_timed_out, "no leader has confirmed it") from error
+            raise ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED) from error
         if isinstance(outcome, Rejection):
-            raise ApiError(
-                REJECTED.get(outcome.code, ErrorCode.unknown_server_error), outcome.message
-            )
+            raise _error_of(outcome)
+
+    async def propose_all(
+        self, commands: Sequence[AnyCommand], wait_s: float
+    ) -> list[ApiError | None]:
+        """Have the cluster do several things at once: why each is not done, if it is not. Those
+        that are not known to be done within `wait_s` may be done later.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                outcomes = await self.parts.raft.proposer.propose_all(commands, longer_s=wait_s)
+        except TimeoutError:
+            return [ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)] * len(commands)
+        return [_error_of(each) if isinstance(each, Rejection) else None for each in outcomes]
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -233,9 +244,15 @@ class Broker(AnyBroker):
         return self.parts.member.rights.is_admin(client.identity)
 
 
+def _error_of(refusal: Rejection) -> ApiError:
+    return ApiError(REJECTED.get(refusal.code, ErrorCode.unknown_server_error), refusal.message)
+
+
+NOT_CONFIRMED = "no leader has confirmed it"
 REJECTED = {
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
+    "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
 }

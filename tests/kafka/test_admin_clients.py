@@ -20,9 +20,10 @@ from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from samelog.config.load import load_node
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
+from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
 
 CONFLUENT, PYTHON = "confluent-kafka", "kafka-python"
@@ -67,9 +68,12 @@ def write(boot: str, topic: str, *timestamps: int) -> None:
 
 @shows(CONFLUENT, "admin: topics", "admin: partitions")
 def test_topics(admin: AdminClient, topic: str) -> None:
+    def partitions() -> Any:
+        return admin.list_topics(topic, PATIENCE_S).topics[topic].partitions
+
     assert code(admin.create_topics([NewTopic(topic, 1)])) == 36
     done(admin.create_partitions([NewPartitions(topic, 4)]))
-    assert len(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions) == 4
+    wait_for(lambda: len(partitions()) == 4, "any node knows them")
     done(admin.delete_topics([topic]))
     assert code(admin.delete_topics([topic])) == 3
     assert topic not in admin.list_topics(timeout=PATIENCE_S).topics
@@ -152,6 +156,54 @@ def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
     assert shown["min.insync.replicas"].value == "2"
     for name in ("inter.broker.protocol.version", "log.retention.ms", "log.roll.ms"):
         assert shown[name].value, name
+
+
+def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
+    world: World, admin: AdminClient, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(100)]
+    for place, node in enumerate(world.cluster.nodes):
+        assert node.kafka is not None
+        with Wire(node.kafka) as wire:
+            before = entries(world)
+            answer = wire.ask(19, 7, create_tree(names, timeout=30_000))
+            assert {int(each.error_code) for each in answer.topics} == {0}
+            assert entries(world) - before < 20, place
+            again = wire.ask(19, 7, create_tree(names[:1], timeout=30_000))
+            assert int(again.topics[0].error_code) == 36
+            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout": 30_000})
+            assert [int(each.error_code) for each in gone.responses] == [0] * 100 + [3]
+            assert not {*admin.list_topics(timeout=PATIENCE_S).topics} & {*names}
+
+
+def test_a_request_that_has_no_time_is_told_so_and_done_all_the_same(
+    world: World, admin: AdminClient, topic: str
+) -> None:
+    assert world.cluster.nodes[0].kafka is not None
+    with Wire(world.cluster.nodes[0].kafka) as wire:
+        answer = wire.ask(19, 7, create_tree([f"{topic}-late"], timeout=0))
+    assert int(answer.topics[0].error_code) == 7
+    wait_for(lambda: f"{topic}-late" in admin.list_topics(timeout=PATIENCE_S).topics, "made")
+
+
+def entries(world: World) -> int:
+    """How long Raft's log is."""
+    found = [world.status(node) for node in world.cluster.nodes]
+    return max(node.applied_index for status in found if status for node in status.nodes)
+
+
+def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
+    topics = [
+        {
+            "name": name,
+            "num_partitions": 1,
+            "replication_factor": -1,
+            "assignments": [],
+            "configs": [],
+        }
+        for name in names
+    ]
+    return {"topics": topics, "timeout": timeout, "validate_only": False}
 
 
 @shows(CONFLUENT, "admin: groups", "admin: group offsets")

@@ -304,8 +304,6 @@ def test_a_wrong_crc_is_found_before_a_batch_is_compressed_anew(
 ) -> None:
     entry = ConfigEntry("compression.type", "lz4", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in (
-        AdminClient({"bootstrap.servers": boot}).incremental_alter_configs([resource]).values()
-    ):
-        done.result(10)
+    admin = AdminClient({"bootstrap.servers": boot})
+    admin.incremental_alter_configs([resource])[resource].result(10)
     assert int(produce(wires[0], topic, put(17, ">I", 5)(batch(b"value"))).error_code) == 2

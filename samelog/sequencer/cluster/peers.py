@@ -34,7 +34,9 @@ from samelog.wire.peer_messages import (
     Cursors,
     Forgotten,
     Forward,
+    ForwardAll,
     Forwarded,
+    ForwardedAll,
     HistoryAsked,
     HistoryTold,
     InputPosition,
@@ -49,7 +51,9 @@ PeerMessage = (
     Report
     | Cursors
     | Forward
+    | ForwardAll
     | Forwarded
+    | ForwardedAll
     | RunEnded
     | MemberList
     | HistoryAsked

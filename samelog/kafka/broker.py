@@ -201,6 +201,10 @@ class Broker(AnyBroker):
         """The offset behind what a majority has merged durably of a partition by its number."""
         return self.parts.raft.coordinator.cursors.get(number, 0)
 
+    def groups_with_settings(self) -> list[str]:
+        """The groups that have settings of their own."""
+        return []
+
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
         longest = self.parts.batch_bytes

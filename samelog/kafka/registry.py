@@ -22,6 +22,7 @@ from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, Reply
 from samelog.kafka.apis import (
     alter_configs,
+    cluster_state,
     configs,
     fetch,
     find_coordinator,
@@ -34,7 +35,9 @@ from samelog.kafka.apis import (
     produce,
     producers,
     session,
+    telemetry,
     topic_admin,
+    topic_partitions,
 )
 from samelog.kafka.broker import Broker
 from samelog.runtime.audit import UNKNOWN, note_change
@@ -145,6 +148,14 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     metadata.describe_cluster,
     producers.describe_producers,
     find_coordinator.find_coordinator,
+    cluster_state.describe_log_dirs,
+    cluster_state.elect_leaders,
+    cluster_state.list_partition_reassignments,
+    cluster_state.describe_quorum,
+    cluster_state.list_config_resources,
+    telemetry.get_telemetry_subscriptions,
+    telemetry.push_telemetry,
+    topic_partitions.describe_topic_partitions,
     *GROUPS,
 )
 ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, session.make(SERVED))

@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
+from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
@@ -26,6 +27,7 @@ from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
+from samelog.sequencer.state.access_state import Access
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
@@ -67,6 +69,12 @@ class Broker(AnyBroker):
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
+        self._acls = AclDecisions(lambda: self.access)
+
+    @property
+    def access(self) -> Access:
+        """What administrators set over the Kafka protocol."""
+        return self.machine.state.access
 
     # --- the cluster ------------------------------------------------------------------------------
 
@@ -203,7 +211,7 @@ class Broker(AnyBroker):
 
     def groups_with_settings(self) -> list[str]:
         """The groups that have settings of their own."""
-        return []
+        return sorted(self.access.groups)
 
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
@@ -229,23 +237,48 @@ class Broker(AnyBroker):
         """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""
         await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
 
-    # --- rights -----------------------------------------------------------------------------------
+    # --- rights: by the file's grants, or else by ACLs --------------------------------------------
 
     def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
-        return self.parts.member.rights.may_subscribe(client.identity, topic)
+        granted = self.parts.member.rights.may_subscribe(client.identity, topic)
+        return granted or self._acls_allow(client, AclOperation.READ, AclResource.TOPIC, topic)
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
-        return self.parts.member.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        rights = self.parts.member.rights
+        granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        return granted or self._acls_allow(client, AclOperation.WRITE, AclResource.TOPIC, topic)
 
     def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""
-        return self.parts.member.rights.may_use_group(client.identity, group)
+        granted = self.parts.member.rights.may_use_group(client.identity, group)
+        return granted or self._acls_allow(client, AclOperation.READ, AclResource.GROUP, group)
 
     def may_administer(self, client: KafkaClient) -> bool:
-        """Whether it may create, change and delete topics."""
+        """Whether it may change everything, by the grants of the configuration file."""
         return self.parts.member.rights.is_admin(client.identity)
+
+    def may(
+        self,
+        client: KafkaClient,
+        operation: AclOperation,
+        kind: AclResource = AclResource.CLUSTER,
+        name: str = CLUSTER,
+    ) -> bool:
+        """Whether it may do something with a topic, a group or the cluster."""
+        granted = super().may(client, operation, kind, name)
+        return granted or self._acls_allow(client, operation, kind, name)
+
+    def granted_topic(self, client: KafkaClient, topic: str) -> tuple[bool, bool]:
+        """Whether the configuration file lets it read a topic, and write to it."""
+        rights, who = self.parts.member.rights, client.identity
+        return rights.may_subscribe(who, topic), rights.may_publish(who, PRODUCER_SESSION, topic)
+
+    def _acls_allow(
+        self, client: KafkaClient, operation: AclOperation, kind: AclResource, name: str
+    ) -> bool:
+        return self._acls.allow((client.identity, client.host), operation, (kind, name))
 
 
 def _error_of(refusal: Rejection) -> ApiError:
@@ -259,4 +292,5 @@ REJECTED = {
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
+    "TOO_MANY": ErrorCode.policy_violation,
 }

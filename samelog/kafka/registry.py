@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access import acl_apis, quota_apis, user_apis
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, Reply
 from samelog.kafka.apis import (
@@ -56,7 +57,7 @@ def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
                 who=call.client.identity,
                 peer=call.client.host,
                 what=api.name,
-                asked=request,
+                asked=api.audit(request),
                 error=error,
             )
 
@@ -156,6 +157,13 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     telemetry.get_telemetry_subscriptions,
     telemetry.push_telemetry,
     topic_partitions.describe_topic_partitions,
+    acl_apis.describe_acls,
+    acl_apis.create_acls,
+    acl_apis.delete_acls,
+    quota_apis.describe_quotas,
+    quota_apis.alter_quotas,
+    user_apis.describe_users,
+    user_apis.alter_users,
     *GROUPS,
 )
 ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, session.make(SERVED))
@@ -168,6 +176,10 @@ CHANGES = {
     alter_configs.incremental_alter_configs.key,
     group_admin.delete_groups.key,
     group_offsets.offset_delete.key,
+    acl_apis.create_acls.key,
+    acl_apis.delete_acls.key,
+    quota_apis.alter_quotas.key,
+    user_apis.alter_users.key,
 }
 """What administrators change."""
 APIS: Mapping[int, KafkaApi[Broker]] = {

@@ -16,7 +16,7 @@ from samelog.config.tables.kafka import Security
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker, BrokerParts
 from samelog.kafka.clients.quotas import Allowances
-from samelog.kafka.clients.sasl import Authenticator
+from samelog.kafka.clients.sasl import MECHANISM_NUMBERS, Authenticator, Verifier
 from samelog.kafka.registry import APIS
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.kafka.server.listener import Listener, ListenerFault
@@ -43,7 +43,7 @@ class KafkaService:
         config = parts.member.config.kafka
         self._broker = Broker(parts)
         dispatcher = ApiDispatcher(self._broker, APIS)
-        self._allowances = Allowances(config.quotas)
+        self._allowances = Allowances(config.quotas, lambda: self._broker.access)
         self.listeners = [
             Listener(
                 each,
@@ -95,10 +95,17 @@ class KafkaService:
             user.name: read_password(user.password_file)
             for user in self._parts.member.config.kafka.users
         }
-        authenticator = Authenticator(passwords, self._secret)
+        authenticator = Authenticator(passwords, self._secret, self._verifier_of)
         for listener in self.listeners:
             if listener.config.security is Security.SASL_TLS:
                 listener.authenticator = authenticator
+
+    def _verifier_of(self, user: str, mechanism: str) -> Verifier | None:
+        """Of a user that was set over the Kafka protocol."""
+        for number, known in self._broker.access.credentials.get(user, {}).items():
+            if MECHANISM_NUMBERS[number] == mechanism:
+                return Verifier(known.salt, known.stored_key, known.server_key, known.iterations)
+        return None
 
     async def _advertise(self) -> None:
         """Let the cluster know where clients find this node, however long there is no leader."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
 from samelog.kafka.apis.configs import ResourceType, topics_of
@@ -73,7 +74,9 @@ def _alterable(call: NodeCall, resource: Any) -> Topic:
         text = "a node's settings are in its configuration file"
         raise ApiError(ErrorCode.invalid_request, text)
     check_name(resource.resource_name)
-    return administered(call.broker, call.client, resource.resource_name)
+    return administered(
+        call.broker, call.client, AclOperation.ALTER_CONFIGS, resource.resource_name
+    )
 
 
 def _set_anew(broker: Broker, topic: Topic, resource: Any) -> AlterTopicCommand:

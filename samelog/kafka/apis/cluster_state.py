@@ -14,6 +14,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, answer_topics, no_partition
 from samelog.kafka.apis.configs import ResourceType
@@ -26,8 +27,8 @@ METADATA_TOPIC = "__cluster_metadata"
 UNKNOWN = -1
 
 
-def _may_administer(call: NodeCall) -> ErrorCode:
-    allowed = call.broker.may_administer(call.client)
+def _error_unless(call: NodeCall, operation: AclOperation) -> ErrorCode:
+    allowed = call.broker.may(call.client, operation)
     return ErrorCode.none if allowed else ErrorCode.cluster_authorization_failed
 
 
@@ -70,7 +71,7 @@ class DescribeLogDirsResponse(ResponseBody, frozen=True):
 )
 async def describe_log_dirs(call: NodeCall, request: Any) -> DescribeLogDirsResponse:
     """How large each partition is on this node."""
-    broker, error = call.broker, _may_administer(call)
+    broker, error = call.broker, _error_unless(call, AclOperation.DESCRIBE)
     if error is not ErrorCode.none:
         return DescribeLogDirsResponse(error)
     found = await answer_each(_asked(broker, request.topics), _topic_size(broker), _skip)
@@ -176,7 +177,7 @@ class DescribeQuorumResponse(ResponseBody, frozen=True):
 )
 def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
     """Who votes, who leads, and how far everybody is."""
-    broker, error = call.broker, _may_administer(call)
+    broker, error = call.broker, _error_unless(call, AclOperation.DESCRIBE)
     if error is not ErrorCode.none:
         return DescribeQuorumResponse(error, error_message="for administrators only")
     topics = [
@@ -260,7 +261,7 @@ class ElectLeadersResponse(ResponseBody, frozen=True):
 )
 async def elect_leaders(call: NodeCall, request: Any) -> ElectLeadersResponse:
     """Says of each partition why nothing is elected. Without a list there is nothing to say."""
-    error = _may_administer(call)
+    error = _error_unless(call, AclOperation.ALTER)
     if error is not ErrorCode.none or request.topic_partitions is None:
         return ElectLeadersResponse(error)
     topics = ((each.topic, each.partitions) for each in request.topic_partitions)
@@ -312,7 +313,7 @@ def list_partition_reassignments(
     call: NodeCall, request: Any
 ) -> ListPartitionReassignmentsResponse:
     """Which partitions are on their way to other nodes."""
-    return ListPartitionReassignmentsResponse(_may_administer(call))
+    return ListPartitionReassignmentsResponse(_error_unless(call, AclOperation.DESCRIBE))
 
 
 # --- what has settings --------------------------------------------------------------------------
@@ -345,7 +346,7 @@ CLIENT_METRICS = 16
 )
 def list_config_resources(call: NodeCall, request: Any) -> ListConfigResourcesResponse:
     """What has settings. Version 0 asks for client metrics only."""
-    error = _may_administer(call)
+    error = _error_unless(call, AclOperation.DESCRIBE_CONFIGS)
     if error is not ErrorCode.none:
         return ListConfigResourcesResponse(error)
     served = {*ResourceType, CLIENT_METRICS}

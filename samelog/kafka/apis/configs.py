@@ -8,6 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
 from samelog.kafka.codec.errors import ApiError
@@ -129,7 +130,8 @@ def _settings(call: NodeCall, asked: Any) -> list[ConfigEntry]:
     broker, name = call.broker, asked.resource_name
     if asked.resource_type == ResourceType.TOPIC:
         check_name(name)
-        if not broker.may_describe(call.client, name):
+        may_look = broker.may(call.client, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name)
+        if not (may_look or broker.may_describe(call.client, name)):
             raise denied(name)
         topic = broker.topic(name)
         if topic is None:
@@ -142,7 +144,7 @@ def _settings(call: NodeCall, asked: Any) -> list[ConfigEntry]:
     if asked.resource_type != ResourceType.BROKER:
         text = "only topics, brokers and groups have settings here"
         raise ApiError(ErrorCode.invalid_request, text)
-    if not broker.may_administer(call.client):
+    if not broker.may(call.client, AclOperation.DESCRIBE_CONFIGS):
         raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
     if name not in ("", str(broker.number)):
         raise ApiError(ErrorCode.invalid_request, f"ask node {name} itself")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
@@ -99,14 +101,18 @@ def delete_groups(call: NodeCall, request: Any) -> Reply:
     names = list(request.groups_names)
 
     def make(errors: Sequence[ErrorCode]) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(list(map(DeleteGroupsResponseResult, names, errors)))
+        found = dict(zip(allowed, errors, strict=True))
+        denied = ErrorCode.group_authorization_failed
+        return DeleteGroupsResponse(
+            [DeleteGroupsResponseResult(name, found.get(name, denied)) for name in names]
+        )
 
     def refuse(error: ErrorCode) -> DeleteGroupsResponse:
-        return make([error] * len(names))
+        return make([error] * len(allowed))
 
-    if not call.broker.may_administer(call.client):
-        return refuse(ErrorCode.group_authorization_failed)
-    return ask_coordinator(call, lambda c, requester: c.delete(names, requester), make, refuse)
+    may = partial(call.broker.may, call.client, AclOperation.DELETE, AclResource.GROUP)
+    allowed = [name for name in names if may(name)]
+    return ask_coordinator(call, lambda c, requester: c.delete(allowed, requester), make, refuse)
 
 
 CONSUMER_MEMBER = 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
 from samelog.kafka.codec.schemas import (
@@ -215,7 +216,7 @@ def offset_delete(call: NodeCall, request: Any) -> Reply:
         )
         return OffsetDeleteResponse(ErrorCode.none, by_topic(answers))
 
-    if not call.broker.may_administer(call.client):
+    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.GROUP, request.group_id):
         return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
     return ask_coordinator(
         call,

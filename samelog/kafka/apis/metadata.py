@@ -152,7 +152,7 @@ async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
 def _may_create(call: AnyCall, name: str, request: Any) -> bool:
     broker = call.broker
     wanted = getattr(request, "allow_auto_topic_creation", True)
-    may = broker.may_write(call.client, name) or broker.may_administer(call.client)
+    may = broker.may_write(call.client, name) or broker.may_create(call.client, name)
     return bool(wanted and broker.auto_creates and may)
 
 

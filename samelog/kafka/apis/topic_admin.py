@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from kio.schema.errors import ErrorCode
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import (
     administered,
@@ -130,7 +131,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
     """Raises ApiError."""
     broker = call.broker
     check_name(wanted.name)
-    if not broker.may_administer(call.client):
+    if not broker.may_create(call.client, wanted.name):
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
@@ -223,7 +224,7 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
-    topic = administered(call.broker, call.client, wanted.name)
+    topic = administered(call.broker, call.client, AclOperation.ALTER, wanted.name)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -290,7 +291,8 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
 def _deletion(call: NodeCall, wanted: _WantedTopic, topic: Topic | None) -> DeleteTopicCommand:
     """Raises ApiError."""
     name, topic_id = wanted
-    if not call.broker.may_administer(call.client):
+    known = name or ("" if topic is None else topic.name)
+    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, known):
         raise denied(name or str(topic_id))
     if topic is None and topic_id is not None:
         raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
@@ -358,7 +360,7 @@ async def _delete_below(
 ) -> DeleteRecordsResponsePartition:
     """Raises ApiError."""
     broker = call.broker
-    if not broker.may_administer(call.client):
+    if not broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, topic):
         raise denied(topic)
     known = broker.topic(topic)
     stream = None if known is None else broker.partition(known, asked.partition_index)

@@ -32,6 +32,7 @@ from samelog.config.tables.kafka import (
 )
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
+from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
     CLEANUP_POLICY,
@@ -55,6 +56,7 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     FILE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigType(IntEnum):
@@ -78,7 +80,6 @@ class ConfigEntry(NamedTuple):
     read_only: bool
 
 
-HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 LISTS = (
     CLEANUP_POLICY,
     "leader.replication.throttled.replicas",
@@ -252,15 +253,33 @@ def _group_limits(limits: GroupLimits) -> dict[str, str]:
     return {name: str(getattr(limits, field)) for name, field in GROUP_SETTINGS.items()}
 
 
-def of_group(broker: Broker) -> list[ConfigEntry]:
-    """What counts for every group of the consumer protocol, under the names of a group's own."""
+GROUP_BOUNDS: Mapping[str, range] = {
+    HEARTBEAT_MS: range(10, 1 << 31),
+    SESSION_MS: range(100, 1 << 31),
+}
+"""What a group of the consumer protocol may set itself."""
+
+
+def group_defaults(broker: Broker) -> dict[str, str]:
+    """The settings of a group that sets none itself."""
     limits = broker.config.kafka.groups
-    values = {
-        HEARTBEAT_MS: limits.consumer_heartbeat_interval_ms,
-        SESSION_MS: limits.consumer_session_timeout_ms,
+    return {
+        HEARTBEAT_MS: str(limits.consumer_heartbeat_interval_ms),
+        SESSION_MS: str(limits.consumer_session_timeout_ms),
     }
+
+
+def of_group(broker: Broker, group: str) -> list[ConfigEntry]:
+    """All settings of a group of the consumer protocol."""
+    own = broker.access.groups.get(group, {})
     return [
-        _entry(key, str(value), ConfigSource.FILE, read_only=True) for key, value in values.items()
+        _entry(
+            key,
+            own.get(key, default),
+            ConfigSource.GROUP if key in own else ConfigSource.FILE,
+            read_only=False,
+        )
+        for key, default in group_defaults(broker).items()
     ]
 
 

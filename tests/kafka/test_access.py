@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.sequencer.state.access_state import SESSION_MS
 from tests.e2e.harness import wait_for
 from tests.kafka.secure import Secure
 from tests.kafka.wire import Wire
@@ -242,7 +243,7 @@ def test_administrators_by_acl(secure: Secure, admin: AdminClient, user: str) ->
         return True
 
     assert not may(
-        lambda: dict(mine.create_acls([binding(user, "ALL", "CLUSTER", "kafka-cluster")]))
+        lambda: dict(mine.create_acls([binding(user, "ALL", "BROKER", "kafka-cluster")]))
     )
     done(admin.create_acls([binding(user, "CREATE", "TOPIC", user, prefixed=True)]))
     wait_for(lambda: may(lambda: dict(mine.create_topics([NewTopic(name, 1)]))), "it creates")
@@ -334,3 +335,45 @@ def test_what_is_not_kept_to_is_refused_by_itself(wire: Wire) -> None:
     assert described(wire, 1, None) == {None: {"consumer_byte_rate": 1 << 40}}
     assert described(wire, 2, None).keys() >= {None, name}
     assert altered(wire, quota(None, consumer_byte_rate=None)) == [0]
+
+
+# --- settings of groups -------------------------------------------------------------------------
+
+
+def test_a_group_has_settings_of_its_own(admin: AdminClient, wire: Wire, topic: str) -> None:
+    group, beat_ms, session_ms = next(NAMES), "consumer.heartbeat.interval.ms", SESSION_MS
+
+    def change(name: str, value: str | None, operation: int = 0) -> int:
+        configs = [{"name": name, "config_operation": operation, "value": value}]
+        resource = {"resource_type": 32, "resource_name": group, "configs": configs}
+        answer = wire.ask(44, 1, {"resources": [resource], "validate_only": False})
+        return int(answer.responses[0].error_code)
+
+    def shown() -> dict[str, tuple[str, int]]:
+        asked = [{"resource_type": 32, "resource_name": group, "configuration_keys": None}]
+        answer = wire.ask(32, 4, {"resources": asked})
+        return {x.name: (x.value, x.config_source) for x in answer.results[0].configs}
+
+    def told_interval() -> int:
+        tree = {
+            "group_id": group,
+            "member_id": "a",
+            "member_epoch": 0,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": [topic],
+            "topic_partitions": [],
+        }
+        return round(wire.ask(68, 0, tree).heartbeat_interval.total_seconds() * 1000)
+
+    assert told_interval() == 5_000
+    assert change(beat_ms, "1234") == 0
+    assert shown() == {beat_ms: ("1234", 8), session_ms: ("45000", 4)}
+    assert told_interval() == 1234
+    assert change(session_ms, "1000") == 40  # shorter than the interval
+    assert [change(beat_ms, word) for word in ("9", "x", "")] == [40, 40, 40]
+    assert change("share.session.timeout.ms", "45000") == 40
+    assert change(beat_ms, "1", operation=2) == 40
+    listed = wire.ask(74, 1, {"resource_types": [32]}).config_resources
+    assert group in {each.resource_name for each in listed}
+    assert change(beat_ms, None, operation=1) == 0
+    assert shown() == {beat_ms: ("5000", 4), session_ms: ("45000", 4)}

@@ -80,13 +80,13 @@ class DescribeConfigsResponse(ResponseBody, frozen=True):
     1,
     4,
     flexible_from=4,
-    notes="Settings of topics. Settings of the node that is asked and of groups are read-only.",
+    notes="Settings of topics and groups. Those of the node that is asked are read-only.",
 )
 async def describe_configs(call: NodeCall, request: Any) -> DescribeConfigsResponse:
     """The settings of topics, of the node that is asked, and of groups.
 
     Those of a node come from its configuration file, thus can be read of that node only, and not
-    changed; those of groups are the same for all, by the file of the node that is asked.
+    changed; so do those that a group does not set itself.
     """
     await call.broker.look_for(topics_of(request))
     with_synonyms = getattr(request, "include_synonyms", False)
@@ -138,9 +138,11 @@ def _settings(call: NodeCall, asked: Any) -> list[ConfigEntry]:
             raise unknown(name)
         return of_topic(broker, topic)
     if asked.resource_type == ResourceType.GROUP:
-        if not broker.may_use_group(call.client, name):
+        look = AclOperation.DESCRIBE_CONFIGS
+        may_look = broker.may(call.client, look, AclResource.GROUP, name)
+        if not (may_look or broker.may_use_group(call.client, name)):
             raise ApiError(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
-        return of_group(broker)
+        return of_group(broker, name)
     if asked.resource_type != ResourceType.BROKER:
         text = "only topics, brokers and groups have settings here"
         raise ApiError(ErrorCode.invalid_request, text)

@@ -24,6 +24,7 @@ from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.sequencer.state.access_state import SESSION_MS
 from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
@@ -345,7 +346,9 @@ class ConsumerGroups:
     # --- time -------------------------------------------------------------------------------------
 
     def _keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        timeout_s = self._limits.consumer_session_timeout_ms / 1000
+        by_default = self._limits.consumer_session_timeout_ms
+        timeout_ms = self._state.access.group_ms(group.group_id, SESSION_MS, by_default)
+        timeout_s = timeout_ms / 1000
         name = CONSUMER + member.member_id
         self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
 

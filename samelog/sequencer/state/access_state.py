@@ -23,6 +23,8 @@ from samelog.sequencer.state.access_commands import (
 ENTRIES_MAX = 10_000
 EVERY_USER = ""
 """No user has this name."""
+HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+"""The settings of groups."""
 Problem = tuple[str, str] | None
 
 
@@ -39,6 +41,10 @@ class Access(msgspec.Struct):
     """User, or EVERY_USER -> key -> rate."""
     groups: dict[str, dict[str, str]] = {}
     """Group -> its settings."""
+
+    def group_ms(self, group: str, key: str, by_default: int) -> int:
+        """A time that a group has set, or what counts for others."""
+        return int(self.groups.get(group, {}).get(key, by_default))
 
 
 def _change_acls(access: Access, command: ChangeAcls) -> Problem:

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.sequencer.state.access_commands import AlterGroup
 from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
 
@@ -90,6 +91,17 @@ def test_a_silent_member_is_lost(bench: Bench) -> None:
     beat(bench, "b", 2)
     bench.pass_time(10)
     assert beat(bench, "b", 2).assigned == (1, 2)
+
+
+def test_a_group_may_have_a_session_timeout_of_its_own(bench: Bench) -> None:
+    """It counts from the next heartbeat on."""
+    beat(bench, "a", 0)
+    bench.machine.apply(AlterGroup("g", {"consumer.session.timeout.ms": "2000"}, []))
+    assert beat(bench, "a", 1).error is ErrorCode.none
+    bench.pass_time(1.5)
+    assert beat(bench, "a", 1).error is ErrorCode.none
+    bench.pass_time(3)
+    assert beat(bench, "a", 1).error is ErrorCode.unknown_member_id
 
 
 def test_leaving_frees_at_once(bench: Bench) -> None:

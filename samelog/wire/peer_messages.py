@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, NamedTuple
 
-import msgspec
-
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
 from samelog.wire.bounds import (
@@ -81,7 +79,7 @@ class ForwardAll(Message, frozen=True, tag=58):
     commands: bytes
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Refused(NamedTuple):
     """Why a command changed nothing; both are empty if it did."""
 
     code: ShortText = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -134,11 +135,24 @@ def test_kafka_records_reach_native_subscribers(world: World, boot: str, topic: 
 # --- idempotence --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 13))
 def test_produce_of_every_version(wires: list[Wire], topic: str, version: int) -> None:
     found = produce(wires[0], topic, batch(b"a", b"b"), version)
     assert (found.error_code, found.base_offset) == (0, 0)
     assert b"a" in fetch(wires[0], topic, 0, max_wait=5000).records
+
+
+def test_topics_may_be_named_by_id(wires: list[Wire], topic: str) -> None:
+    """As Kafka 4.1's clients do; an id that nobody has makes them ask for metadata again."""
+    known = metadata(wires[2], topic).topics[0].topic_id
+    partition = {"index": 0, "records": of(9, 0)}
+    tree = {"transactional_id": None, "acks": -1, "timeout": 10_000}
+    for topic_id, error in ((known, 0), (UUID(int=7), 100)):
+        asked = [{"topic_id": topic_id, "partition_data": [partition]}]
+        (answer,) = wires[0].ask(PRODUCE, 13, tree | {"topic_data": asked}).responses
+        assert answer.topic_id == topic_id
+        assert int(answer.partition_responses[0].error_code) == error
+    assert produce(wires[1], topic, of(9, 0)).base_offset == 0
 
 
 def test_a_retry_through_any_node_is_the_same_batch(wires: list[Wire], topic: str) -> None:
@@ -306,4 +320,6 @@ def test_a_wrong_crc_is_found_before_a_batch_is_compressed_anew(
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": boot})
     admin.incremental_alter_configs([resource])[resource].result(10)
-    assert int(produce(wires[0], topic, put(17, ">I", 5)(batch(b"value"))).error_code) == 2
+    damaged = bytearray(batch(b"value"))
+    damaged[17] ^= 1
+    assert int(produce(wires[0], topic, bytes(damaged)).error_code) == 2

@@ -15,6 +15,7 @@ from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 from functools import partial
 from itertools import filterfalse, islice
+from uuid import UUID
 
 import msgspec
 from kio.schema.errors import ErrorCode
@@ -45,7 +46,7 @@ TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
     0,
     "Produce",
     0,
-    11,
+    13,
     flexible_from=FLEXIBLE_FROM,
     read=read_produce,
     notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. No transactions.",
@@ -58,8 +59,8 @@ def produce(call: AnyCall, request: ProduceRequest) -> Reply:
 class _PartitionWrite(msgspec.Struct):
     """One partition of the request; `result` or `error` is set once it is taken or refused."""
 
-    name: str
-    """Of the topic."""
+    key: str | UUID
+    """The topic's name, or its id."""
     index: int
     records: memoryview | None
     """None once they are taken: who asked may be gone long before it is known what became of them.
@@ -83,7 +84,8 @@ class ProduceWork:
         self._writes: list[_PartitionWrite] = []
         for topic, partitions in request.topics:
             for asked in partitions:
-                self._writes.append(_PartitionWrite(topic, asked.partition, asked.records))
+                key = UUID(bytes=topic) if isinstance(topic, bytes) else topic
+                self._writes.append(_PartitionWrite(key, asked.partition, asked.records))
         self._pending = 0
         self._response: Future[MaybeResponse] | None = None
         self._timer: SharedTimer | None = None
@@ -117,10 +119,13 @@ class ProduceWork:
     def _appended(self, write: _PartitionWrite) -> bool:
         """Append a batch, or refuse it; False if something is to be asked for or opened first."""
         broker = self._call.broker
-        write.topic = broker.topic(write.name)
+        write.topic = broker.topic(write.key)
+        if write.topic is None and isinstance(write.key, UUID):
+            return False
         try:
-            if not broker.may_write(self._call.client, write.name):
-                raise denied(write.name)
+            name = str(write.key) if write.topic is None else write.topic.name
+            if not broker.may_write(self._call.client, name):
+                raise denied(name)
             write.result = None if write.topic is None else self._append(write.topic, write)
         except ApiError as error:
             write.error = error
@@ -132,7 +137,7 @@ class ProduceWork:
         or the topic has another codec. Raises ApiError.
         """
         if not 0 <= write.index < len(topic.partition_numbers):
-            raise no_partition(write.name, write.index)
+            raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
@@ -159,10 +164,12 @@ class ProduceWork:
         write.count = checked.taken.records
 
     async def _open(self, write: _PartitionWrite) -> None:
-        topic = self._call.broker.topic(write.name)
+        topic = self._call.broker.topic(write.key)
         try:
+            if topic is None and isinstance(write.key, UUID):
+                raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {write.key}")
             if topic is None or not 0 <= write.index < len(topic.partition_numbers):
-                raise no_partition(write.name, write.index)
+                raise no_partition(str(write.key), write.index)
             await self._call.broker.batches.open(topic, write.index)
         except ApiError as error:
             write.error = error
@@ -209,7 +216,7 @@ class ProduceWork:
         known might only be new.
         """
         broker = self._call.broker
-        await broker.look_for(write.name for write in unopened)
+        await broker.look_for(write.key for write in unopened)
         for write in unopened:
             await self._open(write)
         for write in unopened:
@@ -238,7 +245,7 @@ class ProduceWork:
         """Raises Unanswerable if anything was refused."""
         for write in self._writes:
             if write.error is not None:
-                text = f"acks=0, and a batch for {write.name}: {write.error.message}"
+                text = f"acks=0, and a batch for {write.key}: {write.error.message}"
                 raise Unanswerable(text)
 
     def _settled(self, _: Future[AppendResult]) -> None:

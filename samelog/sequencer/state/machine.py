@@ -20,8 +20,6 @@ from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.state.access_commands import AccessCommand
-from samelog.sequencer.state.access_state import ACCESS_COMMANDS, change_access
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -339,10 +337,6 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
-    def _change_access(self, command: AccessCommand) -> AccessCommand | Rejection:
-        problem = change_access(self.state.access, command)
-        return command if problem is None else Rejection(*problem)
-
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
@@ -497,6 +491,5 @@ _APPLY: dict[type, Any] = {
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
-    **dict.fromkeys(ACCESS_COMMANDS, StateMachine._change_access),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

@@ -79,7 +79,7 @@ class ForwardAll(Message, frozen=True, tag=58):
     commands: bytes
 
 
-class Refused(NamedTuple):
+class CommandRefused(NamedTuple):
     """Why a command changed nothing; both are empty if it did."""
 
     code: ShortText = ""
@@ -92,7 +92,7 @@ class ForwardedAll(Message, frozen=True, tag=59):
     needs: ClassVar[int] = 3
     id: Place63
     index: Place63 | None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[CommandRefused, ...] = ()
 
 
 class RunEnded(Message, frozen=True, tag=44):

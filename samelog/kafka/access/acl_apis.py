@@ -7,7 +7,7 @@ Invariant: an ACL is either refused or in the replicated state; each part of a r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -159,25 +159,30 @@ async def _changed(call: NodeCall, command: ChangeAcls) -> ApiError | None:
 
 def _binding(asked: Any) -> AclBinding:
     """Raises ApiError."""
-    kind, name = asked.resource_type, asked.resource_name
-    pattern = asked.resource_pattern_type
+    problem = _problem_with_resource(asked) or _problem_with_client(asked)
+    if problem is not None:
+        raise ApiError(ErrorCode.invalid_request, problem)
+    resource = asked.resource_type, asked.resource_name, asked.resource_pattern_type
+    client = asked.principal, asked.host
+    return AclBinding(*resource, *client, asked.operation, asked.permission_type)
+
+
+def _problem_with_resource(asked: Any) -> str | None:
+    kind, name, pattern = asked.resource_type, asked.resource_name, asked.resource_pattern_type
     if pattern not in (AclPattern.LITERAL, AclPattern.PREFIXED):
-        raise _refused(f"pattern type {pattern}: an ACL is literal or prefixed")
+        return f"pattern type {pattern}: an ACL is literal or prefixed"
     if kind not in {*AclResource} or (kind == AclResource.CLUSTER and name != CLUSTER):
-        raise _refused(f"no ACL can be about resource {name!r} of type {kind}")
-    if not 0 < len(name) <= TEXT_CHARACTERS_MAX:
-        raise _refused("the resource's name is empty, or too long")
-    texts = asked.principal, asked.host
-    is_user = asked.principal.startswith(PRINCIPAL) and asked.principal != PRINCIPAL
-    if not is_user or not all(0 < len(text) <= TEXT_CHARACTERS_MAX for text in texts):
-        raise _refused(f"principal {asked.principal!r} is not User:<name>, or a text is too long")
+        return f"no ACL can be about resource {name!r} of type {kind}"
+    return None if 0 < len(name) <= TEXT_CHARACTERS_MAX else "the name is empty, or too long"
+
+
+def _problem_with_client(asked: Any) -> str | None:
     if asked.operation not in {*AclOperation} or asked.permission_type not in {*AclPermission}:
-        raise _refused(f"operation {asked.operation}, permission {asked.permission_type}")
-    return AclBinding(kind, name, pattern, *texts, asked.operation, asked.permission_type)
-
-
-def _refused(text: str) -> ApiError:
-    return ApiError(ErrorCode.invalid_request, text)
+        return f"operation {asked.operation}, permission {asked.permission_type}"
+    is_user = asked.principal.startswith(PRINCIPAL) and asked.principal != PRINCIPAL
+    if is_user and all(0 < len(x) <= TEXT_CHARACTERS_MAX for x in (asked.principal, asked.host)):
+        return None
+    return f"principal {asked.principal!r} is not User:<name>, or a text is too long"
 
 
 # --- deleting -----------------------------------------------------------------------------------
@@ -215,17 +220,20 @@ class DeleteAclsResponse(ResponseBody, frozen=True):
 async def delete_acls(call: NodeCall, request: Any) -> DeleteAclsResponse:
     """Takes away the ACLs that filters mean."""
     failure = await _failure(call, AclOperation.ALTER)
-    acls = [] if failure else call.broker.access.acls
-    found = [[acl for acl in acls if fits(wanted, acl)] for wanted in request.filters]
-    gone = list(dict.fromkeys(acl for each in found for acl in each))
+    found = [] if failure else [_meant(call, wanted) for wanted in request.filters]
+    gone = list(dict.fromkeys(chain.from_iterable(found)))
     if gone:
         failure = await _changed(call, ChangeAcls([], gone))
     if failure is not None:
         refused = DeleteAclsFilterResult(failure.code, failure.message)
-        return DeleteAclsResponse([refused] * len(found))
+        return DeleteAclsResponse([refused] * len(request.filters))
     return DeleteAclsResponse(
         [
             DeleteAclsFilterResult(matching_acls=[DeleteAclsMatch(*_order(acl)) for acl in each])
             for each in found
         ]
     )
+
+
+def _meant(call: NodeCall, wanted: Any) -> list[AclBinding]:
+    return [acl for acl in call.broker.access.acls if fits(wanted, acl)]

@@ -131,18 +131,22 @@ async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasRespons
     failure = await _failure(call, AclOperation.ALTER_CONFIGS)
     wanted = [failure or _changes(each) for each in request.entries]
     changes = [change for each in wanted if not isinstance(each, ApiError) for change in each]
-    refusal: ApiError | None = None
-    if changes and not request.validate_only:
-        try:
-            await call.broker.propose(ChangeQuotas(changes))
-        except ApiError as error:
-            refusal = error
+    is_wanted = bool(changes) and not request.validate_only
+    refusal = await _changed(call, ChangeQuotas(changes)) if is_wanted else None
     return AlterClientQuotasResponse(
         [
             _altered(asked, each if isinstance(each, ApiError) else refusal)
             for asked, each in zip(request.entries, wanted, strict=True)
         ]
     )
+
+
+async def _changed(call: NodeCall, command: ChangeQuotas) -> ApiError | None:
+    try:
+        await call.broker.propose(command)
+    except ApiError as error:
+        return error
+    return None
 
 
 def _altered(asked: Any, error: ApiError | None) -> AlteredQuota:

@@ -128,12 +128,7 @@ async def alter_users(call: NodeCall, request: Any) -> AlterUserScramCredentials
     """Changes all users of the request that can be changed in one entry."""
     failure = await _failure(call, AclOperation.ALTER)
     changes = [*request.deletions, *request.upsertions]
-    refused: dict[str, ApiError] = {}
-    counts = Counter((each.name, each.mechanism) for each in changes)
-    for each in changes:
-        problem = failure or _problem(call, each, counts[each.name, each.mechanism])
-        if problem is not None:
-            refused.setdefault(each.name, problem)
+    refused = _refused(call, changes, failure)
     upsert = [_credential(each) for each in request.upsertions if each.name not in refused]
     remove = [(x.name, x.mechanism) for x in request.deletions if x.name not in refused]
     if upsert or remove:
@@ -141,6 +136,19 @@ async def alter_users(call: NodeCall, request: Any) -> AlterUserScramCredentials
     return AlterUserScramCredentialsResponse(
         [_altered(name, refused.get(name)) for name in dict.fromkeys(each.name for each in changes)]
     )
+
+
+def _refused(
+    call: NodeCall, changes: Sequence[Any], failure: ApiError | None
+) -> dict[str, ApiError]:
+    """Whose changes are refused, and why: all changes of a user, or none."""
+    refused: dict[str, ApiError] = {}
+    counts = Counter((each.name, each.mechanism) for each in changes)
+    for each in changes:
+        problem = failure or _problem(call, each, counts[each.name, each.mechanism])
+        if problem is not None:
+            refused.setdefault(each.name, problem)
+    return refused
 
 
 def _altered(name: str, error: ApiError | None) -> AlteredUser:

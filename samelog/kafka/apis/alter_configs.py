@@ -184,10 +184,14 @@ def _value(altered: Altered, wanted: Any) -> str:
     if name not in LISTS:
         text = f"{name} is no list: it can only be set or deleted"
         raise ApiError(ErrorCode.invalid_config, text)
-    now = altered.own.get(name, altered.defaults[name])
-    before, named = ([part for part in text.split(",") if part] for text in (now, value))
+    before = _parts(altered.own.get(name, altered.defaults[name]))
+    named = _parts(value)
     if wanted.config_operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*before, *named]))
     if wanted.config_operation == ConfigOperation.SUBTRACT:
         return ",".join(part for part in before if part not in named)
     raise ApiError(ErrorCode.invalid_request, f"operation {wanted.config_operation} on {name}")
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]

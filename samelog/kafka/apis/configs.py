@@ -127,25 +127,39 @@ def _config(setting: ConfigEntry, *, with_synonyms: bool) -> DescribeConfigsResp
 
 def _settings(call: NodeCall, asked: Any) -> list[ConfigEntry]:
     """Raises ApiError."""
-    broker, name = call.broker, asked.resource_name
-    if asked.resource_type == ResourceType.TOPIC:
-        check_name(name)
-        may_look = broker.may(call.client, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name)
-        if not (may_look or broker.may_describe(call.client, name)):
-            raise denied(name)
-        topic = broker.topic(name)
-        if topic is None:
-            raise unknown(name)
-        return of_topic(broker, topic)
-    if asked.resource_type == ResourceType.GROUP:
-        look = AclOperation.DESCRIBE_CONFIGS
-        may_look = broker.may(call.client, look, AclResource.GROUP, name)
-        if not (may_look or broker.may_use_group(call.client, name)):
-            raise ApiError(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
-        return of_group(broker, name)
-    if asked.resource_type != ResourceType.BROKER:
+    of = {
+        ResourceType.TOPIC: _of_topic,
+        ResourceType.GROUP: _of_group,
+        ResourceType.BROKER: _of_node,
+    }.get(asked.resource_type)
+    if of is None:
         text = "only topics, brokers and groups have settings here"
         raise ApiError(ErrorCode.invalid_request, text)
+    return of(call, asked.resource_name)
+
+
+def _of_topic(call: NodeCall, name: str) -> list[ConfigEntry]:
+    check_name(name)
+    broker, look = call.broker, AclOperation.DESCRIBE_CONFIGS
+    may_look = broker.may(call.client, look, AclResource.TOPIC, name)
+    if not (may_look or broker.may_describe(call.client, name)):
+        raise denied(name)
+    topic = broker.topic(name)
+    if topic is None:
+        raise unknown(name)
+    return of_topic(broker, topic)
+
+
+def _of_group(call: NodeCall, name: str) -> list[ConfigEntry]:
+    broker, look = call.broker, AclOperation.DESCRIBE_CONFIGS
+    may_look = broker.may(call.client, look, AclResource.GROUP, name)
+    if not (may_look or broker.may_use_group(call.client, name)):
+        raise ApiError(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
+    return of_group(broker, name)
+
+
+def _of_node(call: NodeCall, name: str) -> list[ConfigEntry]:
+    broker = call.broker
     if not broker.may(call.client, AclOperation.DESCRIBE_CONFIGS):
         raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
     if name not in ("", str(broker.number)):

@@ -26,7 +26,7 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.types import Rejection
-from samelog.wire.peer_messages import Forward, ForwardAll, Forwarded, ForwardedAll, Refused
+from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
 
 PROPOSE_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 2.0
@@ -164,11 +164,13 @@ class Proposer:
         data = message.command if isinstance(message, Forward) else message.commands
         index, outcomes = await self._served(data)
         told = [
-            Refused(each.code, each.message) if isinstance(each, Rejection) else Refused()
+            CommandRefused(each.code, each.message)
+            if isinstance(each, Rejection)
+            else CommandRefused()
             for each in outcomes
         ]
         if is_one:
-            only = told[0] if told else Refused()
+            only = told[0] if told else CommandRefused()
             self._send(node, Forwarded(message.id, index, only.code, only.message))
         else:
             self._send(node, ForwardedAll(message.id, index, tuple(told)))
@@ -189,6 +191,12 @@ class Proposer:
         except CommandError as error:
             text = f"the leader does not know this command: {error}"
             return 0, [Rejection("UNSUPPORTED", text)]
+
+
+def _told(outcome: Any) -> CommandRefused:
+    if isinstance(outcome, Rejection):
+        return CommandRefused(outcome.code, outcome.message)
+    return CommandRefused()
 
 
 def in_entries(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.access_commands import AccessCommand
-from samelog.sequencer.state.access_state import ACCESS_COMMANDS, change_access
+from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
     RaiseLevel,
     RecordEvent,
@@ -22,8 +22,6 @@ from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCo
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
-
-Problem = tuple[str, str] | None
 
 
 def _set_members(state: State, command: SetMembers) -> Problem:

@@ -30,6 +30,7 @@ class BatchFacts:
     producer_id: int
     epoch: int
     sequence: int
+    is_transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ instruction names.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
@@ -23,7 +23,15 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
+from samelog.format.transactions import marker_batch
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeTransactions,
+    Range,
+    Verdict,
+    VoidRecordsCommand,
+)
+from samelog.sequencer.state.transactions.commands import End
 from samelog.store.merged.log import MergedLog
 
 SAMPLE_RECORDS = 4096
@@ -52,9 +60,9 @@ class Missing:
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """One range of the instruction in hand, and the offsets its output takes."""
+    """One range of the instruction in hand, or one marker, and the offsets its output takes."""
 
-    part: Range
+    part: Range | End
     base: int
     next: int
 
@@ -108,9 +116,10 @@ class PartitionMerger:
         for. What the merged log holds already, from before a restart, needs none.
         """
         self._drop_executed(self.log.next_offset)
-        head = [step.part for step in self._steps if step.part.input == number]
-        ranges = self.pending[0].ranges if self.pending else ()
-        count = sum(part.input == number for part in ranges)
+        ranges = (step.part for step in self._steps if isinstance(step.part, Range))
+        head = [part for part in ranges if part.input == number]
+        first = self.pending[0].ranges if self.pending else ()
+        count = sum(part.input == number for part in first)
         waiting = chain(head, islice(self._waiting.get(number, ()), count, None))
         return next((_start_of(part) for part in waiting if part.run == run), None)
 
@@ -150,6 +159,9 @@ class PartitionMerger:
             if part.records:
                 self._steps.append(_Step(part, offset, offset + part.records))
                 offset += part.records
+        for end in ends_of(self.pending[0]):
+            self._steps.append(_Step(end, offset, offset + 1))
+            offset += 1
 
     def _drop_executed(self, done: int) -> None:
         """Leave behind what the merged log, which reaches to `done`, already holds."""
@@ -170,9 +182,8 @@ class PartitionMerger:
         merge = self.pending.popleft()
         if not self.pending:
             self.pending = _NONE_PENDING
-        end = merge.base_offset
+        end = merge.next_offset
         for part in merge.ranges:
-            end += part.records
             waiting = self._waiting[part.input]
             waiting.popleft()
             if not waiting:
@@ -205,7 +216,8 @@ class PartitionMerger:
             return 0
         output = self._output(merge, step.part)
         if output is None:
-            self.missing = Missing(self.number, step.next, step.part)
+            part = step.part if isinstance(step.part, Range) else None
+            self.missing = Missing(self.number, step.next, part)
             return 0
         self.missing = None
         data = memoryview(output)
@@ -220,10 +232,18 @@ class PartitionMerger:
         self._drop_executed(reached)
         return len(data)
 
-    def _output(self, merge: Merge, part: Range) -> bytearray | None:
+    def _output(self, merge: Merge, part: Range | End) -> bytearray | None:
         """The batches a range adds; None when the session bytes are not here, or not those that
-        were planned.
+        were planned. A marker needs none.
         """
+        if isinstance(part, End):
+            return marker_batch(
+                part.producer_id,
+                part.epoch,
+                is_commit=part.is_commit,
+                coordinator_epoch=merge.epoch,
+                at_ms=merge.append_ms,
+            )
         data = self._reader.read_range(part)
         if data is None:
             return None
@@ -235,6 +255,11 @@ class PartitionMerger:
         if merge.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
+
+
+def ends_of(merge: Merge) -> Sequence[End]:
+    """The markers behind the ranges of an instruction."""
+    return merge.ends if isinstance(merge, MergeTransactions) else ()
 
 
 def _start_of(part: Range) -> SessionPosition:

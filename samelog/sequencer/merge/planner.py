@@ -16,10 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
+from samelog.format.batch import HELD_BATCH_BYTES, Attribute, slice_batch
 from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.dedup import (
@@ -30,7 +28,15 @@ from samelog.sequencer.merge.dedup import (
     last_sequence,
     unwrap,
 )
-from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
+from samelog.sequencer.merge.drafts import Budget, Draft, Tail, append_joined, newest
+from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeTransactions,
+    Range,
+    Sequence5,
+    Verdict,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
@@ -42,9 +48,6 @@ from samelog.sequencer.state.topic_settings import (
 from samelog.sequencer.state.types import Input, Partition, Run
 
 _Judgement = tuple[Verdict, int, tuple[int, int]]
-
-DIGEST_FACTOR = 0x9E3779B97F4A7C15
-DIGEST_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,52 +73,6 @@ class SessionBytes(Protocol):
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
 
 
-class _Tail(msgspec.Struct):
-    """A partition as it will be once everything proposed is applied."""
-
-    next_offset: int
-    segment_bytes: int
-    segment_started_ms: int
-    append_ms: int
-
-
-class _Draft(msgspec.Struct):
-    """One partition's instruction in the making."""
-
-    partition: int
-    tail: _Tail
-    """The partition before it."""
-    base_offset: int
-    next_offset: int
-    size: int = 0
-    ranges: list[Range] = []
-    sequences: dict[int, list[Sequence5]] = {}
-    watermarks: dict[str, int] = {}
-    unwrapped: dict[int, int] = {}
-    learnt: int = 0
-    """How many sequences."""
-
-    def add(self, part: Range) -> None:
-        self.ranges.append(part)
-        self.next_offset += part.records
-        self.size += part.size
-
-
-class _Budget(msgspec.Struct):
-    """How much more may go into one entry; its encoded size grows with ranges and sequences."""
-
-    bytes: int
-    ranges: int
-    sequences: int
-    is_spent: bool = False
-
-    def charge(self, taken: int, ranges: int, sequences: int) -> None:
-        self.bytes -= taken
-        self.ranges -= ranges
-        self.sequences -= sequences
-        self.is_spent = self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
-
-
 class Planner:
     """Plans merge instructions for one Raft group; lives on every node, used by the leader.
 
@@ -127,8 +84,9 @@ class Planner:
         self._machine = machine
         self._limits = limits
         self._dedup = DedupView(machine)
+        self._transactions = TransactionView(machine)
         self._places: dict[int, SessionPosition] = {}
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
         self._given_up: set[int] = set()
         self._closing: set[str] = set()
@@ -140,6 +98,11 @@ class Planner:
     def has_room(self) -> bool:
         """Whether another entry may be proposed."""
         return len(self._in_flight) < self._limits.in_flight_entries
+
+    @property
+    def owes_markers(self) -> bool:
+        """Whether transactions are decided whose markers are not proposed."""
+        return self._transactions.owes_markers
 
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
@@ -201,8 +164,8 @@ class Planner:
         merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
-        budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
-        drafts: dict[int, _Draft] = {}
+        budget = Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
+        drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
             if budget.is_spent:
                 break
@@ -213,10 +176,12 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
+        for partition, ends in self._transactions.take_markers():
+            drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
-            if draft.ranges
+            if not draft.is_empty
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -261,22 +226,22 @@ class Planner:
             merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
         return merges
 
-    def _draft(self, partition: int) -> _Draft:
+    def _draft(self, partition: int) -> Draft:
         tail = self._tails.get(partition)
         if tail is None:
             known: Partition = self._machine.state.partitions[partition]
-            tail = _Tail(
+            tail = Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
-        return _Draft(partition, tail, tail.next_offset, tail.next_offset)
+        return Draft(partition, tail, tail.next_offset, tail.next_offset)
 
     def _take(
         self,
         entry: Input,
         reach: tuple[SessionPosition, SessionPosition],
         source: SessionBytes,
-        draft: _Draft,
-        budget: _Budget,
+        draft: Draft,
+        budget: Budget,
     ) -> None:
         """Plan one input's share of the entry: what lies between two positions."""
         share = full_share = min(self._limits.input_bytes, budget.bytes)
@@ -331,7 +296,7 @@ class Planner:
         place: SessionPosition,
         data: bytes,
         scan: kernels.Scan,
-        draft: _Draft,
+        draft: Draft,
     ) -> int:
         """Plan the whole batches that were scanned; the bytes planned."""
         if scan.has_producer:
@@ -343,14 +308,15 @@ class Planner:
 
     # --- dedup ------------------------------------------------------------------------------------
 
-    def _take_judged(self, entry: Input, place: SessionPosition, data: bytes, draft: _Draft) -> int:
+    def _take_judged(self, entry: Input, place: SessionPosition, data: bytes, draft: Draft) -> int:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
         taken = 0
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
-            facts = BatchFacts(header[2], header[6], header[7], header[8])
+            is_transactional = bool(header[3] & Attribute.TRANSACTIONAL)
+            facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
             try:
                 verdict, detail, output = self._judge(
                     entry, facts, draft, data[start : start + size]
@@ -370,11 +336,11 @@ class Planner:
                 int(verdict),
                 detail,
             )
-            _append_joined(draft, part)
+            append_joined(draft, part)
             taken = start + size
         return taken
 
-    def _judge(self, entry: Input, facts: BatchFacts, draft: _Draft, batch: bytes) -> _Judgement:
+    def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> _Judgement:
         """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
         run = self._machine.open_run_of(entry.session)
         verdict, detail = Verdict.TAKE, -1
@@ -386,7 +352,7 @@ class Planner:
         return verdict, detail, output
 
     def _judge_twin(
-        self, entry: Input, run: Run, facts: BatchFacts, draft: _Draft, batch: bytes
+        self, entry: Input, run: Run, facts: BatchFacts, draft: Draft, batch: bytes
     ) -> _Judgement:
         dedup_id = run.dedup_id or ""
         first = unwrap(self._dedup.last_id(entry.number, run.dedup_base or 0), facts.sequence)
@@ -404,11 +370,15 @@ class Planner:
             draft.watermarks[dedup_id] = last
         return judged.verdict, judged.detail, output
 
-    def _judge_producer(
-        self, entry: Input, facts: BatchFacts, draft: _Draft
-    ) -> tuple[Verdict, int]:
+    def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
         judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
         if judged.verdict is Verdict.TAKE:
+            verdict = self._transactions.judge(entry.partition, facts)
+            if verdict is not Verdict.TAKE:
+                return verdict, -1
+            if facts.is_transactional:
+                begin = self._transactions.begin(entry.partition, facts, draft.next_offset)
+                draft.begins += [] if begin is None else [begin]
             sequence = Sequence5(
                 facts.producer_id,
                 facts.epoch,
@@ -423,7 +393,7 @@ class Planner:
 
     # --- finishing --------------------------------------------------------------------------------
 
-    def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
+    def _finish(self, draft: Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = max(tail.append_ms, now_ms)
@@ -434,60 +404,33 @@ class Planner:
         old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
-        self._tails[draft.partition] = _Tail(
+        self._tails[draft.partition] = Tail(
             draft.next_offset,
             size if fresh else tail.segment_bytes + size,
             append_ms if fresh else tail.segment_started_ms,
             append_ms,
         )
-        return Merge(
+        fields = (
             draft.partition,
             draft.base_offset,
             epoch,
             append_ms,
             roll,
             draft.ranges,
-            _newest(draft.sequences) if draft.learnt else [],
+            newest(draft.sequences) if draft.learnt else [],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
+        if draft.begins or draft.ends:
+            return MergeTransactions(*fields, draft.begins, draft.ends)
+        return Merge(*fields)
 
     def _forget(self) -> None:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
-
-
-def _newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:
-    """What is remembered of each producer."""
-    return [known for batches in sequences.values() for known in batches[-5:]]
-
-
-def _append_joined(draft: _Draft, part: Range) -> None:
-    """Add a range, growing the last one when both are taken whole and adjacent."""
-    last = draft.ranges[-1] if draft.ranges else None
-    adjacent = (
-        last is not None
-        and (last.input, last.run, last.roll, last.stop)
-        == (part.input, part.run, part.roll, part.start)
-        and last.verdict == part.verdict == Verdict.TAKE
-    )
-    if last is None or not adjacent:
-        draft.add(part)
-        return
-    draft.ranges[-1] = Range(
-        last.input,
-        last.run,
-        last.roll,
-        last.start,
-        part.stop,
-        last.records + part.records,
-        last.size + part.size,
-        (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
-    )
-    draft.next_offset += part.records
-    draft.size += part.size
+        self._transactions.clear()
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

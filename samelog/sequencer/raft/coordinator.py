@@ -190,8 +190,7 @@ class Coordinator:
             self._planner.reset()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        if self._unsettled.to_plan or self.ended:
-            self.plan_soon()
+        self.plan_soon()
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
@@ -206,7 +205,7 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if self._scheduled or not (self._unsettled.to_plan or self.ended):
+        if self._scheduled or not (self._has_to_plan or self.ended):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
@@ -223,14 +222,18 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        while self._unsettled.to_plan and self._planner.has_room and self._plan_once():
+        while self._has_to_plan and self._planner.has_room and self._plan_once():
             pass
         if self.ended:
             self._close_runs()
 
+    @property
+    def _has_to_plan(self) -> bool:
+        return bool(self._unsettled.to_plan) or self._planner.owes_markers
+
     def _plan_once(self) -> bool:
         available = self._available()
-        if not available:
+        if not (available or self._planner.owes_markers):
             return False
         merges = self._planner.plan(
             available,

@@ -29,6 +29,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
+    AnyMerge,
     Checkpoint,
     CloseRun,
     CreateTopicCommand,
@@ -56,7 +57,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
     """What a snapshot holds: the state machine, and the instructions committed but not executed."""
 
     state: bytes
-    pending: list[Merge]
+    pending: list[AnyMerge]
 
 
 class _Mark(msgspec.Struct, frozen=True):

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import ClassVar
 
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import OtherVersion
+from samelog.format.transactions import MARKER_BYTES
+from samelog.sequencer.levels import TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
+from samelog.sequencer.state.transactions.commands import Begin, End, TransactionCommand
 
 
 class Verdict(IntEnum):
@@ -34,6 +37,7 @@ class Verdict(IntEnum):
     OUT_OF_ORDER = 2
     FENCED = 3
     SLICE = 4
+    INVALID_TRANSACTION = 5
 
 
 class CommandError(OtherVersion):
@@ -159,6 +163,34 @@ class Merge(Command, frozen=True, tag=6):
         for part in self.ranges:
             offset += part.records
         return offset
+
+
+class MergeTransactions(Merge, frozen=True, tag=60):
+    """A merge instruction in which transactions begin, in batches of its ranges, or end, by markers
+    behind all of these.
+    """
+
+    needs: ClassVar[int] = TRANSACTIONS
+    begins: list[Begin] = msgspec.field(default_factory=list)
+    ends: list[End] = msgspec.field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        """Records this instruction adds to the partition."""
+        return self.next_offset - self.base_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes this instruction adds to the merged log."""
+        return sum(part.size for part in self.ranges) + MARKER_BYTES * len(self.ends)
+
+    @property
+    def next_offset(self) -> int:
+        """The partition's next offset once this is executed."""
+        return self.base_offset + sum(part.records for part in self.ranges) + len(self.ends)
+
+
+AnyMerge = Merge | MergeTransactions
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -300,6 +332,7 @@ AnyCommand = (
     | OpenInputCommand
     | CloseRun
     | Merge
+    | MergeTransactions
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted
@@ -316,6 +349,7 @@ AnyCommand = (
     | AccessCommand
     | ResetCommand
     | GroupCommand
+    | TransactionCommand
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -32,7 +32,7 @@ def due(
     producers = (
         (producer, seen_ms)
         for producer, seen_ms in machine.state.producers_seen.items()
-        if seen_ms < seen_before
+        if seen_ms < seen_before and not machine.state.transactions.is_used(producer)
     )
     idle_before = now_ms - 1000 * expiry.sessions_s
     sessions = (

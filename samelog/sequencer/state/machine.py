@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand, apply_archive
-from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
@@ -29,24 +28,30 @@ from samelog.sequencer.state.commands import (
     Expire,
     LetIn,
     Merge,
+    MergeTransactions,
     NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
     PublishStageCommand,
-    Range,
     RecordEvent,
     RetireSessionCommand,
-    Verdict,
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
-from samelog.sequencer.state.sequences import remember
+from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
+from samelog.sequencer.state.transactions.changes import (
+    TRANSACTION_COMMANDS,
+    Producer,
+    Refused,
+    change_transactions,
+)
+from samelog.sequencer.state.transactions.commands import TransactionCommand
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -57,13 +62,13 @@ from samelog.sequencer.state.types import (
     Session,
     State,
     Topic,
+    follows,
 )
 from samelog.sequencer.state.void_state import agree, give_up
 
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
 
-_VERDICTS = frozenset(Verdict)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
 
@@ -179,6 +184,7 @@ class StateMachine:
             for watermarks in self.state.watermarks.values():
                 watermarks.pop(number, None)
         self.state.groups.forget_partitions(gone)
+        self.state.transactions.forget_partitions(gone)
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -310,6 +316,7 @@ class StateMachine:
             if self.state.producers_seen.get(producer) == seen_ms:
                 del self.state.producers_seen[producer]
                 self.state.producers.pop(producer, None)
+                self.state.transactions.forget_producer(producer)
         gone = []
         for name, idle_since_ms in command.sessions:
             session = self.state.sessions.get(name)
@@ -360,12 +367,17 @@ class StateMachine:
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
+        if isinstance(command, MergeTransactions):
+            problem = self.state.transactions.problem_with(command)
+            if problem is not None:
+                return Rejection("PRECONDITION", problem)
+            self.state.transactions.merged(command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
         if command.sequences or command.watermarks or command.unwrapped:
-            self._learn(command)
+            learn(self.state, command)
         return command
 
     def places_after(
@@ -419,17 +431,6 @@ class StateMachine:
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
 
-    def _learn(self, command: Merge) -> None:
-        """Take over what dedup learns from an instruction."""
-        for sequence in command.sequences:
-            per_partition = self.state.producers.setdefault(sequence.producer_id, {})
-            remember(per_partition.setdefault(command.partition, []), sequence)
-            self.state.producers_seen[sequence.producer_id] = command.append_ms
-        for dedup_id, watermark in command.watermarks:
-            self.state.watermarks.setdefault(dedup_id, {})[command.partition] = watermark
-        for number, last_id in command.unwrapped:
-            self.state.inputs[number].last_id = last_id
-
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
@@ -464,13 +465,11 @@ class StateMachine:
         problem = self.state.groups.apply(command, self.state.partitions)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
-
-def follows(place: SessionPosition | Input, part: Range) -> bool:
-    """Whether a range starts at `place`, or with a later file: those in between are empty."""
-    if part.stop < part.start or part.verdict not in _VERDICTS:
-        raise InvariantError(f"malformed range {part}")
-    goes_on = (part.roll, part.start) == (place.roll, place.byte)
-    return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
+    def _change_transactions(self, command: TransactionCommand) -> Producer | Rejection:
+        try:
+            return change_transactions(self.state, command)
+        except Refused as refusal:
+            return Rejection(refusal.code, refusal.text)
 
 
 _APPLY: dict[type, Any] = {
@@ -480,6 +479,7 @@ _APPLY: dict[type, Any] = {
     OpenInputCommand: StateMachine._open_input,
     CloseRun: StateMachine._close_run,
     Merge: StateMachine.merge,
+    MergeTransactions: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
@@ -492,4 +492,5 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

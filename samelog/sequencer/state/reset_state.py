@@ -46,6 +46,7 @@ def hard_reset(state: State, command: HardReset) -> bool:
         entry.partition = moved[entry.partition]
     _move_dedup(state, moved)
     state.groups.forget_partitions(moved)
+    state.transactions.forget_partitions(moved)
     return True
 
 

@@ -5,7 +5,12 @@ Invariant: the newest five batches of a producer's newest epoch, as in Kafka's b
 
 from __future__ import annotations
 
-from samelog.sequencer.state.commands import Sequence5
+from typing import TYPE_CHECKING
+
+from samelog.sequencer.state.commands import Merge, Sequence5
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State
 
 BATCHES_REMEMBERED = 5
 
@@ -18,3 +23,15 @@ def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
         batches.clear()
     batches.append(sequence)
     del batches[:-BATCHES_REMEMBERED]
+
+
+def learn(state: State, command: Merge) -> None:
+    """Take over what dedup learns from an instruction."""
+    for sequence in command.sequences:
+        per_partition = state.producers.setdefault(sequence.producer_id, {})
+        remember(per_partition.setdefault(command.partition, []), sequence)
+        state.producers_seen[sequence.producer_id] = command.append_ms
+    for dedup_id, watermark in command.watermarks:
+        state.watermarks.setdefault(dedup_id, {})[command.partition] = watermark
+    for number, last_id in command.unwrapped:
+        state.inputs[number].last_id = last_id

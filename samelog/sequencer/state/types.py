@@ -13,16 +13,26 @@ from typing import NamedTuple
 
 import msgspec
 
+from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.access_state import Access
-from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecordsCommand
+from samelog.sequencer.state.commands import (
+    Member,
+    Range,
+    RecordEvent,
+    Sequence5,
+    Verdict,
+    VoidRecordsCommand,
+)
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.transactions.state import Transactions
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
 EVENTS_REMEMBERED = 256
+_VERDICTS = frozenset(Verdict)
 
 
 class Topic(msgspec.Struct):
@@ -205,6 +215,7 @@ class State(msgspec.Struct):
     """The feature level; 0 until the first leader has written down what all members support."""
     access: Access = msgspec.field(default_factory=Access)
     """What administrators set over the Kafka protocol."""
+    transactions: Transactions = msgspec.field(default_factory=Transactions)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -234,3 +245,11 @@ class Rejection:
 
     code: str
     message: str
+
+
+def follows(place: SessionPosition | Input, part: Range) -> bool:
+    """Whether a range starts at `place`, or with a later file: those in between are empty."""
+    if part.stop < part.start or part.verdict not in _VERDICTS:
+        raise InvariantError(f"malformed range {part}")
+    goes_on = (part.roll, part.start) == (place.roll, place.byte)
+    return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))

@@ -1,0 +1,109 @@
+"""What a planner is about to propose for one partition, and how much more may go into an entry.
+
+Invariant: a draft is only booked (`Planner._finish`) when everything in it was read and verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from samelog.format.transactions import MARKER_BYTES
+from samelog.sequencer.state.commands import Range, Sequence5, Verdict
+from samelog.sequencer.state.transactions.commands import Begin, End
+
+DIGEST_FACTOR = 0x9E3779B97F4A7C15
+DIGEST_MASK = (1 << 64) - 1
+
+
+class Tail(msgspec.Struct):
+    """A partition as it will be once everything proposed is applied."""
+
+    next_offset: int
+    segment_bytes: int
+    segment_started_ms: int
+    append_ms: int
+
+
+class Draft(msgspec.Struct):
+    """One partition's instruction in the making."""
+
+    partition: int
+    tail: Tail
+    """The partition before it."""
+    base_offset: int
+    next_offset: int
+    size: int = 0
+    ranges: list[Range] = []
+    sequences: dict[int, list[Sequence5]] = {}
+    watermarks: dict[str, int] = {}
+    unwrapped: dict[int, int] = {}
+    learnt: int = 0
+    """How many sequences."""
+    begins: list[Begin] = []
+    ends: list[End] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to propose."""
+        return not (self.ranges or self.ends)
+
+    def end(self, ends: Sequence[End]) -> None:
+        """Put markers behind all that is there."""
+        self.ends.extend(ends)
+        self.next_offset += len(ends)
+        self.size += MARKER_BYTES * len(ends)
+
+    def add(self, part: Range) -> None:
+        """Put a range behind all that is there."""
+        self.ranges.append(part)
+        self.next_offset += part.records
+        self.size += part.size
+
+
+class Budget(msgspec.Struct):
+    """How much more may go into one entry; its encoded size grows with ranges and sequences."""
+
+    bytes: int
+    ranges: int
+    sequences: int
+    is_spent: bool = False
+
+    def charge(self, taken: int, ranges: int, sequences: int) -> None:
+        """So much was taken."""
+        self.bytes -= taken
+        self.ranges -= ranges
+        self.sequences -= sequences
+        self.is_spent = self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
+
+
+def newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:
+    """What is remembered of each producer."""
+    return [known for batches in sequences.values() for known in batches[-5:]]
+
+
+def append_joined(draft: Draft, part: Range) -> None:
+    """Add a range, growing the last one when both are taken whole and adjacent."""
+    last = draft.ranges[-1] if draft.ranges else None
+    adjacent = (
+        last is not None
+        and (last.input, last.run, last.roll, last.stop)
+        == (part.input, part.run, part.roll, part.start)
+        and last.verdict == part.verdict == Verdict.TAKE
+    )
+    if last is None or not adjacent:
+        draft.add(part)
+        return
+    draft.ranges[-1] = Range(
+        last.input,
+        last.run,
+        last.roll,
+        last.start,
+        part.stop,
+        last.records + part.records,
+        last.size + part.size,
+        (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
+    )
+    draft.next_offset += part.records
+    draft.size += part.size

@@ -1,0 +1,96 @@
+"""What the planner knows of transactions: the replicated state, with its own proposals on top.
+
+The coordinator's part of the state says whether a batch belongs to a transaction that is open; the
+log's part, whether it begins there. Both are asked when the batch is planned, because the order is
+made then: a batch that was late when it came in may be behind its transaction's marker now
+(invariants.md, rule 44).
+
+Invariant: a marker is planned once for each participant, unless its instruction was not applied.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from samelog.sequencer.merge.dedup import BatchFacts
+from samelog.sequencer.state.commands import Verdict
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions.commands import Begin, End
+from samelog.sequencer.state.transactions.state import LogTransactions, Transactions
+
+MARKED_PARTITIONS = 256
+"""At most so many get markers by one entry."""
+_NOTHING = LogTransactions()
+
+
+class TransactionView:
+    """One planner's."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
+        self._begun: dict[tuple[int, int], int] = {}
+        """(producer id, partition) -> the transaction that a proposed instruction begins."""
+        self._ended: set[tuple[int, int]] = set()
+        """(partition, producer id): a marker is proposed."""
+
+    @property
+    def _known(self) -> Transactions:
+        return self._machine.state.transactions
+
+    def clear(self) -> None:
+        """Forget the proposals: all are applied, or leadership is lost."""
+        self._begun.clear()
+        self._ended.clear()
+
+    def judge(self, partition: int, facts: BatchFacts) -> Verdict:
+        """Whether a batch that is new may be merged, as far as transactions go."""
+        log = self._known.logs.get(partition, _NOTHING)
+        ended, producer = log.ended.get(facts.producer_id), facts.producer_id
+        if ended is not None and facts.epoch < ended.epoch:
+            return Verdict.FENCED
+        begun = self._number_in(log, partition, producer)
+        if not facts.is_transactional:
+            return Verdict.TAKE if begun is None else Verdict.INVALID_TRANSACTION
+        known = self._known.of_producer(producer)
+        if known is not None and facts.epoch < known.epoch:
+            return Verdict.FENCED
+        if known is None or facts.epoch != known.epoch or not known.takes_part(partition):
+            return Verdict.INVALID_TRANSACTION
+        return Verdict.TAKE if begun in (None, known.number) else Verdict.INVALID_TRANSACTION
+
+    def begin(self, partition: int, facts: BatchFacts, offset: int) -> Begin | None:
+        """A transactional batch is taken: what begins with it, if anything does."""
+        known = self._known.of_producer(facts.producer_id)
+        log = self._known.logs.get(partition, _NOTHING)
+        if known is None or self._number_in(log, partition, facts.producer_id) is not None:
+            return None
+        self._begun[facts.producer_id, partition] = known.number
+        return Begin(facts.producer_id, facts.epoch, known.number, offset)
+
+    def _number_in(self, log: LogTransactions, partition: int, producer: int) -> int | None:
+        """The producer's transaction that is open in a log, or will be."""
+        opened = log.open.get(producer)
+        return self._begun.get((producer, partition)) if opened is None else opened.number
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    @property
+    def owes_markers(self) -> bool:
+        """Whether there are markers to plan."""
+        return bool(self._known.deciding) and bool(self._due())
+
+    def take_markers(self) -> list[tuple[int, list[End]]]:
+        """The markers to plan now, by partition."""
+        if not self._known.deciding:
+            return []
+        due = [*islice(self._due().items(), MARKED_PARTITIONS)]
+        self._ended.update((number, end.producer_id) for number, ends in due for end in ends)
+        return due
+
+    def _due(self) -> dict[int, list[End]]:
+        found = {}
+        for number, ends in self._known.markers_due().items():
+            left = [end for end in ends if (number, end.producer_id) not in self._ended]
+            if left:
+                found[number] = left
+        return found

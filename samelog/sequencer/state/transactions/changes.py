@@ -1,0 +1,265 @@
+"""What commands about transactions change, and what they answer.
+
+The rules are those of Kafka's TransactionCoordinator, before and after KIP-890, with its names of
+errors: clients act by them. There, a request waits for markers and is refused meanwhile
+(CONCURRENT_TRANSACTIONS); here, the coordinator lets it wait.
+
+Invariant: what is refused changed nothing. A decision, and the offsets that are committed by it,
+are of one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.transactions.commands import (
+    NO_PRODUCER,
+    AddToTransaction,
+    CommitInTransaction,
+    EndTransaction,
+    ForgetTransactionalIds,
+    InitProducer,
+    TimeOutTransaction,
+)
+from samelog.sequencer.state.transactions.state import EPOCH_MAX, Transaction
+from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State
+
+CONCURRENT = "CONCURRENT_TRANSACTIONS"
+FENCED = "PRODUCER_FENCED"
+INVALID = "INVALID_TXN_STATE"
+UNKNOWN = "INVALID_PRODUCER_ID_MAPPING"
+
+
+class Refused(Exception):
+    """Why a command changes nothing: a stable code and a sentence."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """What a client is to go on with. `must_wait`: with nothing yet, a transaction is being aborted
+    for it first.
+    """
+
+    producer_id: int
+    epoch: int
+    must_wait: bool = False
+
+
+def change_transactions(state: State, command: Any) -> Producer:
+    """Apply one of these commands. Raises Refused."""
+    return _CHANGES[type(command)](state, command)
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+
+def _init(state: State, command: InitProducer) -> Producer:
+    transactions, name = state.transactions, command.transactional_id
+    known = transactions.by_id.get(name)
+    if known is None:
+        known = transactions.by_id[name] = Transaction(command.new_producer_id)
+        transactions.producers[command.new_producer_id] = name
+    _check_claim(known, command)
+    if known.is_deciding:
+        raise Refused(CONCURRENT, f"the last transaction of {name!r} is being carried out")
+    if known.is_open:
+        _fence(state, name, known, command.at_ms)
+        return Producer(NO_PRODUCER, -1, must_wait=True)
+    claimed = -1 if command.producer_id == NO_PRODUCER else command.epoch
+    if known.is_exhausted and claimed in (-1, known.epoch):
+        last = known.epoch if claimed != -1 else -1
+        transactions.rotate(name, command.new_producer_id)
+        known.last_epoch = last
+    else:
+        _raise_epoch(known, claimed)
+    known.unit, known.timeout_ms, known.used_ms = None, command.timeout_ms, command.at_ms
+    return Producer(known.producer_id, known.epoch)
+
+
+def _check_claim(known: Transaction, command: InitProducer) -> None:
+    """Who names a producer id must have, or have had, it (KIP-360)."""
+    if command.producer_id == NO_PRODUCER or known.epoch < 0:
+        return
+    if command.producer_id not in (known.producer_id, known.previous_producer_id):
+        raise Refused(FENCED, f"{command.transactional_id!r} has another producer now")
+    is_free = not (known.is_open or known.is_deciding)
+    if is_free and command.epoch not in (known.epoch, known.last_epoch):
+        raise Refused(FENCED, f"epoch {command.epoch} of {command.transactional_id!r} is over")
+
+
+def _raise_epoch(known: Transaction, claimed: int) -> None:
+    """The next epoch, unless the client asks for the second time."""
+    if claimed != -1 and known.epoch >= 0 and claimed != known.epoch:
+        return
+    known.last_epoch = known.epoch if claimed != -1 else -1
+    known.epoch += 1
+
+
+def _fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
+    """Abort the open transaction for somebody else: its producer can do nothing any more."""
+    known.epoch, known.last_epoch = min(known.epoch + 1, EPOCH_MAX), -1
+    _decide(state, name, known, Decision.ABORT, at_ms)
+
+
+def _producer(state: State, command: Any) -> Transaction:
+    """The transactional id that the command's producer has. Raises Refused."""
+    known = state.transactions.by_id.get(command.transactional_id)
+    if known is None or known.producer_id != command.producer_id:
+        text = f"{command.transactional_id!r} does not have producer id {command.producer_id}"
+        raise Refused(UNKNOWN, text)
+    if known.epoch != command.epoch:
+        raise Refused(FENCED, f"the epoch is {known.epoch}, not {command.epoch}")
+    return known
+
+
+# --- taking part ----------------------------------------------------------------------------------
+
+
+def _add(state: State, command: AddToTransaction) -> Producer:
+    known = _producer(state, command)
+    if any(number not in state.partitions for number in command.partitions):
+        raise Refused("UNKNOWN_TOPIC", "a partition is gone")
+    unit = _begun(known, command.at_ms)
+    for number in command.partitions:
+        unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged
+    for group in command.groups:
+        known.groups.setdefault(group, {})
+    return Producer(known.producer_id, known.epoch)
+
+
+def _begun(known: Transaction, at_ms: int) -> TwoPhase:
+    """The open transaction, begun now if there is none. Raises Refused."""
+    if known.is_deciding:
+        raise Refused(CONCURRENT, "the last transaction is being carried out")
+    if known.unit is None or not known.unit.is_open:
+        known.number += 1
+        known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
+    known.used_ms = at_ms
+    return known.unit
+
+
+def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
+    known = _producer(state, command)
+    if command.joins:
+        _begun(known, command.at_ms)
+    elif known.is_deciding:
+        raise Refused(CONCURRENT, "the last transaction is being carried out")
+    elif not known.is_open or command.group not in known.groups:
+        raise Refused(INVALID, f"group {command.group!r} is no part of a transaction")
+    offsets = known.groups.setdefault(command.group, {})
+    offsets.update(
+        (number, offset) for number, offset in command.offsets if number in state.partitions
+    )
+    return Producer(known.producer_id, known.epoch)
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+def _end(state: State, command: EndTransaction) -> Producer:
+    known = state.transactions.by_id.get(command.transactional_id)
+    if known is not None and command.bumps and (again := _said_again(known, command)) is not None:
+        return again
+    known = _producer(state, command)
+    wanted = Decision.COMMIT if command.is_commit else Decision.ABORT
+    unit = known.unit
+    if known.is_open:
+        return _decided(state, known, wanted, command)
+    if known.is_deciding:
+        is_same = unit is not None and unit.decision is wanted
+        raise Refused(CONCURRENT if is_same else INVALID, "the transaction is decided")
+    if command.bumps and wanted is Decision.ABORT:  # nothing was added to it
+        known.number += 1
+        known.unit = TwoPhase(known.number, command.at_ms, known.timeout_ms)
+        return _decided(state, known, wanted, command)
+    if unit is None or unit.decision is not wanted or command.bumps:
+        raise Refused(INVALID, f"there is nothing to end: the transaction is {known.state_name}")
+    return Producer(known.producer_id, known.epoch)
+
+
+def _said_again(known: Transaction, command: EndTransaction) -> Producer | None:
+    """The answer to a client that did not get the first one, and so has the epoch before."""
+    is_next = (known.producer_id, known.epoch) == (command.producer_id, command.epoch + 1)
+    is_rotated = known.previous_producer_id == command.producer_id and known.epoch == 0
+    if known.unit is None or known.unit.is_open or not (is_next or is_rotated):
+        return None
+    if known.last_epoch != command.epoch:
+        return None
+    wanted = Decision.COMMIT if command.is_commit else Decision.ABORT
+    if known.unit.decision is not wanted:
+        raise Refused(INVALID, "the transaction was decided otherwise")
+    if known.is_deciding:
+        raise Refused(CONCURRENT, "the transaction is being carried out")
+    return Producer(known.producer_id, known.epoch)
+
+
+def _decided(
+    state: State, known: Transaction, wanted: Decision, command: EndTransaction
+) -> Producer:
+    """What the client goes on with: with KIP-890 another epoch, or another id."""
+    if command.bumps:
+        if known.is_exhausted:
+            known.next_producer_id = command.new_producer_id
+        known.last_epoch, known.epoch = known.epoch, known.epoch + 1
+    answer = Producer(known.producer_id, known.epoch)
+    if known.next_producer_id != NO_PRODUCER:
+        answer = Producer(known.next_producer_id, 0)
+    _decide(state, command.transactional_id, known, wanted, command.at_ms)
+    return answer
+
+
+def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms: int) -> None:
+    unit = known.unit
+    if unit is None or not unit.decide(wanted):
+        raise Refused(INVALID, "the transaction cannot be decided")
+    known.used_ms = at_ms
+    if wanted is Decision.COMMIT:
+        commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
+        state.groups.apply(CommitOffsets([each for each in commits if each[1]]), state.partitions)
+    known.groups = {}
+    state.transactions.deciding.append(name)
+    if unit.is_done:
+        state.transactions.finish(name)
+
+
+def _time_out(state: State, command: TimeOutTransaction) -> Producer:
+    known = state.transactions.by_id.get(command.transactional_id)
+    unit = None if known is None else known.unit
+    if known is None or unit is None or unit.number != command.number:
+        raise Refused(INVALID, "that transaction is over")
+    if not unit.is_overdue(command.at_ms):
+        raise Refused(INVALID, "the transaction is not overdue")
+    _fence(state, command.transactional_id, known, command.at_ms)
+    return Producer(known.producer_id, known.epoch)
+
+
+def _forget(state: State, command: ForgetTransactionalIds) -> Producer:
+    for name, used_ms in command.idle:
+        known = state.transactions.by_id.get(name)
+        if known is None or known.used_ms != used_ms or known.is_open or known.is_deciding:
+            continue
+        del state.transactions.by_id[name]
+        state.transactions.producers.pop(known.producer_id, None)
+        state.producers_seen.setdefault(known.producer_id, used_ms)
+    return Producer(NO_PRODUCER, -1)
+
+
+_CHANGES: Mapping[type, Callable[[Any, Any], Producer]] = {
+    InitProducer: _init,
+    AddToTransaction: _add,
+    CommitInTransaction: _commit_offsets,
+    EndTransaction: _end,
+    TimeOutTransaction: _time_out,
+    ForgetTransactionalIds: _forget,
+}
+TRANSACTION_COMMANDS = tuple(_CHANGES)

@@ -1,0 +1,123 @@
+"""The commands about transactions, and the merge instruction that begins and ends them in a log.
+
+What a client asks for is decided where the command is applied, so that a new leader knows all that
+the old one answered. Times are the leader's wall clock; new producer ids are drawn by the leader.
+
+Invariant: applying a command needs nothing but the state; field order is the format
+(docs/state-machine.md).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.levels import TRANSACTIONS
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.group_commands import CommittedOffset
+
+NO_PRODUCER = -1
+
+
+class InitProducer(Command, frozen=True, tag=61):
+    """Give a transactional id's producer its id and a new epoch, which fences all before it.
+
+    `producer_id` and `epoch` are what the client says it has, -1 if it says nothing.
+    `new_producer_id` is taken where it needs another one.
+    """
+
+    needs: ClassVar[int] = TRANSACTIONS
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+    new_producer_id: int
+    at_ms: int
+
+
+class AddToTransaction(Command, frozen=True, tag=62):
+    """Partitions (by number) and consumer groups take part in the producer's transaction, which
+    begins with the first of them.
+    """
+
+    needs: ClassVar[int] = TRANSACTIONS
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partitions: list[Unsigned32]
+    groups: list[str]
+    at_ms: int
+
+
+class CommitInTransaction(Command, frozen=True, tag=63):
+    """Offsets of a group, to be committed with the transaction. `joins`: the group takes part by
+    this.
+    """
+
+    needs: ClassVar[int] = TRANSACTIONS
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    group: str
+    offsets: list[tuple[Unsigned32, CommittedOffset]]
+    joins: bool
+    at_ms: int
+
+
+class EndTransaction(Command, frozen=True, tag=64):
+    """Decide a transaction. `bumps`: the producer's next one has another epoch (KIP-890)."""
+
+    needs: ClassVar[int] = TRANSACTIONS
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    is_commit: bool
+    bumps: bool
+    new_producer_id: int
+    at_ms: int
+
+
+class TimeOutTransaction(Command, frozen=True, tag=65):
+    """Abort a transaction that is overdue, and fence its producer."""
+
+    needs: ClassVar[int] = TRANSACTIONS
+    transactional_id: str
+    number: int
+    at_ms: int
+
+
+class ForgetTransactionalIds(Command, frozen=True, tag=66):
+    """Forget transactional ids that were not used since (id, last use)."""
+
+    needs: ClassVar[int] = TRANSACTIONS
+    idle: list[tuple[str, int]]
+
+
+TransactionCommand = (
+    InitProducer
+    | AddToTransaction
+    | CommitInTransaction
+    | EndTransaction
+    | TimeOutTransaction
+    | ForgetTransactionalIds
+)
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A producer's transaction `number` has its first record in this partition at `offset`."""
+
+    producer_id: int
+    epoch: int
+    number: int
+    offset: int
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A producer's transaction `number` ends in this partition: a marker with this epoch."""
+
+    producer_id: int
+    epoch: int
+    number: int
+    is_commit: bool

@@ -1,0 +1,220 @@
+"""What the replicated state knows of transactions: by transactional id, and in each log.
+
+What is known of a log belongs to whoever replicates the log; the rest is the coordinator's. They
+meet in two places: the planner asks what a batch belongs to, and a marker that is applied tells the
+coordinator that its part is done.
+
+Invariant: a producer's transactions are numbered and follow each other in every log: one begins
+only behind the marker of the one before, and a marker counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from samelog.sequencer.state.commands import MergeTransactions
+from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.transactions.commands import NO_PRODUCER, Begin, End
+from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+
+EPOCH_MAX = (1 << 15) - 1
+LAST_EPOCH = EPOCH_MAX - 1
+"""A producer that has it gets another id next: the highest one is left for fencing."""
+
+
+class Transaction(msgspec.Struct):
+    """A transactional id, its producer and its newest transaction. `unit` is None before the first,
+    and after the producer was initialized again.
+    """
+
+    producer_id: int
+    epoch: int = -1
+    last_epoch: int = -1
+    """The epoch before, where the client may not have heard of this one."""
+    previous_producer_id: int = NO_PRODUCER
+    next_producer_id: int = NO_PRODUCER
+    """What it gets when the transaction is done: it has no epoch left."""
+    timeout_ms: int = 0
+    number: int = 0
+    unit: TwoPhase | None = None
+    groups: dict[str, dict[int, CommittedOffset]] = {}
+    """Consumer group -> partition -> what is committed with the transaction."""
+    used_ms: int = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is under way, and not decided."""
+        return self.unit is not None and self.unit.is_open
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether it is decided, and not carried out everywhere."""
+        return self.unit is not None and not self.unit.is_open and not self.unit.is_done
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer has no epoch left."""
+        return self.epoch >= LAST_EPOCH
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of where it stands."""
+        if self.unit is None:
+            return "Empty"
+        if self.unit.is_open:
+            return "Ongoing"
+        stage = "Complete" if self.unit.is_done else "Prepare"
+        return stage + ("Commit" if self.unit.decision is Decision.COMMIT else "Abort")
+
+    def takes_part(self, partition: int) -> bool:
+        """Whether records of a partition belong to the transaction that is open."""
+        return self.is_open and self.unit is not None and partition in self.unit.participants
+
+
+class OpenInLog(msgspec.Struct, frozen=True, array_like=True):
+    """A transaction that is open in a log, and where it began there."""
+
+    epoch: int
+    number: int
+    first_offset: int
+    at_ms: int
+
+
+class EndedInLog(msgspec.Struct, frozen=True, array_like=True):
+    """A producer's newest transaction that ended in a log; older epochs are fenced there."""
+
+    epoch: int
+    number: int
+    coordinator_epoch: int
+
+
+class LogTransactions(msgspec.Struct):
+    """Of one partition, by producer id."""
+
+    open: dict[int, OpenInLog] = {}
+    ended: dict[int, EndedInLog] = {}
+
+    def first_open(self) -> int | None:
+        """Where the oldest one that is open begins."""
+        return min((each.first_offset for each in self.open.values()), default=None)
+
+
+class Transactions(msgspec.Struct):
+    """All of it."""
+
+    by_id: dict[str, Transaction] = {}
+    producers: dict[int, str] = {}
+    """Producer id -> its transactional id."""
+    deciding: list[str] = []
+    """The ids whose transaction is decided and not carried out everywhere."""
+    logs: dict[int, LogTransactions] = {}
+    """By partition."""
+
+    def of_producer(self, producer_id: int) -> Transaction | None:
+        """What a producer id belongs to."""
+        transactional_id = self.producers.get(producer_id)
+        return None if transactional_id is None else self.by_id[transactional_id]
+
+    # --- in logs ----------------------------------------------------------------------------------
+
+    def stable_offset(self, partition: int, next_offset: int) -> int:
+        """Below it, every transaction of what is planned is decided, with its marker in place."""
+        log = self.logs.get(partition)
+        first = None if log is None else log.first_open()
+        return next_offset if first is None else first
+
+    def problem_with(self, merge: MergeTransactions) -> str | None:
+        """Why an instruction cannot be applied; None if it can."""
+        log = self.logs.get(merge.partition, LogTransactions())
+        for begin in merge.begins:
+            if begin.producer_id in log.open or begin.number <= _ended(log, begin):
+                return f"transaction {begin.number} of producer {begin.producer_id} is over"
+        for end in merge.ends:
+            if end.number <= _ended(log, end):
+                return f"transaction {end.number} of producer {end.producer_id} has its marker"
+        return None
+
+    def merged(self, merge: MergeTransactions) -> None:
+        """Apply an instruction with which nothing is wrong."""
+        log = self.logs.setdefault(merge.partition, LogTransactions())
+        for begin in merge.begins:
+            log.open[begin.producer_id] = OpenInLog(
+                begin.epoch, begin.number, begin.offset, merge.append_ms
+            )
+        for end in merge.ends:
+            log.open.pop(end.producer_id, None)
+            log.ended[end.producer_id] = EndedInLog(end.epoch, end.number, merge.epoch)
+            self._carried_out(merge.partition, end)
+
+    def _carried_out(self, partition: int, end: End) -> None:
+        transaction = self.of_producer(end.producer_id)
+        if transaction is None or transaction.number != end.number or transaction.unit is None:
+            return
+        if transaction.unit.carried_out(partition) and transaction.unit.is_done:
+            self.finish(self.producers[end.producer_id])
+
+    def markers_due(self) -> Mapping[int, list[End]]:
+        """The markers that have yet to be planned, by partition."""
+        due: dict[int, list[End]] = {}
+        for transactional_id in self.deciding:
+            known = self.by_id[transactional_id]
+            if known.unit is None:
+                continue
+            is_commit = known.unit.decision is Decision.COMMIT
+            end = End(known.producer_id, known.epoch, known.number, is_commit)
+            for partition in known.unit.unfinished():
+                due.setdefault(partition, []).append(end)
+        return due
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def finish(self, transactional_id: str) -> None:
+        """A transaction is carried out everywhere."""
+        known = self.by_id[transactional_id]
+        if transactional_id in self.deciding:
+            self.deciding.remove(transactional_id)
+        known.groups = {}
+        if known.unit is not None:
+            known.unit.participants = {}
+        if known.next_producer_id != NO_PRODUCER:
+            self.rotate(transactional_id, known.next_producer_id)
+
+    def rotate(self, transactional_id: str, producer_id: int) -> None:
+        """The producer goes on under another id, from epoch 0."""
+        known = self.by_id[transactional_id]
+        self.producers.pop(known.producer_id, None)
+        known.previous_producer_id, known.producer_id = known.producer_id, producer_id
+        known.epoch, known.next_producer_id = 0, NO_PRODUCER
+        self.producers[producer_id] = transactional_id
+
+    def forget_partitions(self, gone: Collection[int]) -> None:
+        """A topic is deleted, or its log begun anew: its part of every transaction is done."""
+        for number in gone:
+            self.logs.pop(number, None)
+        for transactional_id, known in self.by_id.items():
+            unit = known.unit
+            if unit is None or not unit.participants.keys() & gone:
+                continue
+            for number in gone:
+                unit.leave(number)
+            for offsets in known.groups.values():
+                for number in gone:
+                    offsets.pop(number, None)
+            if unit.is_done:
+                self.finish(transactional_id)
+
+    def forget_producer(self, producer_id: int) -> None:
+        """A producer that has no transactional id any more expires."""
+        for log in self.logs.values():
+            log.ended.pop(producer_id, None)
+
+    def is_used(self, producer_id: int) -> bool:
+        """Whether a producer may have, or begin, a transaction: then it does not expire."""
+        return producer_id in self.producers
+
+
+def _ended(log: LogTransactions, of: Begin | End) -> int:
+    known = log.ended.get(of.producer_id)
+    return 0 if known is None else known.number

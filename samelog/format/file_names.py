@@ -20,9 +20,10 @@ creation; a fact inside a file would need an order between the syncs of two file
 decimal without leading zeros.
 
 A merged partition's directory has Kafka's names: a segment's three files are called after its base
-offset, in 20 decimal digits (`.log`, `.index`, `.timeindex`); `partition.json` says which partition
-it is. In both kinds of directory `marks` says up to where the log is on disk, and a file set aside
-as damaged is called `<name>.quarantined-<n>` and never read as a log.
+offset, in 20 decimal digits (`.log`, `.index`, `.timeindex`; `.txnindex` where transactions were
+aborted); `partition.json` says which partition it is. In both kinds of directory `marks` says up to
+where the log is on disk, and a file set aside as damaged is called `<name>.quarantined-<n>` and
+never read as a log.
 
 Invariant: every name has one meaning; names of any other form are left alone.
 """
@@ -42,7 +43,7 @@ CLUSTER_FILE = "cluster.json"
 TOPIC_FILE = "topic.json"
 PARTITION_FILE = "partition.json"
 MARKS_FILE = "marks"
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 
 _NUMBER = r"(0|[1-9][0-9]{0,18})"
 _DATA = re.compile(rf"log\.{_NUMBER}\.{_NUMBER}")

@@ -50,6 +50,8 @@ class LogCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     byte: int
     checksum: int
     """CRC-32C of all merged bytes up to here."""
+    open: tuple[tuple[int, int], ...] | None = ()
+    """(producer id, first offset) of the transactions that are open here; None: not known."""
 
 
 class IndexMark(msgspec.Struct, frozen=True, array_like=True):

@@ -31,7 +31,8 @@ def void_batches(records: int, timestamp_ms: int) -> bytearray:
 
 def is_void(header: bytes) -> bool:
     """Whether a valid batch header, of 61 bytes or more, is a void batch's."""
-    return bool(read_header(header).attributes & Attribute.CONTROL)
+    kind = read_header(header).attributes & (Attribute.CONTROL | Attribute.TRANSACTIONAL)
+    return kind == Attribute.CONTROL  # a marker has both
 
 
 def _void_batch(records: int, timestamp_ms: int) -> bytes:

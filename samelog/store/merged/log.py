@@ -27,6 +27,7 @@ from samelog.format.file_names import (
     INDEX,
     LOG,
     TIME_INDEX,
+    TXN_INDEX,
     segment_bases,
 )
 from samelog.format.marks import LogCheckpoint, MergedMarks
@@ -110,6 +111,7 @@ class MergedLog(MergedReader):
             marks = read_marks(fs, name, MergedMarks)
             if log._tail is not None:
                 log._tail.begin(marks)
+                log._transactions.begin(None if marks is None else marks.durable)
             else:
                 log._recover(marks)
         except BaseException:
@@ -138,6 +140,7 @@ class MergedLog(MergedReader):
         recovery = MergedRecovery(self._fs, self._chain, self._segment_files, marks, self.damaged)
         recovery.recover(bases)
         self._checkpoints = PendingCheckpoints(recovery.durable)
+        self._transactions.begin(recovery.durable)
         if bases:
             self._open_segment()
         for base in recovery.unsynced:
@@ -236,15 +239,24 @@ class MergedLog(MergedReader):
         return True
 
     def _write(self, data: Bytes, growth: Growth) -> int:
+        self._transactions.catch_up()
         writer = self._writer or self._open_segment()
         position = writer.append(data)
         growing = self._chain.growing
         growing.grow(data, growth)
+        self._transactions.took(growing.base_offset, data)
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
         self._unsynced[growing.base_offset] = None
         self._dirty.touch(writer.file)
         return growth.next_offset
+
+    def _store_aborted(self, base: int, position: int, data: bytes) -> None:
+        file = self._files.held((base, TXN_INDEX)) or self._hold(base, TXN_INDEX)
+        file.pwrite(data, position)
+        file.truncate(position + len(data))
+        self._dirty.touch(file)
+        self._dirty.touch_directory()
 
     def _open_segment(self) -> AppendFile:
         """Open the growing segment for writing, and make its files if they are not there."""
@@ -302,6 +314,7 @@ class MergedLog(MergedReader):
             self._segment_files.cut(self.start_offset, 0)
         self._chain.start = LogCheckpoint(base_offset, base_offset, 0, checksum)
         self._chain.restart_at(base_offset)
+        self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
 
     # --- archiving -----------------------------------------------------------------------------
@@ -340,7 +353,7 @@ class MergedLog(MergedReader):
             self._writer, self._last_append = None, None
         for base in self._chain.begin_at(start):
             self._unsynced.pop(base, None)
-            for suffix in (LOG, INDEX, TIME_INDEX):
+            for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
                 self._dirty.forget(self._segment_files.path(base, suffix))
                 self._files.drop((base, suffix))
         self._segment_files.forget()
@@ -394,6 +407,7 @@ class MergedLog(MergedReader):
 
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
+        self._transactions.catch_up()
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
         return self._dirty.drain()
@@ -412,6 +426,7 @@ class MergedLog(MergedReader):
             self._files.release((base, LOG))
             self._files.drop((base, INDEX))
             self._files.drop((base, TIME_INDEX))
+            self._files.drop((base, TXN_INDEX))
         grown = durable.byte - before.byte if durable.base == before.base else durable.byte
         self._unsaved_bytes += grown
         if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:

@@ -17,11 +17,13 @@ from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG
 from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
+from samelog.format.transactions import Aborted
 from samelog.store.disk.batch_walk import batch_heads, valid_extent
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
+from samelog.store.merged.transaction_index import TransactionIndex
 from samelog.store.merged.truncation import LogStart
 
 _EPOCH = Struct(">12xi")  # of a batch: partitionLeaderEpoch
@@ -54,6 +56,8 @@ class MergedReader:
         self._chain.log_start = whose.log_start
         self._files = FileCache(fs)
         self._segment_files = SegmentFiles(fs, path, self._chain, self._files, read_only=read_only)
+        store = None if read_only else self._store_aborted
+        self._transactions = TransactionIndex(fs, self._chain, self._segment_files, store)
         self._log_start = LogStart(whose.start_offset, whose.start_offset, whose.start_checksum)
         self._last_epoch = -1, -1
         """What `epoch_at` was asked last, and its answer: clients ask for the same ones again."""
@@ -64,6 +68,19 @@ class MergedReader:
     def next_offset(self) -> int:
         """The offset of the next record."""
         return self._chain.growing.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided; not below the start. Raises LogFormatError."""
+        return max(self._transactions.catch_up().last_stable_offset, self.start_offset)
+
+    def aborted(self, first: int, stop: int) -> list[Aborted]:
+        """The aborted transactions with records in [first, stop). Raises LogFormatError."""
+        return self._transactions.aborted(first, stop)
+
+    def _store_aborted(self, base: int, position: int, data: bytes) -> None:
+        """Write some of a segment's `.txnindex`."""
+        raise NotImplementedError
 
     @property
     def start_offset(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from samelog.format.marks import IndexMark, LogCheckpoint
 from samelog.format.segment import GrowingSegment, SealedSegment, Segment
+from samelog.format.transactions import OpenTransactions
 from samelog.store.disk.files import NoSuchFile
 
 
@@ -50,6 +51,8 @@ class SegmentChain:
         self.growing = GrowingSegment(start.base)
         self.checksum = start.checksum
         """CRC-32C of all merged bytes since offset 0."""
+        self.transactions = OpenTransactions(start.offset)
+        """What is open where they were looked at last."""
         self.log_start = 0
         """Records below this offset are archived; it may lie inside a segment, or ahead."""
         self._bases: list[int] = []
@@ -106,8 +109,11 @@ class SegmentChain:
     @property
     def end(self) -> LogCheckpoint:
         """Where the log ends."""
-        growing = self.growing
-        return LogCheckpoint(growing.next_offset, growing.base_offset, growing.size, self.checksum)
+        growing, known = self.growing, self.transactions
+        opened = tuple(known.open.items()) if known.offset == growing.next_offset else None
+        return LogCheckpoint(
+            growing.next_offset, growing.base_offset, growing.size, self.checksum, opened
+        )
 
     @property
     def bases(self) -> list[int]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from samelog.format.errors import CorruptLog
-from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_name
+from samelog.format.file_names import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
 from samelog.format.index import OffsetIndex, TimeIndex
 from samelog.format.segment import GrowingSegment, SealedSegment
 from samelog.store.disk.disk_errors import NoSpace
@@ -89,7 +89,7 @@ class SegmentFiles:
 
     def unlink_indexes(self, base: int) -> None:
         """Remove a segment's index files."""
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
             if self._fs.exists(self.path(base, suffix)):
                 self._fs.unlink(self.path(base, suffix))
 

@@ -15,7 +15,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from samelog.format.errors import CorruptLog
-from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
+from samelog.format.file_names import (
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TXN_INDEX,
+    segment_bases,
+    segment_name,
+)
 from samelog.store.disk.files import FileSystem
 
 PIECE_BYTES = 4 << 20
@@ -105,7 +112,7 @@ def truncate_segments(fs: FileSystem, directory: str, bases: list[int]) -> None:
     for base in bases:
         path = os.path.join(directory, segment_name(base, LOG))
         fs.write_atomically(path, b"", durable=False)
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
             index = os.path.join(directory, segment_name(base, suffix))
             if fs.exists(index):
                 fs.unlink(index)

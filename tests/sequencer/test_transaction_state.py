@@ -1,0 +1,138 @@
+"""Transactions in the replicated state, from the producer's id to the marker in the log."""
+
+from __future__ import annotations
+
+from samelog.format import _kernels as kernels
+from samelog.format.transactions import (
+    Aborted,
+    OpenTransactions,
+    decode_aborted,
+    encode_aborted,
+    marker_batch,
+)
+from samelog.sequencer.state.commands import Begin, CreateTopicCommand, End, MergeTransactions
+from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.commands import (
+    AddToTransaction,
+    CommitInTransaction,
+    EndTransaction,
+    InitProducer,
+    TimeOutTransaction,
+)
+from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.types import Rejection
+
+
+def begun() -> StateMachine:
+    machine = StateMachine()
+    machine.apply(CreateTopicCommand("t", "flights", 1, {}, 0))
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 77, 0)) == Producer(77, 0)
+    assert machine.apply(AddToTransaction("x", 77, 0, [1], ["g"], 5)) == Producer(77, 0)
+    offset = (1, CommittedOffset(3, -1, "", 6))
+    machine.apply(CommitInTransaction("x", 77, 0, "g", [offset], joins=False, at_ms=6))
+    return machine
+
+
+def end(*, commit: bool, bumps: bool = False) -> EndTransaction:
+    return EndTransaction("x", 77, 0, commit, bumps, 88, 7)
+
+
+def marker(machine: StateMachine, epoch: int) -> MergeTransactions:
+    known = machine.state.partitions[1]
+    is_commit = machine.state.transactions.markers_due()[1][0].is_commit
+    ends = [End(77, epoch, 1, is_commit)]
+    return MergeTransactions(1, known.next_offset, 3, 9, False, [], begins=[], ends=ends)
+
+
+def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
+    machine = begun()
+    assert machine.state.groups.by_id == {}
+    assert machine.apply(end(commit=True)) == Producer(77, 0)
+    assert machine.state.groups.by_id["g"].offsets[1].offset == 3
+    refused = machine.apply(AddToTransaction("x", 77, 0, [1], [], 8))
+    assert isinstance(refused, Rejection) and refused.code == "CONCURRENT_TRANSACTIONS"
+    merge = marker(machine, 0)
+    assert machine.apply(merge) is merge
+    assert machine.state.transactions.by_id["x"].state_name == "CompleteCommit"
+    assert machine.state.partitions[1].next_offset == 1
+    again = MergeTransactions(1, 1, 3, 9, False, [], begins=[], ends=merge.ends)
+    assert isinstance(machine.apply(again), Rejection)
+    late = [Begin(77, 0, 1, 1)]
+    assert isinstance(
+        machine.apply(MergeTransactions(1, 1, 3, 9, False, [], begins=late, ends=[])), Rejection
+    )
+
+
+def test_who_is_overdue_is_aborted_and_fenced() -> None:
+    machine = begun()
+    assert isinstance(machine.apply(TimeOutTransaction("x", 1, 1004)), Rejection)
+    assert machine.apply(TimeOutTransaction("x", 1, 1005)) == Producer(77, 1)
+    refused = machine.apply(end(commit=True))
+    assert isinstance(refused, Rejection) and refused.code == "PRODUCER_FENCED"
+    machine.apply(marker(machine, 1))
+    assert machine.state.transactions.by_id["x"].state_name == "CompleteAbort"
+    assert machine.state.groups.by_id == {}
+
+
+def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:
+    machine = begun()
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)).must_wait
+    assert isinstance(machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)), Rejection)
+    machine.apply(marker(machine, 1))
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 8)) == Producer(77, 2)
+
+
+def test_each_transaction_of_the_newer_protocol_has_its_epoch() -> None:
+    machine = begun()
+    assert machine.apply(end(commit=True, bumps=True)) == Producer(77, 1)
+    machine.apply(marker(machine, 1))
+    assert machine.apply(end(commit=True, bumps=True)) == Producer(77, 1)  # asked again
+    refused = machine.apply(end(commit=False, bumps=True))
+    assert isinstance(refused, Rejection) and refused.code == "INVALID_TXN_STATE"
+
+
+def test_a_snapshot_has_all_of_it() -> None:
+    machine = begun()
+    machine.apply(end(commit=False))
+    again = StateMachine.decode(machine.encode())
+    assert again.state.transactions == machine.state.transactions
+
+
+def test_commit_takes_all_and_a_decision_stays() -> None:
+    unit = TwoPhase(1, began_ms=0)
+    assert unit.join(1) and unit.join(2, is_prepared=True)
+    assert not unit.decide(Decision.COMMIT)
+    assert unit.prepared(1) and unit.decide(Decision.COMMIT)
+    assert not unit.decide(Decision.ABORT) and not unit.join(3) and not unit.is_overdue(1 << 40)
+    assert unit.carried_out(1) and not unit.carried_out(1) and not unit.is_done
+    assert unit.carried_out(2) and unit.is_done
+
+
+def records(producer: int) -> bytearray:
+    data = bytearray(
+        kernels.build_batches(
+            [b"v"],
+            timestamps=1,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            batch_bytes=1 << 20,
+            max_record_bytes=1 << 20,
+        )
+    )
+    data[22] |= 0x10
+    return data
+
+
+def test_what_is_open_and_aborted_follows_from_the_bytes() -> None:
+    known = OpenTransactions(0)
+    commits = {"coordinator_epoch": 1, "at_ms": 1}
+    data = records(1) + records(2) + marker_batch(2, 0, is_commit=False, **commits)
+    assert known.take(data) == [Aborted(2, 1, 2, 0)]
+    assert (known.offset, known.last_stable_offset) == (3, 0)
+    assert known.take(marker_batch(1, 0, is_commit=True, **commits)) == []
+    assert known.last_stable_offset == 4
+    entries = [Aborted(2, 1, 2, 0), Aborted(5, 7, 9, 10)]
+    assert decode_aborted(encode_aborted(entries) + b"cut") == entries

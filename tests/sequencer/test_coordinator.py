@@ -39,7 +39,9 @@ class World:
         self.told: dict[int, int] = {}
         self.halted: list[tuple[int, int]] = []
         self.now = -1.0
-        anything: Any = SimpleNamespace(reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now)
+        anything: Any = SimpleNamespace(
+            reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now, owes_markers=False
+        )
         self.coordinator = Coordinator(
             0,
             machine=self.machine,

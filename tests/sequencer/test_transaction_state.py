@@ -10,13 +10,15 @@ from samelog.format.transactions import (
     encode_aborted,
     marker_batch,
 )
-from samelog.sequencer.state.commands import Begin, CreateTopicCommand, End, MergeTransactions
+from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.changes import Producer
 from samelog.sequencer.state.transactions.commands import (
     AddToTransaction,
+    Begin,
     CommitInTransaction,
+    End,
     EndTransaction,
     InitProducer,
     TimeOutTransaction,
@@ -52,7 +54,8 @@ def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
     assert machine.apply(end(commit=True)) == Producer(77, 0)
     assert machine.state.groups.by_id["g"].offsets[1].offset == 3
     refused = machine.apply(AddToTransaction("x", 77, 0, [1], [], 8))
-    assert isinstance(refused, Rejection) and refused.code == "CONCURRENT_TRANSACTIONS"
+    assert isinstance(refused, Rejection)
+    assert refused.code == "CONCURRENT_TRANSACTIONS"
     merge = marker(machine, 0)
     assert machine.apply(merge) is merge
     assert machine.state.transactions.by_id["x"].state_name == "CompleteCommit"
@@ -70,7 +73,8 @@ def test_who_is_overdue_is_aborted_and_fenced() -> None:
     assert isinstance(machine.apply(TimeOutTransaction("x", 1, 1004)), Rejection)
     assert machine.apply(TimeOutTransaction("x", 1, 1005)) == Producer(77, 1)
     refused = machine.apply(end(commit=True))
-    assert isinstance(refused, Rejection) and refused.code == "PRODUCER_FENCED"
+    assert isinstance(refused, Rejection)
+    assert refused.code == "PRODUCER_FENCED"
     machine.apply(marker(machine, 1))
     assert machine.state.transactions.by_id["x"].state_name == "CompleteAbort"
     assert machine.state.groups.by_id == {}
@@ -90,7 +94,8 @@ def test_each_transaction_of_the_newer_protocol_has_its_epoch() -> None:
     machine.apply(marker(machine, 1))
     assert machine.apply(end(commit=True, bumps=True)) == Producer(77, 1)  # asked again
     refused = machine.apply(end(commit=False, bumps=True))
-    assert isinstance(refused, Rejection) and refused.code == "INVALID_TXN_STATE"
+    assert isinstance(refused, Rejection)
+    assert refused.code == "INVALID_TXN_STATE"
 
 
 def test_a_snapshot_has_all_of_it() -> None:
@@ -102,12 +107,19 @@ def test_a_snapshot_has_all_of_it() -> None:
 
 def test_commit_takes_all_and_a_decision_stays() -> None:
     unit = TwoPhase(1, began_ms=0)
-    assert unit.join(1) and unit.join(2, is_prepared=True)
+    assert unit.join(1)
+    assert unit.join(2, is_prepared=True)
     assert not unit.decide(Decision.COMMIT)
-    assert unit.prepared(1) and unit.decide(Decision.COMMIT)
-    assert not unit.decide(Decision.ABORT) and not unit.join(3) and not unit.is_overdue(1 << 40)
-    assert unit.carried_out(1) and not unit.carried_out(1) and not unit.is_done
-    assert unit.carried_out(2) and unit.is_done
+    assert unit.prepared(1)
+    assert unit.decide(Decision.COMMIT)
+    assert not unit.decide(Decision.ABORT)
+    assert not unit.join(3)
+    assert not unit.is_overdue(1 << 40)
+    assert unit.carried_out(1)
+    assert not unit.carried_out(1)
+    assert not unit.is_done
+    assert unit.carried_out(2)
+    assert unit.is_done
 
 
 def records(producer: int) -> bytearray:

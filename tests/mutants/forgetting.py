@@ -57,6 +57,13 @@ def believe_any_boot() -> Iterator[None]:
 
 
 @contextmanager
+def decide_too_early() -> Iterator[None]:
+    """An id in an entry that may yet be replaced is taken for the cluster's."""
+    with patch.object(lives, "UNDECIDED", ""):
+        yield
+
+
+@contextmanager
 def displace_the_living() -> Iterator[None]:
     """Another life of a node takes the place of one that is connected."""
     with patch.object(Callers, "has_other", lambda self, number, incarnation: False):
@@ -145,6 +152,7 @@ FORGETTING = (
         begin_with_a_majority,
         _LEADING + "test_a_new_group_elects_its_first_leader_by_the_votes_of_all",
     ),
+    (36, decide_too_early, _LIVES + "test_who_has_forgotten_something_is_found_out"),
     (
         36,
         speak_to_other_clusters,

@@ -1,10 +1,7 @@
 """A wish to end, as a handler of signals leaves it.
 
-Invariant: a handler never waits for the thread that it interrupts, and a wait never lasts longer
-than it may. A handler runs inside of whatever that thread does, with the locks that are held there:
-`threading.Event.set` in a handler waits for ever where the same thread was just about to wait for
-the event. To release a plain lock waits for nobody. `SimpleQueue.get(timeout=…)` of Python 3.11
-waits for ever if its time is over before it has begun to wait, as on a machine that is busy.
+Invariant: a handler never waits for the thread that it interrupts, and a wait ends in time: neither
+is so with `threading.Event`, nor with SimpleQueue (in Python 3.11, if its time is over too soon).
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ class Health(NamedTuple):
 class Life(NamedTuple):
     """One life of a node's process, as it introduces itself: its boot, a random id of this life and
     those of the lives before it (the newest last), whether it is sure to have forgotten nothing,
-    the cluster's id (empty: its cluster has none yet; or UNDECIDED), and what of Raft is durable
-    there.
+    the cluster's id (empty: it has none yet; or UNDECIDED), and what of Raft is durable there.
     """
 
     boot: Place63

@@ -148,6 +148,34 @@ def test_the_log_goes_on_when_a_record_found_no_room(
     assert [entry.index for entry in open_store(tmp_path).entries] == list(range(1, 9))
 
 
+@pytest.mark.parametrize("size", [10, 400])
+def test_the_log_goes_on_in_its_file_when_there_is_no_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Whether it is begun anew, or too large."""
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    store = open_store(tmp_path)
+    fill(store, 1, 2, size)
+    append = AppendFile.append
+
+    def full(self: AppendFile, data: bytes) -> int:
+        if not self.size:
+            raise NoSpace("wal", "write", errno.ENOSPC)
+        return append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendFile, "append", full)
+        with pytest.raises(NoSpace):
+            store.roll()
+        fill(store, 3, 5, size)
+        assert len(wal_files(tmp_path)) == 1
+        assert open_store(tmp_path).entries[-1].index == 5
+    fill(store, 6, 6, size)
+    store.close()
+    assert len(wal_files(tmp_path)) == 1 + (size > 200)
+    assert [entry.index for entry in open_store(tmp_path).entries] == list(range(1, 7))
+
+
 def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
     for seed in range(30):

@@ -58,7 +58,7 @@ def believe_any_boot() -> Iterator[None]:
 
 @contextmanager
 def decide_too_early() -> Iterator[None]:
-    """An id in an entry that may yet be replaced is taken for the cluster's."""
+    """An id that may yet be replaced is taken for the cluster's."""
     with patch.object(lives, "UNDECIDED", ""):
         yield
 

@@ -11,8 +11,10 @@ torn tail): a damaged log or snapshot stops the node with a message that names t
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -34,7 +36,7 @@ from samelog.consensus.wal import (
 )
 from samelog.format.errors import UnsupportedFormat
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, FileSystem
 
 GROUP = 0
@@ -63,6 +65,15 @@ class SyncMark(msgspec.Struct, frozen=True):
 
     sequence: int
     position: int
+
+
+@contextmanager
+def _final() -> Iterator[None]:
+    """A sync that finds no room has failed: nothing may go on as if there were only no room."""
+    try:
+        yield
+    except NoSpace as fault:
+        raise DiskFault(fault.path, "sync", errno.ENOSPC) from fault
 
 
 class RaftStore:
@@ -252,7 +263,8 @@ class RaftStore:
         if the log goes on in the file that there is.
         """
         ended = self._file
-        ended.file.datasync()
+        with _final():
+            ended.file.datasync()
         sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
         self._start_file(sequence, first_index, [self.hard_state])
         ended.seal()
@@ -266,11 +278,13 @@ class RaftStore:
             begun.append(encoder.header_bytes + encoder.encode(records, synced=0))
         except NoSpace:
             begun.file.close()
-            self._fs.unlink(path)
-            self._fs.sync_directory(self._directory)  # or it follows one that ends in the middle
+            with _final():  # or it follows one that ends in the middle
+                self._fs.unlink(path)
+                self._fs.sync_directory(self._directory)
             raise
-        begun.file.datasync()
-        self._fs.sync_directory(self._directory)
+        with _final():
+            begun.file.datasync()
+            self._fs.sync_directory(self._directory)
         self._encoder, self._file, self._synced = encoder, begun, begun.size
         self._files.append(_LogFile(sequence, 0))
 

@@ -312,6 +312,21 @@ class InputLog(InputReader):
         if self._fs.exists(self._path(name)):
             self._fs.unlink(self._path(name))
 
+    def rest(self) -> bool:
+        """Close all files until they are needed again; whether that is done. Not while something is
+        to be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
+        """
+        if self._dirty or any(run.durable != run.end for run in self._runs.values()):
+            return False
+        held = [data_name(number, roll) for number, run in self._runs.items() for roll in run.files]
+        if not all(self._fs.exists(self._path(name)) for name in held):
+            return False
+        for run in self._runs.values():
+            for file in run.files.values():
+                file.appender = None
+        self.close()
+        return True
+
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
         self._files.close()

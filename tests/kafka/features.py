@@ -46,6 +46,7 @@ FEATURES = (
     "SASL PLAIN",
     "SASL SCRAM-SHA-256",
     "SASL SCRAM-SHA-512",
+    "SASL OAUTHBEARER",
 )
 
 

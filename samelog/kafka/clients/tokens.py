@@ -23,7 +23,7 @@ SKEW_S = 30
 MESSAGE_BYTES_MAX = 16 << 10
 _FAMILIES = ("RSA", "EC", "OKP")
 """Kinds of keys that have a public half: what signs with a shared secret is none."""
-_NAME = re.compile(r"[A-Za-z0-9._@|:+=-]{1,255}")
+_NAME = re.compile(r"[A-Za-z0-9._@|:+=-]{1,250}")
 """What is like no identity of a certificate."""
 _SEPARATOR = "\x01"
 

@@ -46,7 +46,6 @@ FEATURES = (
     "SASL PLAIN",
     "SASL SCRAM-SHA-256",
     "SASL SCRAM-SHA-512",
-    "SASL OAUTHBEARER",
 )
 
 

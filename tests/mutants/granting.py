@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import jwt
+
 from samelog.kafka import recompression
 from samelog.kafka.access import acls
 from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission, AclResource
+from samelog.kafka.clients import tokens
 from samelog.kafka.clients.sasl import ScramExchange
 from samelog.sequencer.raft import proposer
 from samelog.sequencer.state import access_state
@@ -67,6 +70,26 @@ def users_before_files() -> Iterator[None]:
 
 
 @contextmanager
+def believe_any_audience() -> Iterator[None]:
+    """A token lets in whom it names, whomever it was made for."""
+    original = jwt.decode
+
+    def decode(token: str, key: Any, *, audience: str, options: Any, **how: Any) -> Any:
+        wanted = [name for name in options["require"] if name != "aud"]
+        return original(token, key, options={"require": wanted, "verify_aud": False}, **how)
+
+    with patch.object(jwt, "decode", decode):
+        yield
+
+
+@contextmanager
+def keys_of_any_kind() -> Iterator[None]:
+    """A shared secret that stands among the issuer's keys signs tokens."""
+    with patch.object(tokens, "_FAMILIES", ("RSA", "EC", "OKP", "oct")):
+        yield
+
+
+@contextmanager
 def add_what_has_no_room() -> Iterator[None]:
     """A command that is refused has changed something already."""
     original = access_state._CHANGES[ChangeAcls]
@@ -115,6 +138,12 @@ GRANTING = (
         _SEQUENCER
         + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
     ),
+    (
+        45,
+        believe_any_audience,
+        _KAFKA + "test_tokens.py::test_other_tokens_are_refused",
+    ),
+    (45, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
     (
         44,
         old_crc_for_new_bytes,

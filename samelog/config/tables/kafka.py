@@ -246,6 +246,7 @@ class TokenIssuer(ConfigTable):
         "The authorities that the URL's certificate may be of, PEM",
         FILE,
         Without("those of the system"),
+        Reload.CONTENTS,
     ] = None
 
 

@@ -197,5 +197,5 @@ def test_an_issuer_of_tokens_lets_users_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://login.example.com/keys", "https://me:it@example.com/keys"])
 def test_keys_come_over_tls_and_without_a_password(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigError, match="kafka.oauth.jwks"):
+    with pytest.raises(ConfigError, match=r"kafka\.oauth\.jwks"):
         load_node(load(tmp_path, SASL + OAUTH.format(url)))

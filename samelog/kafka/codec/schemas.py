@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 from kio.index import load_request_schema, load_response_schema
@@ -194,10 +195,11 @@ class ResponseBody(Entity, frozen=True):
 
 
 class TopicAnswers(Entity, Generic[PartT], frozen=True):
-    """The partitions of a topic."""
+    """The partitions of a topic, which has a name in older versions and an id in newer ones."""
 
     name: str
     partitions: Sequence[PartT]
+    topic_id: UUID | None = None
 
 
 class PartitionError(Entity, frozen=True):

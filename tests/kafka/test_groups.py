@@ -116,7 +116,7 @@ class Member:
             "committed_leader_epoch": 3,
             "committed_metadata": "note",
         }
-        tree = {
+        tree: dict[str, Any] = {
             "generation_id_or_member_epoch": self.generation,
             "topics": [{**self._named(topic, version), "partitions": [place]}],
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -62,15 +61,12 @@ def check_group(call: NodeCall, group: str) -> ErrorCode:
     return ErrorCode.none if may else ErrorCode.group_authorization_failed
 
 
-def by_topic(partitions: Iterable[tuple[str | UUID, ResponseT]]) -> list[TopicAnswers[ResponseT]]:
-    """(name or id of a topic, what is answered of a partition), as the protocol nests them."""
-    topics: dict[str | UUID, list[ResponseT]] = {}
+def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> list[TopicAnswers[ResponseT]]:
+    """(topic, what is answered of a partition), as the protocol nests them."""
+    topics: dict[str, list[ResponseT]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
-    return [
-        TopicAnswers("", found, key) if isinstance(key, UUID) else TopicAnswers(key, found)
-        for key, found in topics.items()
-    ]
+    return [TopicAnswers(*topic) for topic in topics.items()]
 
 
 def with_topics(call: NodeCall, numbers: Iterable[int]) -> list[tuple[Topic, Sequence[int]]]:

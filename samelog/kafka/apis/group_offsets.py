@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -17,12 +17,38 @@ from samelog.kafka.codec.schemas import (
     PartitionError,
     ResponseBody,
     TopicAnswers,
-    TopicsResponse,
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
 
-OffsetCommitResponse = TopicsResponse[PartitionError]
+PartT = TypeVar("PartT")
+
+
+class TopicIdAnswers(Entity, Generic[PartT], frozen=True):
+    """The partitions of a topic, as newer versions name it."""
+
+    topic_id: UUID
+    partitions: Sequence[PartT]
+
+
+OffsetTopics = Sequence[TopicAnswers[PartT] | TopicIdAnswers[PartT]]
+
+
+def _nested(partitions: Iterable[tuple[str | UUID, PartT]]) -> OffsetTopics[PartT]:
+    """(name or id of a topic, what is answered of a partition), as the protocol nests them."""
+    topics: dict[str | UUID, list[PartT]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [
+        TopicIdAnswers(key, found) if isinstance(key, UUID) else TopicAnswers(key, found)
+        for key, found in topics.items()
+    ]
+
+
+class OffsetCommitResponse(ResponseBody, frozen=True):
+    """The response of `offset_commit`."""
+
+    topics: OffsetTopics[PartitionError]
 
 
 @kafka_api(
@@ -54,7 +80,7 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
             (topic, PartitionError(partition.partition_index, error))
             for (topic, partition), error in zip(asked, errors, strict=True)
         )
-        return TopicsResponse(by_topic(answers))
+        return OffsetCommitResponse(_nested(answers))
 
     def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
         following = iter(errors)
@@ -114,7 +140,7 @@ class OffsetFetchResponseGroup(Entity, frozen=True):
     """The offsets of a group."""
 
     group_id: str
-    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]]
+    topics: OffsetTopics[OffsetFetchResponsePartition]
     error_code: ErrorCode
 
 
@@ -122,7 +148,7 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     """The list of groups is of newer versions, the rest of older ones."""
 
     groups: Sequence[OffsetFetchResponseGroup] = ()
-    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]] = ()
+    topics: OffsetTopics[OffsetFetchResponsePartition] = ()
     error_code: ErrorCode = ErrorCode.none
 
 
@@ -165,7 +191,7 @@ def _group(
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets
         asked = _all(call, offsets) if topics is None else asked
-    answers = by_topic(
+    answers = _nested(
         (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
     )
     return OffsetFetchResponseGroup(group_id, answers, error)

@@ -29,7 +29,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
-from uuid import UUID
 
 import msgspec
 from kio.index import load_request_schema, load_response_schema
@@ -195,11 +194,10 @@ class ResponseBody(Entity, frozen=True):
 
 
 class TopicAnswers(Entity, Generic[PartT], frozen=True):
-    """The partitions of a topic, which has a name in older versions and an id in newer ones."""
+    """The partitions of a topic."""
 
     name: str
     partitions: Sequence[PartT]
-    topic_id: UUID | None = None
 
 
 class PartitionError(Entity, frozen=True):

@@ -101,6 +101,11 @@ class ConsumerGroup:
 
     # --- changes ----------------------------------------------------------------------------------
 
+    def match(self, members: Sequence[ConsumerMember], topics: list[str]) -> None:
+        """Their expressions mean these topics now."""
+        for member in members:
+            self._set(member, matched=topics)
+
     def retarget(self, topics: Mapping[str, Sequence[int]]) -> None:
         """Begin a new epoch, with these partitions of the subscribed topics."""
         self.epoch += 1
@@ -211,7 +216,7 @@ class ConsumerGroups:
         member = self._joined(group, request) if joins else self._checked(group, request)
         updated = _updated(member, request, matched)
         group.members[caller.member_id] = updated
-        group.members |= {m.member_id: msgspec.structs.replace(m, matched=matched) for m in alike}
+        group.match(alike, matched)
         if before is None or _wishes(before) != _wishes(updated) or self._topics_moved(group):
             self._retarget(group)
         self._keep_alive(group, updated)

@@ -325,15 +325,18 @@ class InputLog(InputReader):
         """
         if self._dirty.has_files or any(run.durable != run.end for run in self._runs.values()):
             return False
-        held = [(number, roll) for number, run in self._runs.items() for roll in run.files]
-        opened = [data_name(*each) for each in held if self._files.find(each) is not None]
-        if not all(self._fs.exists(self._path(name)) for name in opened):
+        if not all(self._fs.exists(self._path(name)) for name in self._opened()):
             return False
         for run in self._runs.values():
             for file in run.files.values():
                 file.appender = None
         self._files.close()
         return True
+
+    def _opened(self) -> list[str]:
+        """The names of files that are open."""
+        held = [(number, roll) for number, run in self._runs.items() for roll in run.files]
+        return [data_name(*each) for each in held if self._files.find(each) is not None]
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

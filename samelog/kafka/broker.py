@@ -292,5 +292,6 @@ REJECTED = {
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
+    "TOO_LARGE": ErrorCode.policy_violation,
     "TOO_MANY": ErrorCode.policy_violation,
 }

@@ -151,6 +151,7 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     find_coordinator.find_coordinator,
     cluster_state.describe_log_dirs,
     cluster_state.elect_leaders,
+    cluster_state.alter_partition_reassignments,
     cluster_state.list_partition_reassignments,
     cluster_state.describe_quorum,
     cluster_state.list_config_resources,

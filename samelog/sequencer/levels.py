@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 LEVELS: Mapping[int, str] = {
     1: "Everything of the first version.",
-    3: "Many commands in one entry; ACLs, users, quotas and groups' settings of Kafka's protocol.",
+    2: "Many commands in one entry; ACLs, users, quotas and groups' settings of Kafka's protocol.",
     4: "Transactions.",
 }
 """Level -> what it brings."""
-ACCESS = 3
+ACCESS = 2
 TRANSACTIONS = 4
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -104,6 +105,12 @@ def gets_in(options: dict[str, Any]) -> bool:
         return False
 
 
+def described_users(admin: AdminClient, name: str) -> dict[str, Any]:
+    futures = admin.describe_user_scram_credentials([name])
+    assert isinstance(futures, dict)
+    return futures
+
+
 def binding(
     user: str, operation: str, kind: str, name: str, *, prefixed: bool = False, deny: bool = False
 ) -> AclBinding:
@@ -114,8 +121,16 @@ def binding(
 
 
 def every(user: str) -> AclBindingFilter:
-    anything = ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None
-    return AclBindingFilter(*anything, AclOperation.ANY, AclPermissionType.ANY)
+    nothing: Any = None
+    return AclBindingFilter(
+        ResourceType.ANY,
+        nothing,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        nothing,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
 
 
 def produces(options: dict[str, Any], topic: str) -> bool:
@@ -140,7 +155,7 @@ def test_users_come_and_go(secure: Secure, admin: AdminClient) -> None:
     assert not gets_in(login(secure, name, "wrong"))
     assert not gets_in(login(secure, name, "right", "SCRAM-SHA-512"))
     assert not gets_in(login(secure, name, "right", "PLAIN"))
-    told = admin.describe_user_scram_credentials([name])[name].result(PATIENCE_S)
+    told = described_users(admin, name)[name].result(PATIENCE_S)
     found = {(x.mechanism.name, x.iterations) for x in told.scram_credential_infos}
     assert found == {("SCRAM_SHA_256", 4096), ("SCRAM_SHA_512", 4096)}
     gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
@@ -148,7 +163,7 @@ def test_users_come_and_go(secure: Secure, admin: AdminClient) -> None:
     wait_for(lambda: not gets_in(login(secure, name)), "it is not let in any more")
     assert gets_in(login(secure, name, "other", "SCRAM-SHA-512"))
     assert code(admin.alter_user_scram_credentials([gone])) == 91
-    assert code(admin.describe_user_scram_credentials(["nobody"])) == 91
+    assert code(described_users(admin, "nobody")) == 91
 
 
 def test_a_file_goes_before(secure: Secure, admin: AdminClient) -> None:
@@ -213,7 +228,7 @@ def reads(options: dict[str, Any], topic: str, group: str) -> bool:
         message = consumer.poll(5)
         if message is None or message.error() is not None:
             return False
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
     except KafkaException:
         return False
     finally:
@@ -363,7 +378,7 @@ def test_a_group_has_settings_of_its_own(admin: AdminClient, wire: Wire, topic: 
             "subscribed_topic_names": [topic],
             "topic_partitions": [],
         }
-        return round(wire.ask(68, 0, tree).heartbeat_interval.total_seconds() * 1000)
+        return int(wire.ask(68, 0, tree).heartbeat_interval.total_seconds() * 1000)
 
     assert told_interval() == 5_000
     assert change(beat_ms, "1234") == 0

@@ -85,6 +85,22 @@ def test_no_election_is_ever_needed(boot: str, topic: str) -> None:
     assert codes == {0: 84, 9: 3}
 
 
+def test_partitions_are_where_they_are(world: World, wires: list[Wire], topic: str) -> None:
+    everywhere = list(range(len(world.cluster.nodes)))
+
+    def reassigned(version: int, *wishes: tuple[int, list[int] | None]) -> list[int]:
+        parts = [{"partition_index": index, "replicas": nodes} for index, nodes in wishes]
+        tree = {"timeout": 1000, "topics": [{"name": topic, "partitions": parts}]}
+        more = {"allow_replication_factor_change": True} if version else {}
+        answer = wires[0].ask(45, version, tree | more)
+        assert int(answer.error_code) == 0
+        return [int(each.error_code) for each in answer.responses[0].partitions]
+
+    wait_for(lambda: reassigned(0, (0, None)) == [85], "the topic is known here")
+    assert reassigned(0, (0, everywhere), (0, everywhere[::-1]), (0, None)) == [0, 0, 85]
+    assert reassigned(1, (0, everywhere[:1]), (0, [*everywhere, 9]), (7, None)) == [39, 39, 3]
+
+
 def test_nothing_is_reassigned_and_nobody_wants_metrics(wires: list[Wire]) -> None:
     answer = wires[0].ask(46, 0, {"timeout": 1000, "topics": None})
     assert (int(answer.error_code), answer.topics) == (0, ())

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import jwt
+
 from samelog.kafka import recompression
 from samelog.kafka.access import acls
 from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission, AclResource
+from samelog.kafka.clients import tokens
 from samelog.kafka.clients.sasl import ScramExchange
 from samelog.sequencer.raft import proposer
 from samelog.sequencer.state import access_state
@@ -67,6 +70,26 @@ def users_before_files() -> Iterator[None]:
 
 
 @contextmanager
+def believe_any_audience() -> Iterator[None]:
+    """A token lets in whom it names, whomever it was made for."""
+    original = jwt.decode
+
+    def decode(token: str, key: Any, *, audience: str, options: Any, **how: Any) -> Any:
+        wanted = [name for name in options["require"] if name != "aud"]
+        return original(token, key, options={"require": wanted, "verify_aud": False}, **how)
+
+    with patch.object(jwt, "decode", decode):
+        yield
+
+
+@contextmanager
+def keys_of_any_kind() -> Iterator[None]:
+    """A shared secret that stands among the issuer's keys signs tokens."""
+    with patch.object(tokens, "_FAMILIES", ("RSA", "EC", "OKP", "oct")):
+        yield
+
+
+@contextmanager
 def add_what_has_no_room() -> Iterator[None]:
     """A command that is refused has changed something already."""
     original = access_state._CHANGES[ChangeAcls]
@@ -101,14 +124,14 @@ def old_crc_for_new_bytes() -> Iterator[None]:
 
 _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
 GRANTING = (
-    (42, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
+    (43, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
     (
-        42,
+        43,
         decide_once,
         _KAFKA + "test_acls.py::test_decisions_follow_changes_and_identities_are_users",
     ),
-    (42, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
-    (42, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
+    (43, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
+    (43, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
     (
         40,
         together_too_early,
@@ -116,7 +139,13 @@ GRANTING = (
         + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
     ),
     (
-        43,
+        45,
+        believe_any_audience,
+        _KAFKA + "test_tokens.py::test_other_tokens_are_refused",
+    ),
+    (45, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
+    (
+        44,
         old_crc_for_new_bytes,
         _KAFKA + "test_recompression.py::test_only_the_codec_the_length_and_the_crc_change",
     ),

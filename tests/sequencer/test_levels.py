@@ -25,7 +25,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.levels import LEVELS, OtherVersion
+from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED, OtherVersion
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import snapshots
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
@@ -57,8 +57,8 @@ def kinds(union: Any) -> Sequence[Any]:
 # --- the table ----------------------------------------------------------------------------------
 
 
-def test_levels_rise_and_kinds_need_levels_that_exist() -> None:
-    assert list(LEVELS) == sorted(LEVELS)
+def test_levels_have_no_gap_and_kinds_need_levels_that_exist() -> None:
+    assert list(LEVELS) == list(range(LOWEST, SUPPORTED + 1))
     found = [kind.needs for union in (AnyCommand, AnyMessage) for kind in kinds(union)]
     assert len(found) > 60
     assert set(found) == set(LEVELS)  # each brings something
@@ -199,7 +199,7 @@ class NewReport(Report, frozen=True, tag=99):
 def test_a_message_goes_out_only_once_all_members_know_it() -> None:
     sent: list[Any] = []
     level = 1
-    links = Links(*[None] * 5, level=lambda: level)  # type: ignore[arg-type]
+    links = Links(*[None] * 5, told=None, level=lambda: level)  # type: ignore[arg-type]
     links.open[1] = SimpleNamespace(send=lambda message: sent.append(message) or True)  # type: ignore[assignment,func-returns-value]
     assert not links.send(1, NewReport(1))
     links.send_all(NewReport(1))

@@ -10,9 +10,11 @@ import pytest
 
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.levels import ACCESS
-from samelog.sequencer.raft.proposer import ENTRY_BYTES, Proposer
-from samelog.sequencer.state.commands import NodeStarted
+from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
+from samelog.sequencer.state.commands import NodeStarted, encode_commands
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.messages import encode_message
+from samelog.wire.peer_messages import CommandRefused, ForwardAll, ForwardedAll
 from tests.runtime.peers import until
 
 BIG = ENTRY_BYTES - 10
@@ -114,9 +116,8 @@ def test_many_commands_are_few_entries_once_all_members_know_that(
     commands = [NodeStarted("n" * size, 1, n, "life", 1) for n, size in enumerate([1, 1, BIG, 1])]
 
     async def main() -> list[Any]:
-        proposer = Proposer(
-            group, SimpleNamespace(level=level), SystemClock(), lambda to, message: True
-        )  # type: ignore[arg-type]
+        replica: Any = SimpleNamespace(level=level)
+        proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
         return await proposer.propose_all(commands)
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
@@ -160,3 +161,33 @@ def test_what_is_forwarded_together_is_answered_one_by_one() -> None:
 
     assert asyncio.run(main()) == [True, Rejection("TOPIC_EXISTS", "it is there"), True]
     assert applied == [1]
+
+
+def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
+    """However long the reasons are that a leader gives."""
+    sent: list[Any] = []
+
+    async def main() -> list[Any]:
+        follows = ElectedGroup()
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        replica: Any = SimpleNamespace(level=ACCESS)
+
+        def send(to: int, message: Any) -> bool:
+            sent.append(message)
+            return True
+
+        asker = Proposer(follows, replica, SystemClock(), send)  # type: ignore[arg-type]
+        return await asker.propose_all([NodeStarted("n" * FORWARD_BYTES, 1, 0, "life", 1)])
+
+    (refused,) = asyncio.run(main())
+    assert refused.code == "TOO_LARGE"
+    assert not sent
+    commands = [NodeStarted("n", 1, number, "life", 1) for number in range(1200)]
+    together = list(in_entries(commands))
+    assert [command for entry in together for command in entry] == commands
+    most = max(map(len, together))
+    assert most == 500
+    reasons = tuple(CommandRefused("UNKNOWN_TOPIC", "x" * 1024) for _ in range(most))
+    assert encode_message(ForwardedAll(1, 1, reasons))
+    entries = list(in_entries([NodeStarted("n" * 1000, 1, 0, "life", 1)] * most))
+    assert max(len(encode_message(ForwardAll(1, encode_commands(x)))) for x in entries) < 1 << 20

@@ -284,6 +284,59 @@ def _refuse_election(index: int, error: ApiError) -> ElectLeadersPartition:
     return ElectLeadersPartition(index, error.code, error.message)
 
 
+class ReassignedPartition(Entity, frozen=True):
+    """What became of one wish."""
+
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class AlterPartitionReassignmentsResponse(ResponseBody, frozen=True):
+    """The response of `alter_partition_reassignments`."""
+
+    error_code: ErrorCode
+    error_message: str | None = None
+    responses: Sequence[TopicAnswers[ReassignedPartition]] = ()
+
+
+@kafka_api(
+    45,
+    "AlterPartitionReassignments",
+    0,
+    1,
+    flexible_from=0,
+    notes="Every node holds every partition: what asks for that is done, all else is refused.",
+)
+async def alter_partition_reassignments(
+    call: NodeCall, request: Any
+) -> AlterPartitionReassignmentsResponse:
+    """Says of each partition whether it is where it is wanted."""
+    error = _error_unless(call, AclOperation.ALTER)
+    if error is not ErrorCode.none:
+        return AlterPartitionReassignmentsResponse(error)
+    topics = ((each.name, each.partitions) for each in request.topics)
+    found = await answer_topics(topics, partial(_reassigned, call.broker), _refuse_reassignment)
+    return AlterPartitionReassignmentsResponse(error, responses=found.topics)
+
+
+async def _reassigned(broker: Broker, topic: str, wanted: Any) -> ReassignedPartition:
+    """Raises ApiError."""
+    nodes = broker.nodes()
+    if broker.partition_number(topic, wanted.partition_index) is None:
+        raise no_partition(topic, wanted.partition_index)
+    if wanted.replicas is None:
+        raise ApiError(ErrorCode.no_reassignment_in_progress, "it is not on its way")
+    if sorted(wanted.replicas) != nodes:
+        text = f"every partition is on every node: {', '.join(map(str, nodes))}"
+        raise ApiError(ErrorCode.invalid_replica_assignment, text)
+    return ReassignedPartition(wanted.partition_index)
+
+
+def _refuse_reassignment(wanted: Any, error: ApiError) -> ReassignedPartition:
+    return ReassignedPartition(wanted.partition_index, error.code, error.message)
+
+
 class PartitionReassignment(Entity, frozen=True):
     """A partition on its way."""
 

@@ -198,7 +198,8 @@ class ProduceWork:
 
     async def _recompress(self, write: _PartitionWrite) -> None:
         """Give a batch the codec that its topic has, outside of the event loop."""
-        broker, topic, data = self._call.broker, write.topic, write.records
+        broker, data = self._call.broker, write.records
+        topic = broker.topic(write.key)
         codec = None if topic is None or data is None else other_codec(topic, data)
         if topic is None or data is None or codec is None:
             return

@@ -1,4 +1,5 @@
-"""Authentication by name and password: SASL/PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+"""Authentication by name and password: SASL/PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677); who
+does what tokens take (tokens.py) is given.
 
 Pure: the nonce is given. A user that does not exist is treated as one that does, up to the same
 failure, so that names cannot be guessed by how the server answers.
@@ -15,11 +16,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 PLAIN = "PLAIN"
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = (PLAIN, *HASHES)
 MECHANISM_NUMBERS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """As Kafka's messages name them (ScramMechanism)."""
 ITERATIONS = 4096
@@ -192,13 +193,20 @@ class Authenticator:
         passwords: Mapping[str, str],
         secret: bytes,
         others: FindVerifier = lambda user, mechanism: None,
+        more: Mapping[str, Callable[[], SaslExchange]] = MappingProxyType({}),
     ) -> None:
         """`secret`: the node's own, never told; salts come from it. `others`: users for SCRAM that
-        have no password here.
+        have no password here. `more`: what begins exchanges of other mechanisms.
         """
         self._passwords = passwords
         self._others = others
         self._secret = hashlib.sha256(secret).digest()
+        self._more = more
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What a client may choose from."""
+        return (PLAIN, *HASHES, *self._more)
 
     def begin(self, mechanism: str, nonce: str) -> SaslExchange | None:
         """An exchange; None if there is no such mechanism."""
@@ -208,4 +216,5 @@ class Authenticator:
             return ScramExchange(
                 mechanism, self._passwords, nonce=nonce, secret=self._secret, others=self._others
             )
-        return None
+        begin = self._more.get(mechanism)
+        return None if begin is None else begin()

@@ -26,13 +26,16 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.frames import CONTROL_LIMIT_BYTES
 from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
 
 PROPOSE_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
-ENTRY_BYTES = 1 << 20
-"""Of several commands that are proposed together."""
+ENTRY_BYTES = 256 << 10
+ENTRY_COMMANDS = 500
+"""How much is proposed together: it is forwarded in one message, and answered in one."""
+FORWARD_BYTES = CONTROL_LIMIT_BYTES - 1024
 
 AnyForward = Forward | ForwardAll | Forwarded | ForwardedAll
 
@@ -132,13 +135,17 @@ class Proposer:
         return await self._forward(leader, commands)
 
     async def _forward(self, leader: int, commands: Sequence[AnyCommand]) -> list[Any]:
+        data = encode_commands(commands)
+        if len(data) > FORWARD_BYTES:
+            text = f"{len(data)} bytes; at most {FORWARD_BYTES} may be asked for at once"
+            return [Rejection("TOO_LARGE", text)] * len(commands)
         request, kind = next(self._ids), Forward if len(commands) == 1 else ForwardAll
         future: asyncio.Future[Forwarded | ForwardedAll] = (
             asyncio.get_running_loop().create_future()
         )
         self._asked[request] = future
         try:
-            if not self._send(leader, kind(request, encode_commands(commands))):
+            if not self._send(leader, kind(request, data)):
                 raise NotLeader(None)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
                 answer = await future
@@ -148,7 +155,9 @@ class Proposer:
         finally:
             del self._asked[request]
         told = answer.refused if isinstance(answer, ForwardedAll) else [answer]
-        return [Rejection(each.code, each.message) if each.code else True for each in told]
+        found = [Rejection(each.code, each.message) if each.code else True for each in told]
+        # A leader that cannot read them does not know how many they are.
+        return found if len(found) == len(commands) else found[:1] * len(commands)
 
     # --- as asked by and answered to peers --------------------------------------------------------
 
@@ -163,17 +172,11 @@ class Proposer:
         is_one = isinstance(message, Forward)
         data = message.command if isinstance(message, Forward) else message.commands
         index, outcomes = await self._served(data)
-        told = [
-            CommandRefused(each.code, each.message)
-            if isinstance(each, Rejection)
-            else CommandRefused()
-            for each in outcomes
-        ]
+        told = tuple(map(_told, outcomes))
         if is_one:
-            only = told[0] if told else CommandRefused()
-            self._send(node, Forwarded(message.id, index, only.code, only.message))
+            self._send(node, Forwarded(message.id, index, *(told[0] if told else ())))
         else:
-            self._send(node, ForwardedAll(message.id, index, tuple(told)))
+            self._send(node, ForwardedAll(message.id, index, told))
 
     async def _served(self, data: bytes) -> tuple[int | None, list[Any]]:
         """The entry's index, None if there is none yet; and the outcomes."""
@@ -205,7 +208,7 @@ def in_entries(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
     size = 0
     for command in commands:
         own = len(encode_commands([command]))
-        if together and size + own > ENTRY_BYTES:
+        if together and (size + own > ENTRY_BYTES or len(together) == ENTRY_COMMANDS):
             yield together
             together, size = [], 0
         together.append(command)

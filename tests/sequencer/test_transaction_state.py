@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samelog.config.tables.node import Expiry
 from samelog.format import _kernels as kernels
 from samelog.format.transactions import (
     Aborted,
@@ -10,7 +11,10 @@ from samelog.format.transactions import (
     encode_aborted,
     marker_batch,
 )
-from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions
+from samelog.sequencer.merge.dedup import BatchFacts
+from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions, Verdict
+from samelog.sequencer.state.expiry import idle_transactions, overdue
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.changes import Producer
@@ -20,6 +24,7 @@ from samelog.sequencer.state.transactions.commands import (
     CommitInTransaction,
     End,
     EndTransaction,
+    ForgetTransactionalIds,
     InitProducer,
     TimeOutTransaction,
 )
@@ -78,6 +83,41 @@ def test_who_is_overdue_is_aborted_and_fenced() -> None:
     machine.apply(marker(machine, 1))
     assert machine.state.transactions.by_id["x"].state_name == "CompleteAbort"
     assert machine.state.groups.by_id == {}
+
+
+def test_the_leader_finds_what_is_overdue_and_what_nobody_uses() -> None:
+    machine, expiry = begun(), Expiry(producers_s=60)
+    assert overdue(machine, 1004) == []
+    (late,) = overdue(machine, 1005)
+    assert late == TimeOutTransaction("x", 1, 1005)
+    assert idle_transactions(machine, 100_000, expiry) is None  # it is open
+    machine.apply(late)
+    assert overdue(machine, 9999) == []
+    assert idle_transactions(machine, 100_000, expiry) is None  # its markers are missing
+    machine.apply(marker(machine, 1))
+    assert idle_transactions(machine, 61_005, expiry) is None
+    found = idle_transactions(machine, 61_006, expiry)
+    assert found == ForgetTransactionalIds([("x", 1005)])
+    machine.apply(found)
+    assert machine.state.transactions.by_id == {}
+
+
+def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next() -> None:
+    """What it proposed for the first transaction is applied, and not forgotten yet."""
+    machine = begun()
+    view, batch = TransactionView(machine), BatchFacts(1, 77, 0, 0, is_transactional=True)
+    first = view.begin(1, batch, 0)
+    assert first == Begin(77, 0, 1, 0)
+    machine.apply(MergeTransactions(1, 0, 3, 9, False, [], begins=[first], ends=[]))
+    machine.apply(end(commit=True))
+    assert len(view.take_markers()) == 1
+    assert not view.owes_markers
+    machine.apply(marker(machine, 0))
+    machine.apply(AddToTransaction("x", 77, 0, [1], [], 10))
+    assert view.judge(1, batch) is Verdict.TAKE
+    assert view.begin(1, batch, 2) == Begin(77, 0, 2, 2)
+    machine.apply(end(commit=True))
+    assert view.owes_markers
 
 
 def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:

@@ -1,5 +1,5 @@
 """What the leader proposes by itself now and then: forgetting what is idle, ending what was staged
-and never published, and a record of possible loss.
+and never published, aborting transactions that are overdue, and a record of possible loss.
 
 Invariant: whatever could not be proposed now is found again the next time.
 """
@@ -15,7 +15,7 @@ from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
-from samelog.sequencer.state.expiry import due
+from samelog.sequencer.state.expiry import due, idle_transactions, overdue
 
 EXPIRY_INTERVAL_S = 60.0
 
@@ -51,6 +51,9 @@ class LeaderUpkeep:
         self._tell_of_the_forgotten()
         if (first := self._upgrade.first_level()) is not None:
             self._propose(first)
+        if self._group.is_leader:
+            for late in overdue(self._replica.machine, self._clock.wall_ms()):
+                self._propose(late)
         if self._clock.now() >= self._next_expiry:
             self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
             self._expire()
@@ -88,14 +91,11 @@ class LeaderUpkeep:
     def _expire(self) -> None:
         if not self._group.is_leader:
             return
-        command = due(
-            self._replica.machine,
-            self._clock.wall_ms(),
-            self._config.expiry,
-            is_released=self._replica.is_released,
-        )
-        if command is not None:
-            self._propose(command)
+        machine, now_ms, expiry = self._replica.machine, self._clock.wall_ms(), self._config.expiry
+        idle = due(machine, now_ms, expiry, is_released=self._replica.is_released)
+        for command in (idle, idle_transactions(machine, now_ms, expiry)):
+            if command is not None:
+                self._propose(command)
         for ending in self._staging.abandoned():
             self._propose(ending)
 

@@ -30,8 +30,10 @@ class TransactionView:
         self._machine = machine
         self._begun: dict[tuple[int, int], int] = {}
         """(producer id, partition) -> the transaction that a proposed instruction begins."""
-        self._ended: set[tuple[int, int]] = set()
-        """(partition, producer id): a marker is proposed."""
+        self._ended: set[tuple[int, int, int]] = set()
+        """(partition, producer id, transaction): a marker is proposed. While there is always
+        something under way nothing here is forgotten, so that it must be told from what follows.
+        """
 
     @property
     def _known(self) -> Transactions:
@@ -69,8 +71,11 @@ class TransactionView:
 
     def _number_in(self, log: LogTransactions, partition: int, producer: int) -> int | None:
         """The producer's transaction that is open in a log, or will be."""
-        opened = log.open.get(producer)
-        return self._begun.get((producer, partition)) if opened is None else opened.number
+        if (opened := log.open.get(producer)) is not None:
+            return opened.number
+        proposed, ended = self._begun.get((producer, partition)), log.ended.get(producer)
+        is_over = proposed is not None and ended is not None and proposed <= ended.number
+        return None if is_over else proposed
 
     # --- markers ----------------------------------------------------------------------------------
 
@@ -84,13 +89,17 @@ class TransactionView:
         if not self._known.deciding:
             return []
         due = [*islice(self._due().items(), MARKED_PARTITIONS)]
-        self._ended.update((number, end.producer_id) for number, ends in due for end in ends)
+        self._ended.update(_key(number, end) for number, ends in due for end in ends)
         return due
 
     def _due(self) -> dict[int, list[End]]:
         found = {}
         for number, ends in self._known.markers_due().items():
-            left = [end for end in ends if (number, end.producer_id) not in self._ended]
+            left = [end for end in ends if _key(number, end) not in self._ended]
             if left:
                 found[number] = left
         return found
+
+
+def _key(partition: int, end: End) -> tuple[int, int, int]:
+    return partition, end.producer_id, end.number

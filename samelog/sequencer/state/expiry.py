@@ -1,4 +1,5 @@
-"""What is idle for so long that the cluster need not remember it: producer ids and sessions.
+"""What is idle for so long that the cluster need not remember it: producer ids, transactional ids
+and sessions; and transactions that are open for longer than their producers said they might be.
 
 The leader looks, by its clock; what is forgotten is in a Raft entry, so that all nodes forget the
 same (invariants.md, rule 12). A session with an open run never expires: its publisher may come back
@@ -18,6 +19,10 @@ from itertools import islice
 from samelog.config.tables.node import Expiry
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions.commands import (
+    ForgetTransactionalIds,
+    TimeOutTransaction,
+)
 from samelog.sequencer.state.types import Input, Session
 
 LIMIT = 1_000
@@ -44,6 +49,31 @@ def due(
     )
     command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
     return command if command.producers or command.sessions else None
+
+
+def overdue(machine: StateMachine, now_ms: int) -> list[TimeOutTransaction]:
+    """The commands that abort transactions whose producers seem to be gone."""
+    known = machine.state.transactions
+    late = (
+        TimeOutTransaction(name, known.by_id[name].number, now_ms)
+        for name in known.ongoing
+        if (unit := known.by_id[name].unit) is not None and unit.is_overdue(now_ms)
+    )
+    return list(islice(late, LIMIT))
+
+
+def idle_transactions(
+    machine: StateMachine, now_ms: int, expiry: Expiry
+) -> ForgetTransactionalIds | None:
+    """The command that forgets transactional ids that nobody uses; None if there are none."""
+    idle_before = now_ms - 1000 * expiry.producers_s
+    idle = (
+        (name, known.used_ms)
+        for name, known in machine.state.transactions.by_id.items()
+        if known.used_ms < idle_before and not (known.is_open or known.is_deciding)
+    )
+    found = list(islice(idle, LIMIT))
+    return ForgetTransactionalIds(found) if found else None
 
 
 def _merged(machine: StateMachine, session: Session) -> Iterator[Input]:

@@ -129,7 +129,7 @@ def _add(state: State, command: AddToTransaction) -> Producer:
     known = _producer(state, command)
     if any(number not in state.partitions for number in command.partitions):
         raise Refused("UNKNOWN_TOPIC", "a partition is gone")
-    unit = _begun(known, command.at_ms)
+    unit = _begun(state, command.transactional_id, known, command.at_ms)
     for number in command.partitions:
         unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged
     for group in command.groups:
@@ -137,13 +137,14 @@ def _add(state: State, command: AddToTransaction) -> Producer:
     return Producer(known.producer_id, known.epoch)
 
 
-def _begun(known: Transaction, at_ms: int) -> TwoPhase:
+def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
     """The open transaction, begun now if there is none. Raises Refused."""
     if known.is_deciding:
         raise Refused(CONCURRENT, "the last transaction is being carried out")
     if known.unit is None or not known.unit.is_open:
         known.number += 1
         known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
+        state.transactions.ongoing[name] = at_ms
     known.used_ms = at_ms
     return known.unit
 
@@ -151,7 +152,7 @@ def _begun(known: Transaction, at_ms: int) -> TwoPhase:
 def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
     known = _producer(state, command)
     if command.joins:
-        _begun(known, command.at_ms)
+        _begun(state, command.transactional_id, known, command.at_ms)
     elif known.is_deciding:
         raise Refused(CONCURRENT, "the last transaction is being carried out")
     elif not known.is_open or command.group not in known.groups:
@@ -227,6 +228,7 @@ def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
         state.groups.apply(CommitOffsets([each for each in commits if each[1]]), state.partitions)
     known.groups = {}
+    state.transactions.ongoing.pop(name, None)
     state.transactions.deciding.append(name)
     if unit.is_done:
         state.transactions.finish(name)

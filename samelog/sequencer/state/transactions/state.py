@@ -107,6 +107,8 @@ class Transactions(msgspec.Struct):
     by_id: dict[str, Transaction] = {}
     producers: dict[int, str] = {}
     """Producer id -> its transactional id."""
+    ongoing: dict[str, int] = {}
+    """The ids whose transaction is open -> when it began."""
     deciding: list[str] = []
     """The ids whose transaction is decided and not carried out everywhere."""
     logs: dict[int, LogTransactions] = {}

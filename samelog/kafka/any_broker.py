@@ -128,10 +128,28 @@ class BatchLog(Protocol):
         """
 
 
+class TransactionGate(Protocol):
+    """Says which batches belong to an open transaction. `producer`: (producer id, epoch)."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the cluster has transactions."""
+
+    def problem_with(
+        self, transactional_id: str, producer: tuple[int, int], partition: int
+    ) -> ApiError | None:
+        """Why a batch belongs to none, as far as is known here."""
+
+    async def join(self, transactional_id: str, producer: tuple[int, int], partition: int) -> None:
+        """Let a partition, by its number, take part. Raises ApiError."""
+
+
 class AnyBroker(ABC):
     """What the Kafka APIs see of a node or a sidecar."""
 
     batches: BatchLog
+    transactions: TransactionGate | None = None
+    """None: there are none here."""
 
     def __init__(self, number: int, cluster: str, clock: Clock) -> None:
         self.number = number
@@ -248,6 +266,10 @@ class AnyBroker(ABC):
     @abstractmethod
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
+
+    def may_use_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
+        """Whether it may be the producer of this transactional id."""
+        return False
 
     @abstractmethod
     def may_administer(self, client: KafkaClient) -> bool:

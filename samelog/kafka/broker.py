@@ -25,6 +25,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
+from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.access_state import Access
@@ -64,6 +65,9 @@ class Broker(AnyBroker):
         """The replicated state."""
         self.sent = member.measures.sent
         self.groups = GroupDriver(parts.raft, self.machine, self.clock, self.config.kafka.groups)
+        self.transactions: TransactionCoordinator = TransactionCoordinator(
+            parts.raft, self.machine, self.clock
+        )
         self.patterns = TopicPatterns(lambda: self.machine.state)
         self.batches: ProducerLog = ProducerLog(member.config.name, parts.peers.number, parts.logs)
         self.defaults = self.config.kafka.defaults
@@ -249,6 +253,14 @@ class Broker(AnyBroker):
         rights = self.parts.member.rights
         granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)
         return granted or self._acls_allow(client, AclOperation.WRITE, AclResource.TOPIC, topic)
+
+    def may_use_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
+        """Whether it may be the producer of this transactional id: a grant to publish as Kafka's
+        producers do is enough.
+        """
+        granted = self.parts.member.rights.may_push(client.identity, PRODUCER_SESSION)
+        kind = AclResource.TRANSACTIONAL_ID
+        return granted or self._acls_allow(client, AclOperation.WRITE, kind, transactional_id)
 
     def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""

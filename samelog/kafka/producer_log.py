@@ -43,6 +43,7 @@ OPEN_TRIES = 5
 _VERDICTS = {
     Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
     Verdict.FENCED: ErrorCode.invalid_producer_epoch,
+    Verdict.INVALID_TRANSACTION: ErrorCode.invalid_txn_state,
 }
 _REFUSED = {
     FaultCode.DISK_FULL: ErrorCode.kafka_storage_error,

@@ -40,13 +40,19 @@ _NEWEST_CODEC = max(Codec)
 _FLAGS = ~CODEC_BITS
 
 
-def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
-    """The one batch that a partition's records are. Raises ApiError."""
-    header = None if records is None else _good_header(records, version, limit_bytes)
-    return _looked_into(records, version, limit_bytes) if header is None else header
+def check_records(
+    records: memoryview | None, *, version: int, limit_bytes: int, flags: int = 0
+) -> BatchHeader:
+    """The one batch that a partition's records are. `flags`: TRANSACTIONAL, where the request is a
+    transactional id's. Raises ApiError.
+    """
+    header = None if records is None else _good_header(records, version, limit_bytes, flags)
+    return _looked_into(records, version, limit_bytes, flags) if header is None else header
 
 
-def _good_header(records: memoryview, version: int, limit_bytes: int) -> BatchHeader | None:
+def _good_header(
+    records: memoryview, version: int, limit_bytes: int, flags: int
+) -> BatchHeader | None:
     """The header of a batch with which nothing is wrong; None where something may be."""
     try:
         header = read_header(records)
@@ -54,11 +60,14 @@ def _good_header(records: memoryview, version: int, limit_bytes: int) -> BatchHe
         return None
     newest = _NEWEST_CODEC if version >= ZSTD_FROM else Codec.LZ4
     is_plain = header.producer_id < 0 or min(header.base_sequence, header.producer_epoch) >= 0
-    is_good = is_plain and header.base_offset == 0 and 0 <= header.attributes <= newest
+    codec = header.attributes & ~flags if header.producer_id >= 0 else header.attributes
+    is_good = is_plain and header.base_offset == 0 and 0 <= codec <= newest
     return header if is_good and header.size == len(records) <= limit_bytes else None
 
 
-def _looked_into(records: memoryview | None, version: int, limit_bytes: int) -> BatchHeader:
+def _looked_into(
+    records: memoryview | None, version: int, limit_bytes: int, flags: int
+) -> BatchHeader:
     """The same, with what is wrong in the order in which Kafka's broker finds it."""
     whole = _only_batch(records, version)
     if whole[:8] != bytes(8):
@@ -71,7 +80,7 @@ def _looked_into(records: memoryview | None, version: int, limit_bytes: int) -> 
     try:
         _check_codec(whole, _NEWEST_CODEC)
         header = read_header(whole)
-        _check_header(header)
+        _check_header(header, flags)
     except (ApiError, CorruptBatch) as fault:
         check_crc(whole)
         if isinstance(fault, ApiError):
@@ -123,9 +132,11 @@ def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
         raise ApiError(ErrorCode.unsupported_compression_type, text)
 
 
-def _check_header(header: BatchHeader) -> None:
-    if header.attributes & _FLAGS:
-        _refuse_flags(header.attributes)
+def _check_header(header: BatchHeader, flags: int) -> None:
+    if header.attributes & _FLAGS & ~flags:
+        _refuse_flags(header.attributes & ~flags)
+    if header.attributes & Attribute.TRANSACTIONAL and header.producer_id < 0:
+        raise ApiError(ErrorCode.invalid_record, "a transaction's batch without a producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         text = f"sequence {header.base_sequence}, epoch {header.producer_epoch} of a producer"
         raise ApiError(ErrorCode.invalid_record, text)
@@ -135,7 +146,8 @@ def _refuse_flags(attributes: int) -> None:
     if attributes & Attribute.CONTROL:
         raise ApiError(ErrorCode.invalid_record, "control batches are the broker's own")
     if attributes & Attribute.TRANSACTIONAL:
-        raise ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
+        text = "a transaction's batch in a request without its transactional id"
+        raise ApiError(ErrorCode.transactional_id_authorization_failed, text)
     if attributes & Attribute.LOG_APPEND_TIME:
         raise ApiError(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
     if attributes & Attribute.DELETE_HORIZON:

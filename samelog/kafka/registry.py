@@ -34,13 +34,13 @@ from samelog.kafka.apis import (
     list_offsets,
     metadata,
     produce,
-    producers,
     session,
     telemetry,
     topic_admin,
     topic_partitions,
 )
 from samelog.kafka.broker import Broker
+from samelog.kafka.transactions import admin_apis, offset_apis, producer_apis
 from samelog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
@@ -140,14 +140,21 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     topic_admin.create_topics,
     topic_admin.delete_topics,
     topic_admin.delete_records,
-    producers.init_producer_id,
+    producer_apis.init_producer_id,
     leader_epochs.offset_for_leader_epoch,
     configs.describe_configs,
     alter_configs.alter_configs,
     topic_admin.create_partitions,
     alter_configs.incremental_alter_configs,
     metadata.describe_cluster,
-    producers.describe_producers,
+    admin_apis.describe_producers,
+    producer_apis.add_partitions_to_txn,
+    producer_apis.add_offsets_to_txn,
+    producer_apis.end_txn,
+    producer_apis.write_txn_markers,
+    offset_apis.txn_offset_commit,
+    admin_apis.describe_transactions,
+    admin_apis.list_transactions,
     find_coordinator.find_coordinator,
     cluster_state.describe_log_dirs,
     cluster_state.elect_leaders,

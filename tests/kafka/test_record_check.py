@@ -66,7 +66,7 @@ def test_a_good_batch_passes() -> None:
         (batch()[:-1] + b"!", ErrorCode.corrupt_message),
         (put(8, ">i", -5)(batch()), ErrorCode.corrupt_message),
         (put(21, ">H", 0x20)(batch()), ErrorCode.invalid_record),
-        (put(21, ">H", 0x10)(batch()), ErrorCode.invalid_txn_state),
+        (put(21, ">H", 0x10)(batch()), ErrorCode.transactional_id_authorization_failed),
         (put(21, ">H", 0x08)(batch()), ErrorCode.invalid_timestamp),
         (put(21, ">H", 0x40)(batch()), ErrorCode.invalid_record),
         (put(21, ">H", 0x80)(batch()), ErrorCode.invalid_record),

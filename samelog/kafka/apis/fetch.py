@@ -1,9 +1,9 @@
 """Fetch (1): record batches as they lie in the merged log, from any node.
 
 Fetch sessions are each node's own: at another node, or after a restart, clients begin a new one.
-Without transactions both isolation levels see the same: the last stable offset is the high
-watermark, what is committed and executed here. An offset above the end is out of range only when
-the leader has confirmed that.
+Who reads what is committed gets records up to the last stable offset, and is told which of them
+were aborted; all others, up to the high watermark: what is committed by Raft and executed here. An
+offset above the end is out of range only when the leader has confirmed that.
 
 A fetch is answered when an error is to be told, when `min_bytes` are there or a partition has all
 that is wanted of it, or when its time is over. Until then it costs nothing: the merger wakes it.
@@ -20,7 +20,9 @@ from uuid import UUID
 import msgspec
 from kio.schema.errors import ErrorCode
 
+from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
+from samelog.format.transactions import Aborted
 from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import readable
@@ -78,6 +80,8 @@ class _PartitionRead(msgspec.Struct):
     """Where the wanted offset lies, once it was looked up."""
     nearest: int = -1
     """The node that the client had better ask."""
+    is_stable: bool = False
+    """Only what is decided is wanted."""
 
     def available(self) -> int:
         """Bytes from the wanted offset on, but no further than the segment. Raises
@@ -86,10 +90,20 @@ class _PartitionRead(msgspec.Struct):
         if self.stream is None or self.stream.log.next_offset <= self.asked.offset:
             return 0
         log = self.stream.log
+        if self.is_stable and log.last_stable_offset <= self.asked.offset:
+            return 0
         if self.place is None:
             self.place = log.locate(self.asked.offset)
-        base, byte = log.end()
+        base, byte = log.locate(log.last_stable_offset) if self.is_stable else log.end()
         return byte - self.place[1] if base == self.place[0] else ANSWER_BYTES
+
+    def aborted(self, data: memoryview) -> list[Aborted]:
+        """What is aborted of these records. Raises LogFormatError."""
+        if not data or self.stream is None:
+            return []
+        base = int.from_bytes(data[:8], "big")
+        stop = base + kernels.scan(data, verify_crc=False).records
+        return self.stream.log.aborted(self.asked.offset, stop)
 
 
 class FetchWork:
@@ -109,9 +123,10 @@ class FetchWork:
         self._is_woken = False
         self._future: asyncio.Future[MaybeResponse] | None = None
         self._response = FetchResponse(0, [])
+        is_stable = request.isolation == READ_COMMITTED
         for key, partitions in context.topics:
             for asked in partitions:
-                read = _PartitionRead(key, asked)
+                read = _PartitionRead(key, asked, is_stable=is_stable)
                 self._reads.append(read)
                 self._check_offset(read)
 
@@ -191,11 +206,14 @@ class FetchWork:
             return FetchedPartition(index, 0, *ends, preferred=read.nearest)
         try:
             data = self._records(read, left, is_first=is_first)
+            stable = log.last_stable_offset if read.is_stable else -1
+            aborted = read.aborted(data) if read.is_stable else ()
         except LogFormatError:
             return FetchedPartition(index, ErrorCode.kafka_storage_error)
         if data:
             self._call.broker.sent(data)
-        return FetchedPartition(index, 0, *ends, [data] if data else [])
+        records = [data] if data else []
+        return FetchedPartition(index, 0, *ends, records, stable=stable, aborted=aborted)
 
     def _records(self, read: _PartitionRead, left: int, *, is_first: bool) -> memoryview:
         """Whole batches; more than what is left only if nothing was read before. Raises
@@ -205,6 +223,10 @@ class FetchWork:
         if stream is None or stream.log.next_offset <= read.asked.offset:
             return NOTHING
         if limit == 0 and not is_first:
+            return NOTHING
+        if read.is_stable:
+            limit = min(limit, there) if (there := read.available()) else -1
+        if limit < 0:
             return NOTHING
         place = read.place or stream.log.locate(read.asked.offset)
         data = stream.log.view(*place, max(1, limit))

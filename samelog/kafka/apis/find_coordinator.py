@@ -1,4 +1,6 @@
-"""FindCoordinator (10): which node coordinates a group: the Raft leader, whatever the group."""
+"""FindCoordinator (10): which node coordinates a group, or a transactional id: the Raft leader,
+whichever it is.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from samelog.kafka.apis.group_answers import check_group
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 GROUP = 0
-"""The kind of key that is served."""
 TRANSACTION = 1
+"""The kinds of keys that are served."""
 MANY_FROM = 4
 """From this version on a request may name many groups."""
 NOBODY = BrokerEndpoint(-1, "", -1)
 
 
 class FindCoordinatorResponseCoordinator(Entity, frozen=True):
-    """Who coordinates a group."""
+    """Who coordinates a key."""
 
     key: str
     node_id: int
@@ -48,7 +50,7 @@ class FindCoordinatorResponse(ResponseBody, frozen=True):
     0,
     6,
     flexible_from=3,
-    notes="The Raft leader coordinates all groups. There are no transactions.",
+    notes="The Raft leader coordinates all groups and transactions.",
 )
 def find_coordinator(call: NodeCall, request: Any) -> FindCoordinatorResponse:
     """Answer a request of this API."""
@@ -61,16 +63,20 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
     return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
 
 
-def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoordinator:
-    if kind != GROUP:
-        return no_group(kind, group)
-    error = check_group(call, group)
-    if error is not ErrorCode.none:
-        return nobody(group, error, "a grant to subscribe with this group is missing")
+def _find(call: NodeCall, kind: int, key: str) -> FindCoordinatorResponseCoordinator:
+    if kind not in (GROUP, TRANSACTION) or (
+        kind == TRANSACTION and not call.broker.transactions.is_there
+    ):
+        return no_group(kind, key)
+    if kind == GROUP and (error := check_group(call, key)):
+        return nobody(key, error, "a grant to subscribe with this group is missing")
+    if kind == TRANSACTION and not call.broker.may_use_transactions(call.client, key):
+        denied = ErrorCode.transactional_id_authorization_failed
+        return nobody(key, denied, "a grant to publish as Kafka's producers do is missing")
     for end in call.broker.endpoints(call.client.listener):
         if end.number == call.broker.leader:
-            return coordinator(group, end)
-    return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
+            return coordinator(key, end)
+    return nobody(key, ErrorCode.coordinator_not_available, "there is no leader: ask again")
 
 
 def kind_of(request: Any) -> int:
@@ -79,7 +85,7 @@ def kind_of(request: Any) -> int:
 
 
 def no_group(kind: int, key: str) -> FindCoordinatorResponseCoordinator:
-    """Nobody coordinates keys that are no groups."""
+    """Nobody coordinates these keys: a sidecar has no transactions, and nobody shares groups."""
     if kind == TRANSACTION:  # the one error at which every client gives up at once
         denied = ErrorCode.transactional_id_authorization_failed
         return nobody(key, denied, "there are no transactions here: docs/kafka.md")
@@ -87,13 +93,13 @@ def no_group(kind: int, key: str) -> FindCoordinatorResponseCoordinator:
 
 
 def coordinator(group: str, end: BrokerEndpoint) -> FindCoordinatorResponseCoordinator:
-    """A group's coordinator."""
+    """A key's coordinator."""
     address = end.number, end.host, end.port
     return FindCoordinatorResponseCoordinator(group, *address, ErrorCode.none, None)
 
 
 def nobody(group: str, error: ErrorCode, message: str | None) -> FindCoordinatorResponseCoordinator:
-    """Why a group has no coordinator."""
+    """Why a key has no coordinator."""
     address = NOBODY.number, NOBODY.host, NOBODY.port
     return FindCoordinatorResponseCoordinator(group, *address, error, message)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -158,7 +158,8 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     1,
     10,
     flexible_from=6,
-    notes="Answered once a majority confirms that the coordinator still leads.",
+    notes="Answered once a majority confirms that the coordinator still leads. Where a transaction "
+    "may yet move an offset, who asks for stable ones is told to ask again.",
 )
 async def offset_fetch(call: NodeCall, request: Any) -> OffsetFetchResponse:
     """What was committed. A group that nobody knows has committed nothing (-1)."""
@@ -167,11 +168,18 @@ async def offset_fetch(call: NodeCall, request: Any) -> OffsetFetchResponse:
     if call.version >= MANY_FROM:
         return OffsetFetchResponse(
             [
-                _group(call, group.group_id, group.topics, error or _check_member(call, group))
+                _group(
+                    call,
+                    group.group_id,
+                    group.topics,
+                    error or _check_member(call, group),
+                    _unstable(call, request, group.group_id),
+                )
                 for group in request.groups
             ]
         )
-    only = _group(call, request.group_id, request.topics, error)
+    unstable = _unstable(call, request, request.group_id)
+    only = _group(call, request.group_id, request.topics, error, unstable)
     return OffsetFetchResponse(topics=only.topics, error_code=error)
 
 
@@ -181,8 +189,15 @@ def _check_member(call: NodeCall, group: Any) -> ErrorCode:
     return call.broker.groups.may_fetch(Caller(group.group_id, member_id or "", None, epoch))
 
 
+def _unstable(call: NodeCall, request: Any, group_id: str) -> Collection[int]:
+    """The partitions of which a client must not be told yet how far a group is (KIP-447)."""
+    if not getattr(request, "require_stable", False):
+        return ()
+    return call.broker.machine.state.transactions.undecided_offsets(group_id)
+
+
 def _group(
-    call: NodeCall, group_id: str, topics: Any, error: ErrorCode
+    call: NodeCall, group_id: str, topics: Any, error: ErrorCode, unstable: Collection[int]
 ) -> OffsetFetchResponseGroup:
     asked = () if topics is None else _named(topics)
     offsets: Mapping[int, CommittedOffset] = {}
@@ -190,9 +205,9 @@ def _group(
     if error is ErrorCode.none:
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets
-        asked = _all(call, offsets) if topics is None else asked
+        asked = _all(call, {*offsets, *unstable}) if topics is None else asked
     answers = _nested(
-        (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
+        (topic, _partition(call, topic, index, offsets, error, unstable)) for topic, index in asked
     )
     return OffsetFetchResponseGroup(group_id, answers, error)
 
@@ -201,11 +216,9 @@ def _named(topics: Iterable[Any]) -> Iterator[tuple[str | UUID, int]]:
     return ((_key(topic), index) for topic in topics for index in topic.partition_indexes)
 
 
-def _all(
-    call: NodeCall, offsets: Mapping[int, CommittedOffset]
-) -> Iterator[tuple[str | UUID, int]]:
+def _all(call: NodeCall, numbers: Iterable[int]) -> Iterator[tuple[str | UUID, int]]:
     state = call.broker.machine.state
-    for number in offsets:
+    for number in numbers:
         partition = state.partitions[number]
         topic = state.topics[partition.topic_id]
         if call.broker.may_read(call.client, topic.name):
@@ -218,9 +231,12 @@ def _partition(
     index: int,
     offsets: Mapping[int, CommittedOffset],
     error: ErrorCode,
+    unstable: Collection[int],
 ) -> OffsetFetchResponsePartition:
     error = error or _refusal(call, topic)
     number = call.broker.partition_number(topic, index)
+    if not error and number in unstable:
+        error = ErrorCode.unstable_offset_commit
     known = offsets.get(number) if number is not None and error is ErrorCode.none else None
     if known is None:
         return OffsetFetchResponsePartition(index, error)

@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 from kio.schema.errors import ErrorCode
 
+from samelog.format.batch import Attribute
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
@@ -39,6 +40,8 @@ from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
 
 OLDEST = 3
+JOINS_FROM = 12
+"""From this version on a batch's partition takes part in its transaction by the batch (KIP-890)."""
 TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
 
 
@@ -49,7 +52,8 @@ TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
     13,
     flexible_from=FLEXIBLE_FROM,
     read=read_produce,
-    notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. No transactions.",
+    notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. Batches of "
+    "transactions need acks=all.",
 )
 def produce(call: AnyCall, request: ProduceRequest) -> Reply:
     """Answer a request, once all its batches are merged or refused."""
@@ -70,6 +74,10 @@ class _PartitionWrite(msgspec.Struct):
     topic: Topic | None = None
     result: Future[AppendResult] | None = None
     error: ApiError | None = None
+    producer: tuple[int, int] | None = None
+    """(id, epoch) of a transaction's batch."""
+    is_confirmed: bool = False
+    """What is known here of its transaction is as new as the request."""
 
 
 class ProduceWork:
@@ -79,7 +87,8 @@ class ProduceWork:
         self._call = call
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
-        self._is_transactional = request.transactional_id is not None
+        self._transactional_id = request.transactional_id
+        self._flags = 0 if request.transactional_id is None else int(Attribute.TRANSACTIONAL)
         self._counts = [(topic, len(partitions)) for topic, partitions in request.topics]
         self._writes: list[_PartitionWrite] = []
         for topic, partitions in request.topics:
@@ -112,8 +121,18 @@ class ProduceWork:
         if self._acks not in (-1, 0, 1):
             text = f"acks {self._acks}; there are 0, 1 and -1"
             return ApiError(ErrorCode.invalid_required_acks, text)
-        if self._is_transactional:
-            return ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
+        return None if self._transactional_id is None else self._no_transaction()
+
+    def _no_transaction(self) -> ApiError | None:
+        """Why no batches of transactions are taken from this client, if they are not."""
+        broker, name = self._call.broker, self._transactional_id or ""
+        if broker.transactions is None or not broker.transactions.is_there:
+            return ApiError(ErrorCode.invalid_txn_state, "there are no transactions here")
+        if not broker.may_use_transactions(self._call.client, name):
+            text = f"no right to the transactional id {name!r}"
+            return ApiError(ErrorCode.transactional_id_authorization_failed, text)
+        if self._acks != -1:
+            return ApiError(ErrorCode.invalid_required_acks, "a transaction needs acks=all")
         return None
 
     def _appended(self, write: _PartitionWrite) -> bool:
@@ -134,24 +153,52 @@ class ProduceWork:
 
     def _append(self, topic: Topic, write: _PartitionWrite) -> Future[AppendResult] | None:
         """None if the partition is not open, this turn of the loop has no room to check the batch,
-        or the topic has another codec. Raises ApiError.
+        the topic has another codec, or it is not known whether a transaction has room for it.
+        Raises ApiError.
         """
         if not 0 <= write.index < len(topic.partition_numbers):
             raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
-            check_records(write.records, version=self._call.version, limit_bytes=limit)
+            version, flags = self._call.version, self._flags
+            header = check_records(write.records, version=version, limit_bytes=limit, flags=flags)
+            if header.attributes & flags:
+                write.producer = header.producer_id, header.producer_epoch
             who = self._call.client.who
             checked = broker.batches.checker.now(who, data, any_producer, unpacked_limit(limit))
             if checked is None:
                 return None
             self._note(write, data, checked)
-        if other_codec(topic, data) is not None:
+        if (problem := self._problem(topic, write)) is not None and write.is_confirmed:
+            raise problem
+        if problem is not None or other_codec(topic, data) is not None:
             return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
+
+    def _problem(self, topic: Topic, write: _PartitionWrite) -> ApiError | None:
+        """Why a batch belongs to no open transaction, as far as is known here."""
+        gate, name = self._call.broker.transactions, self._transactional_id
+        if write.producer is None or gate is None or name is None:
+            return None
+        return gate.problem_with(name, write.producer, topic.partition_numbers[write.index])
+
+    async def _confirm(self, topic: Topic, write: _PartitionWrite) -> None:
+        """Have the leader say what there is to be known of a batch's transaction."""
+        gate, name = self._call.broker.transactions, self._transactional_id
+        if write.producer is None or gate is None or name is None:
+            return
+        try:
+            if self._call.version >= JOINS_FROM:
+                number = topic.partition_numbers[write.index]
+                await gate.join(name, write.producer, number)
+            else:
+                await self._call.broker.catch_up()
+        except ApiError as error:
+            write.error = error
+        write.is_confirmed = True
 
     def _note(self, write: _PartitionWrite, data: memoryview, checked: CheckedBatches) -> None:
         """Charge the client for what was looked into. Raises ApiError if it cannot be taken."""
@@ -175,8 +222,12 @@ class ProduceWork:
             write.error = error
 
     async def _check_and_append(self, write: _PartitionWrite) -> None:
-        """Append a batch for which a turn of the event loop has no room."""
-        if not write.count:
+        """Append a batch for which a turn of the event loop has no room, or of whose transaction
+        nothing is known here.
+        """
+        if write.topic is not None and self._problem(write.topic, write) is not None:
+            await self._confirm(write.topic, write)
+        if write.error is None and not write.count:
             await self._check(write)
         if write.error is None:
             await self._recompress(write)

@@ -2,7 +2,8 @@
 
 A version of ApiVersions that is newer than ours is answered as Kafka's broker does (KIP-511): with
 the body of version 0, UNSUPPORTED_VERSION, and the list, from which the client picks and asks
-again. The list of features stays empty: none of them is needed for what is served.
+again. Of the features that Kafka's brokers have, one changes how clients talk: with version 2 of
+transactions (KIP-890) each has an epoch of its own, and takes partitions in by their batches.
 """
 
 from __future__ import annotations
@@ -105,20 +106,51 @@ class ApiVersionsResponseKey(Entity, frozen=True):
     max_version: int
 
 
+class SupportedFeature(Entity, frozen=True):
+    """A feature, and the versions of it that this node has."""
+
+    name: str
+    min_version: int
+    max_version: int
+
+
+class FinalizedFeature(Entity, frozen=True):
+    """A feature that the cluster goes by."""
+
+    name: str
+    max_version_level: int
+    min_version_level: int
+
+
+TRANSACTION_VERSION = "transaction.version"
+EPOCH_EACH = 2
+"""Of transactions; 0 is without."""
+
+
 class ApiVersionsResponse(ResponseBody, frozen=True):
     """The response of this API."""
 
     api_keys: Sequence[ApiVersionsResponseKey]
     error_code: ErrorCode = ErrorCode.none
+    supported_features: Sequence[SupportedFeature] = ()
+    finalized_features_epoch: int = -1
+    finalized_features: Sequence[FinalizedFeature] = ()
 
 
 def list_of(
-    apis: Iterable[KafkaApi[Any]], error: ErrorCode = ErrorCode.none
+    apis: Iterable[KafkaApi[Any]],
+    error: ErrorCode = ErrorCode.none,
+    *,
+    has_transactions: bool = False,
 ) -> ApiVersionsResponse:
     """The list of what is served, by key."""
     ordered = sorted(apis, key=lambda api: api.key)
     keys = [ApiVersionsResponseKey(api.key, api.first, api.last) for api in ordered]
-    return ApiVersionsResponse(keys, error)
+    if not has_transactions:
+        return ApiVersionsResponse(keys, error)
+    supported = SupportedFeature(TRANSACTION_VERSION, 0, EPOCH_EACH)
+    finalized = FinalizedFeature(TRANSACTION_VERSION, EPOCH_EACH, EPOCH_EACH)
+    return ApiVersionsResponse(keys, error, [supported], EPOCH_EACH, [finalized])
 
 
 def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
@@ -130,7 +162,8 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
             if not all(_SOFTWARE.fullmatch(word) for word in words):
                 return list_of(listed, ErrorCode.invalid_request)
             call.client.software = " ".join(words)
-        return list_of(listed)
+        gate = call.broker.transactions
+        return list_of(listed, has_transactions=gate is not None and gate.is_there)
 
     api = KafkaApi(
         key=KEY,
@@ -140,7 +173,7 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
         flexible_from=3,
         handle=handle,
         before_authentication=True,
-        notes="The list of features is empty.",
+        notes="The only feature is `transaction.version`, once the cluster has transactions.",
     )
     listed = [*apis, api]
     return api

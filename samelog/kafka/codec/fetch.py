@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from samelog.format.transactions import Aborted
 from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 12
@@ -26,6 +27,7 @@ _ASKED_9 = struct.Struct(">iiqqi")
 _ASKED_12 = struct.Struct(">iiqiqi")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
 TopicKey = str | bytes
 """A name, or an id."""
 
@@ -58,7 +60,8 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 class FetchedPartition(msgspec.Struct, frozen=True):
     """What is answered of one partition. All offsets are -1 with most errors. `preferred`: the node
-    that the client had better read it from, -1 if this is the one.
+    that the client had better read it from, -1 if this is the one. For who reads what is committed:
+    `stable`, the last stable offset, and `aborted`, what is aborted of the records.
     """
 
     partition: int
@@ -67,10 +70,12 @@ class FetchedPartition(msgspec.Struct, frozen=True):
     log_start: int = -1
     records: Sequence[bytes | memoryview] = ()
     preferred: int = -1
+    stable: int = -1
+    aborted: Sequence[Aborted] = ()
 
 
 class FetchResponse(msgspec.Struct, frozen=True):
-    """An answer; `has_aborted`: the list of aborted transactions is there, and empty. Implements
+    """An answer; `has_aborted`: lists of aborted transactions are there. Implements
     api.KafkaResponse.
     """
 
@@ -102,7 +107,7 @@ class FetchResponse(msgspec.Struct, frozen=True):
                 writer.nullable_string(topic)
             writer.count(len(partitions))
             for partition in partitions:
-                _write_partition(writer, version, partition, 0 if self.has_aborted else -1)
+                _write_partition(writer, version, partition, has_aborted=self.has_aborted)
             writer.tags()
         writer.tags()
         return writer.drain()
@@ -169,9 +174,9 @@ def _read_forgotten(reader: MessageReader, version: int) -> list[tuple[TopicKey,
 
 
 def _write_partition(
-    writer: MessageWriter, version: int, part: FetchedPartition, aborted: int
+    writer: MessageWriter, version: int, part: FetchedPartition, *, has_aborted: bool
 ) -> None:
-    stable = part.high_watermark
+    stable = part.stable if part.stable >= 0 else part.high_watermark
     if version >= 5:
         fixed = _PARTITION_5.pack(
             part.partition, part.error, part.high_watermark, stable, part.log_start
@@ -179,7 +184,10 @@ def _write_partition(
     else:
         fixed = _PARTITION_4.pack(part.partition, part.error, part.high_watermark, stable)
     writer.raw(fixed)
-    writer.count(aborted)
+    writer.count(len(part.aborted) if has_aborted else -1)
+    for each in part.aborted:
+        writer.raw(_ABORTED.pack(each.producer_id, each.first_offset))
+        writer.tags()
     if version >= 11:
         writer.int32(part.preferred)
     writer.buffers(part.records)

@@ -35,6 +35,7 @@ class ListOffsetsRequest(msgspec.Struct, frozen=True):
     """A decoded request."""
 
     topics: list[tuple[str, list[OffsetWanted]]]
+    isolation: int = 0
 
 
 class OffsetFound(msgspec.Struct, frozen=True):
@@ -81,8 +82,7 @@ def read_list_offsets(version: int, body: memoryview) -> ListOffsetsRequest:
     """A request. Raises MalformedRequest."""
     reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     reader.int32()  # of a replica
-    if version >= 2:
-        reader.int8()  # the isolation level: both see the same
+    isolation = reader.int8() if version >= 2 else 0
     topics: list[tuple[str, list[OffsetWanted]]] = []
     for _ in range(reader.count()):
         name, partitions = reader.string(), []
@@ -94,7 +94,7 @@ def read_list_offsets(version: int, body: memoryview) -> ListOffsetsRequest:
     if version >= 10:
         reader.int32()  # how long the client waits for a remote log
     reader.skip_tags()
-    return ListOffsetsRequest(topics)
+    return ListOffsetsRequest(topics, isolation)
 
 
 def _read_partition(reader: MessageReader, version: int) -> OffsetWanted:

@@ -309,6 +309,15 @@ class GroupCoordinator:
                 return ErrorCode.rebalance_in_progress
         return error
 
+    def may_commit_in_transaction(self, caller: Caller, waiter: Requester) -> None:
+        """TxnOffsetCommit: whether what a transaction commits for a group is its own. A producer
+        that knows nothing of the group's members names none (before KIP-447).
+        """
+        error = _check_id(caller.group)
+        if not error and (caller.generation >= 0 or caller.member_id):
+            error = self._check_commit(caller)
+        self._outbox.answer(waiter, (error,))
+
     def may_fetch(self, caller: Caller) -> ErrorCode:
         """Whether somebody who says that it is a member of a group may see its offsets."""
         if caller.generation < 0 or not self._has_consumers(caller.group):

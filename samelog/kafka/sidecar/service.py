@@ -36,7 +36,6 @@ from samelog.kafka.apis import (
     list_offsets,
     metadata,
     produce,
-    producers,
     session,
 )
 from samelog.kafka.apis.find_coordinator import FindCoordinatorResponse
@@ -47,6 +46,7 @@ from samelog.kafka.server.listener import Listener
 from samelog.kafka.sidecar.brokers import PublisherBroker, SidecarBroker, SubscriberBroker
 from samelog.kafka.sidecar.groups import GroupForwarder
 from samelog.kafka.sidecar.session_log import SidecarLog
+from samelog.kafka.transactions import producer_apis
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy
@@ -60,7 +60,7 @@ RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
     fetch.fetch,
     list_offsets.list_offsets,
     metadata.metadata,
-    producers.init_producer_id,
+    producer_apis.init_producer_id,
     leader_epochs.offset_for_leader_epoch,
     metadata.describe_cluster,
 )

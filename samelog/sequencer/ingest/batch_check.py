@@ -112,7 +112,7 @@ def check_batches(
     if scan.end != len(data):
         raise _not_whole(scan)
     if scan.attributes & ONLY_FOR_BROKERS:
-        raise _refused("control, transactional and append-time batches are a broker's own")
+        _check_flags(scan, own)
     is_twin = scan.has_producer and (producer_id := own()) != ANY_PRODUCER
     if is_twin:
         _check_producers(data, producer_id)
@@ -122,6 +122,15 @@ def check_batches(
     except LogFormatError as error:
         raise _refused(str(error)) from error
     return scan.records
+
+
+def _check_flags(scan: kernels.Scan, own: OwnProducer) -> None:
+    """Transactions are for Kafka's producers; what ends them, and the log's own times, for the
+    merger.
+    """
+    flags = scan.attributes & ONLY_FOR_BROKERS
+    if flags != Attribute.TRANSACTIONAL or not scan.has_producer or own() != ANY_PRODUCER:
+        raise _refused("control, transactional and append-time batches are a broker's own")
 
 
 def any_producer() -> int:

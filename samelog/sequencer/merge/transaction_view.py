@@ -20,7 +20,6 @@ from samelog.sequencer.state.transactions.state import LogTransactions, Transact
 
 MARKED_PARTITIONS = 256
 """At most so many get markers by one entry."""
-_NOTHING = LogTransactions()
 
 
 class TransactionView:
@@ -46,7 +45,7 @@ class TransactionView:
 
     def judge(self, partition: int, facts: BatchFacts) -> Verdict:
         """Whether a batch that is new may be merged, as far as transactions go."""
-        log = self._known.logs.get(partition, _NOTHING)
+        log = self._known.in_log(partition)
         ended, producer = log.ended.get(facts.producer_id), facts.producer_id
         if ended is not None and facts.epoch < ended.epoch:
             return Verdict.FENCED
@@ -63,7 +62,7 @@ class TransactionView:
     def begin(self, partition: int, facts: BatchFacts, offset: int) -> Begin | None:
         """A transactional batch is taken: what begins with it, if anything does."""
         known = self._known.of_producer(facts.producer_id)
-        log = self._known.logs.get(partition, _NOTHING)
+        log = self._known.in_log(partition)
         if known is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
         self._begun[facts.producer_id, partition] = known.number

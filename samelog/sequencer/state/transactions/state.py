@@ -101,6 +101,9 @@ class LogTransactions(msgspec.Struct):
         return min((each.first_offset for each in self.open.values()), default=None)
 
 
+_NOTHING = LogTransactions()
+
+
 class Transactions(msgspec.Struct):
     """All of it."""
 
@@ -119,17 +122,27 @@ class Transactions(msgspec.Struct):
         transactional_id = self.producers.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
 
+    def undecided_offsets(self, group: str) -> set[int]:
+        """The partitions of which an open transaction may move a group's offset."""
+        found: set[int] = set()
+        for transactional_id in self.ongoing:
+            found.update(self.by_id[transactional_id].groups.get(group, ()))
+        return found
+
     # --- in logs ----------------------------------------------------------------------------------
+
+    def in_log(self, partition: int) -> LogTransactions:
+        """What is known of a partition's log; not to be changed."""
+        return self.logs.get(partition, _NOTHING)
 
     def stable_offset(self, partition: int, next_offset: int) -> int:
         """Below it, every transaction of what is planned is decided, with its marker in place."""
-        log = self.logs.get(partition)
-        first = None if log is None else log.first_open()
+        first = self.in_log(partition).first_open()
         return next_offset if first is None else first
 
     def problem_with(self, merge: MergeTransactions) -> str | None:
         """Why an instruction cannot be applied; None if it can."""
-        log = self.logs.get(merge.partition, LogTransactions())
+        log = self.in_log(merge.partition)
         for begin in merge.begins:
             if begin.producer_id in log.open or begin.number <= _ended(log, begin):
                 return f"transaction {begin.number} of producer {begin.producer_id} is over"

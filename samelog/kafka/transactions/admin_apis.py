@@ -1,0 +1,239 @@
+"""What tools ask about transactions: DescribeTransactions, ListTransactions, DescribeProducers.
+
+Invariant: what is answered was committed, on the node that leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.access.acls import AclOperation, AclResource
+from samelog.kafka.api import NodeCall, kafka_api
+from samelog.kafka.apis.checks import answer_topics, readable
+from samelog.kafka.apis.group_answers import with_topics
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
+from samelog.kafka.groups.patterns import InvalidPattern, compiled
+from samelog.sequencer.state.transactions.state import LogTransactions, Transaction
+
+STATES = frozenset(
+    (
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    )
+)
+
+
+def may_describe(call: NodeCall, transactional_id: str) -> bool:
+    """Whether a client may look at a transactional id."""
+    describe, kind = AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID
+    return call.broker.may_use_transactions(call.client, transactional_id) or call.broker.may(
+        call.client, describe, kind, transactional_id
+    )
+
+
+# --- DescribeTransactions -------------------------------------------------------------------------
+
+
+class TopicData(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    topic: str
+    partitions: Sequence[int]
+
+
+class DescribedTransaction(Entity, frozen=True):
+    """A transactional id and its newest transaction."""
+
+    error_code: ErrorCode
+    transactional_id: str
+    transaction_state: str = ""
+    transaction_timeout: int = 0
+    transaction_start_time: datetime = datetime.fromtimestamp(-0.001, UTC)
+    producer_id: int = -1
+    producer_epoch: int = -1
+    topics: Sequence[TopicData] = ()
+
+
+class DescribeTransactionsResponse(ResponseBody, frozen=True):
+    """The response of `describe_transactions`."""
+
+    transaction_states: Sequence[DescribedTransaction]
+
+
+@kafka_api(65, "DescribeTransactions", 0, 0, flexible_from=0, notes="The Raft leader answers.")
+def describe_transactions(call: NodeCall, request: Any) -> DescribeTransactionsResponse:
+    """What is known of transactional ids."""
+    return DescribeTransactionsResponse([_state(call, each) for each in request.transactional_ids])
+
+
+def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
+    transactions = call.broker.transactions
+    known = transactions.known.by_id.get(transactional_id)
+    if not may_describe(call, transactional_id):
+        denied = ErrorCode.transactional_id_authorization_failed
+        return DescribedTransaction(denied, transactional_id)
+    if not transactions.leads:
+        return DescribedTransaction(ErrorCode.not_coordinator, transactional_id)
+    if known is None:
+        return DescribedTransaction(ErrorCode.transactional_id_not_found, transactional_id)
+    began_ms = known.unit.began_ms if known.unit is not None and known.is_open else -1
+    return DescribedTransaction(
+        ErrorCode.none,
+        transactional_id,
+        known.state_name,
+        known.timeout_ms,
+        datetime.fromtimestamp(began_ms / 1000, UTC),
+        known.producer_id,
+        known.epoch,
+        _topics(call, known),
+    )
+
+
+def _topics(call: NodeCall, known: Transaction) -> list[TopicData]:
+    """The partitions that take part, as far as the client may know of their topics."""
+    numbers = () if known.unit is None else known.unit.unfinished()
+    return [
+        TopicData(topic.name, indexes)
+        for topic, indexes in with_topics(call, numbers)
+        if call.broker.may_describe(call.client, topic.name)
+    ]
+
+
+# --- ListTransactions -----------------------------------------------------------------------------
+
+
+class ListedTransaction(Entity, frozen=True):
+    """A transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+
+
+class ListTransactionsResponse(ResponseBody, frozen=True):
+    """The response of `list_transactions`."""
+
+    error_code: ErrorCode = ErrorCode.none
+    unknown_state_filters: Sequence[str] = ()
+    transaction_states: Sequence[ListedTransaction] = ()
+
+
+@kafka_api(
+    66,
+    "ListTransactions",
+    0,
+    2,
+    flexible_from=0,
+    notes="Tools ask every node: those that do not lead have none.",
+)
+def list_transactions(call: NodeCall, request: Any) -> ListTransactionsResponse:
+    """The transactional ids that a tool asks for."""
+    unknown = [each for each in request.state_filters if each not in STATES]
+    try:
+        pattern = compiled(getattr(request, "transactional_id_pattern", None) or ".*")
+    except InvalidPattern:
+        return ListTransactionsResponse(ErrorCode.invalid_regular_expression)
+    found = [
+        ListedTransaction(name, known.producer_id, known.state_name)
+        for name, known in _known(call)
+        if _is_wanted(call, request, known) and pattern.fullmatch(name) and may_describe(call, name)
+    ]
+    return ListTransactionsResponse(ErrorCode.none, unknown, found)
+
+
+def _known(call: NodeCall) -> Iterable[tuple[str, Transaction]]:
+    transactions = call.broker.transactions
+    return transactions.known.by_id.items() if transactions.leads else ()
+
+
+def _is_wanted(call: NodeCall, request: Any, known: Transaction) -> bool:
+    states, producers = request.state_filters, request.producer_id_filters
+    if (states and known.state_name not in states) or (
+        producers and known.producer_id not in producers
+    ):
+        return False
+    longer_ms = getattr(request, "duration_filter", -1)
+    if longer_ms < 0:
+        return True
+    began_ms = known.unit.began_ms if known.unit is not None and known.is_open else None
+    return began_ms is not None and call.broker.clock.wall_ms() - began_ms > longer_ms
+
+
+# --- DescribeProducers ----------------------------------------------------------------------------
+
+
+class DescribeProducersResponseProducer(Entity, frozen=True):
+    """A producer, and where its open transaction begins (-1: it has none)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    coordinator_epoch: int = -1
+    current_txn_start_offset: int = -1
+
+
+class DescribeProducersResponsePartition(Entity, frozen=True):
+    """The producers of a partition."""
+
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    active_producers: Sequence[DescribeProducersResponseProducer] = ()
+
+
+DescribeProducersResponse = TopicsResponse[DescribeProducersResponsePartition]
+
+
+@kafka_api(
+    61,
+    "DescribeProducers",
+    0,
+    0,
+    flexible_from=0,
+    notes="The time of a producer's last batch is not returned.",
+)
+async def describe_producers(call: NodeCall, request: Any) -> DescribeProducersResponse:
+    """The producers that a partition remembers."""
+    topics = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    return await answer_topics(topics, partial(_describe, call), _refuse)
+
+
+async def _describe(call: NodeCall, topic: str, index: int) -> DescribeProducersResponsePartition:
+    """Raises ApiError."""
+    readable(call, topic, index)
+    state, number = call.broker.machine.state, call.broker.partition_number(topic, index)
+    log = LogTransactions() if number is None else state.transactions.in_log(number)
+    producers = [
+        _producer(log, producer_id, (batches[-1].epoch, batches[-1].last))
+        for producer_id, partitions in state.producers.items()
+        if number is not None and (batches := partitions.get(number))
+    ]
+    return DescribeProducersResponsePartition(index, active_producers=producers)
+
+
+def _producer(
+    log: LogTransactions, producer_id: int, newest: tuple[int, int]
+) -> DescribeProducersResponseProducer:
+    opened, ended = log.open.get(producer_id), log.ended.get(producer_id)
+    return DescribeProducersResponseProducer(
+        producer_id,
+        *newest,
+        coordinator_epoch=-1 if ended is None else ended.coordinator_epoch,
+        current_txn_start_offset=-1 if opened is None else opened.first_offset,
+    )
+
+
+def _refuse(index: int, error: ApiError) -> DescribeProducersResponsePartition:
+    return DescribeProducersResponsePartition(index, error.code, error.message)

@@ -1,0 +1,162 @@
+"""The transaction coordinator: whichever node leads.
+
+What a producer asks for is a command of the replicated state, which answers when it is applied. A
+command is proposed here or nowhere: were it sent on to another leader, it might arrive there once
+more behind what the producer asked for next, and open a transaction that nobody ends. While the
+last transaction of a producer is being carried out, its next request waits.
+
+Any node takes a transaction's batches. It knows from its own state, which may be behind, whether
+they belong to one; only what it learns from the leader is a reason to refuse them.
+
+Invariant: nothing is answered before it is committed; no batch is taken that belongs to no open
+transaction, and the planner asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+
+from samelog.consensus import Busy, NotLeader
+from samelog.kafka.codec.errors import ApiError
+from samelog.runtime.clock import Clock
+from samelog.sequencer.levels import TRANSACTIONS
+from samelog.sequencer.parts import RaftParts
+from samelog.sequencer.raft.group import ProposalLost
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.commands import (
+    AddToTransaction,
+    CommitInTransaction,
+    EndTransaction,
+    InitProducer,
+)
+from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.types import Rejection
+
+ANSWER_S = 3.0
+"""How long a request waits for markers before the client is told to ask again."""
+ERRORS = {
+    "CONCURRENT_TRANSACTIONS": ErrorCode.concurrent_transactions,
+    "PRODUCER_FENCED": ErrorCode.producer_fenced,
+    "INVALID_TXN_STATE": ErrorCode.invalid_txn_state,
+    "INVALID_PRODUCER_ID_MAPPING": ErrorCode.invalid_producer_id_mapping,
+    "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
+}
+Asked = InitProducer | AddToTransaction | CommitInTransaction | EndTransaction
+"""What a client asks for."""
+
+
+class TransactionCoordinator:
+    """Of one node. Implements any_broker.TransactionGate."""
+
+    def __init__(self, raft: RaftParts, machine: StateMachine, clock: Clock) -> None:
+        self.clock = clock
+        self._raft = raft
+        self._machine = machine
+
+    @property
+    def known(self) -> Transactions:
+        """What the replicated state knows of transactions."""
+        return self._machine.state.transactions
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the cluster has transactions: all its members know what they are."""
+        return self._raft.replica.level >= TRANSACTIONS
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node coordinates."""
+        return self._raft.group.is_leader
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def decide(self, command: Asked) -> Producer:
+        """What the command answers; it waits for markers of the transaction before. Raises
+        ApiError.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                while True:
+                    found = await self._once(command)
+                    if isinstance(found, Producer) and not found.must_wait:
+                        return found
+                    if isinstance(found, Rejection) and found.code != "CONCURRENT_TRANSACTIONS":
+                        raise _error_of(found)
+                    await self.carried_out(command.transactional_id)
+        except TimeoutError as error:
+            text = "the last transaction is still being carried out"
+            raise ApiError(ErrorCode.concurrent_transactions, text) from error
+
+    async def end(self, command: Asked) -> Producer:
+        """The same, and wait for its own markers, so that who reads afterwards sees what was
+        decided. It is decided, however long they take. Raises ApiError.
+        """
+        found = await self.decide(command)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self.carried_out(command.transactional_id)
+        except TimeoutError:
+            pass
+        return found
+
+    async def carried_out(self, transactional_id: str) -> None:
+        """Wait until all markers of an id's transaction, if it is decided, are in their logs."""
+        replica = self._raft.replica
+        while (known := self.known.by_id.get(transactional_id)) is not None and known.is_deciding:
+            await replica.wait_applied(replica.applied_index + 1)
+
+    async def _once(self, command: Asked) -> Producer | Rejection:
+        if not self.is_there:
+            text = f"it needs feature level {TRANSACTIONS}: docs/upgrades.md"
+            raise ApiError(ErrorCode.unsupported_version, text)
+        if not self.leads:
+            raise ApiError(ErrorCode.not_coordinator, "another node leads")
+        try:
+            outcomes: list[Producer | Rejection] = await self._raft.group.ask([command])[1]
+        except Busy as error:
+            text = "too much is under way: ask again"
+            raise ApiError(ErrorCode.coordinator_load_in_progress, text) from error
+        except (NotLeader, ProposalLost) as error:
+            raise ApiError(ErrorCode.not_coordinator, "it does not lead any more") from error
+        return outcomes[0]
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def problem_with(
+        self, transactional_id: str, producer: tuple[int, int], partition: int
+    ) -> ApiError | None:
+        """Why a batch of this (producer id, epoch) belongs to no open transaction, as far as this
+        node knows.
+        """
+        known = self.known.by_id.get(transactional_id)
+        if known is None or known.producer_id != producer[0]:
+            text = f"{transactional_id!r} does not have producer id {producer[0]}"
+            return ApiError(ErrorCode.invalid_producer_id_mapping, text)
+        if known.epoch != producer[1]:
+            return ApiError(ErrorCode.invalid_producer_epoch, f"the epoch is {known.epoch}")
+        if not known.takes_part(partition):
+            text = f"the partition is not in an open transaction of {transactional_id!r}"
+            return ApiError(ErrorCode.invalid_txn_state, text)
+        return None
+
+    async def join(self, transactional_id: str, producer: tuple[int, int], partition: int) -> None:
+        """Let a partition take part for a producer whose epochs last for one transaction each
+        (KIP-890): who hears of it late refuses it. Raises ApiError.
+        """
+        command = AddToTransaction(
+            transactional_id, *producer, [partition], [], self.clock.wall_ms()
+        )
+        try:
+            outcome = await self._raft.proposer.propose(command)
+        except TimeoutError as error:
+            raise ApiError(ErrorCode.not_enough_replicas, "no leader has confirmed it") from error
+        if isinstance(outcome, Rejection):
+            raise _error_of(outcome)
+
+
+def _error_of(refused: Rejection) -> ApiError:
+    code = ERRORS.get(refused.code, ErrorCode.unknown_server_error)
+    return ApiError(code, refused.message)

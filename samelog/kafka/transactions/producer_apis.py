@@ -1,0 +1,288 @@
+"""What a transactional producer asks of its coordinator: InitProducerId, AddPartitionsToTxn,
+AddOffsetsToTxn, EndTxn. And WriteTxnMarkers, which is for brokers.
+
+Invariant: a request that is refused in part has changed nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import AnyCall, NodeCall, kafka_api
+from samelog.kafka.apis.group_answers import by_topic, check_group
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody
+from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.sequencer.state.transactions.commands import (
+    NO_PRODUCER,
+    AddToTransaction,
+    EndTransaction,
+    InitProducer,
+)
+
+TIMEOUT_MS_MAX = 15 * 60 * 1000
+"""Kafka's `transaction.max.timeout.ms`."""
+FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
+"""From these versions on clients know PRODUCER_FENCED."""
+NO_EPOCH = -1
+
+
+def known_error(key: int, version: int, error: ErrorCode) -> ErrorCode:
+    """The error as clients of this version know it."""
+    if error is ErrorCode.producer_fenced and version < FENCED_FROM[key]:
+        return ErrorCode.invalid_producer_epoch
+    return error
+
+
+def check_right(call: AnyCall, transactional_id: str) -> None:
+    """Raises ApiError unless a client may be the producer of this transactional id."""
+    if not call.broker.may_use_transactions(call.client, transactional_id):
+        text = f"no right to the transactional id {transactional_id!r}"
+        raise ApiError(ErrorCode.transactional_id_authorization_failed, text)
+
+
+def new_producer_id() -> int:
+    """A random number of 63 bits: no two producers ever get the same, whichever nodes they ask."""
+    return secrets.randbits(63)
+
+
+# --- InitProducerId -------------------------------------------------------------------------------
+
+
+class InitProducerIdResponse(ResponseBody, frozen=True):
+    """The response of `init_producer_id`."""
+
+    error_code: ErrorCode
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = NO_EPOCH
+
+
+@kafka_api(
+    22,
+    "InitProducerId",
+    0,
+    6,
+    flexible_from=2,
+    notes="A producer with a transactional id asks the Raft leader. Transactions last 15 minutes "
+    "at most. There is no two-phase commit with other systems (KIP-939).",
+)
+async def init_producer_id(call: AnyCall, request: Any) -> InitProducerIdResponse:
+    """Gives a producer its id. As with Kafka's broker, an idempotent producer gets a new one with
+    epoch 0 every time; a transactional one keeps its id, and its epoch fences all before it.
+    """
+    if request.transactional_id is None:
+        return InitProducerIdResponse(ErrorCode.none, new_producer_id(), 0)
+    coordinator = call.broker.transactions
+    if not isinstance(coordinator, TransactionCoordinator):  # a sidecar
+        return InitProducerIdResponse(ErrorCode.unsupported_version)
+    try:
+        return await _init(call, coordinator, request)
+    except ApiError as error:
+        return InitProducerIdResponse(known_error(22, call.version, error.code))
+
+
+async def _init(
+    call: AnyCall, coordinator: TransactionCoordinator, request: Any
+) -> InitProducerIdResponse:
+    """Raises ApiError."""
+    name, timeout_ms = request.transactional_id, request.transaction_timeout
+    timeout_ms = round(timeout_ms / timedelta(milliseconds=1))
+    if not name:
+        raise ApiError(ErrorCode.invalid_request, "an empty transactional id")
+    check_right(call, name)
+    if getattr(request, "enable2_pc", False) or getattr(request, "keep_prepared_txn", False):
+        text = "there is no two-phase commit with other systems"
+        raise ApiError(ErrorCode.transactional_id_authorization_failed, text)
+    if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+        text = f"a timeout of {timeout_ms} ms; at most {TIMEOUT_MS_MAX}"
+        raise ApiError(ErrorCode.invalid_transaction_timeout, text)
+    claimed = getattr(request, "producer_id", NO_PRODUCER)
+    command = InitProducer(
+        name,
+        timeout_ms,
+        claimed,
+        getattr(request, "producer_epoch", NO_EPOCH),
+        new_producer_id(),
+        coordinator.clock.wall_ms(),
+    )
+    producer = await coordinator.decide(command)
+    return InitProducerIdResponse(ErrorCode.none, producer.producer_id, producer.epoch)
+
+
+# --- taking part ----------------------------------------------------------------------------------
+
+
+class PartitionResult(Entity, frozen=True):
+    """What became of one partition."""
+
+    partition_index: int
+    partition_error_code: ErrorCode
+
+
+class TopicResult(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    results_by_partition: Sequence[PartitionResult]
+
+
+class AddPartitionsToTxnResponse(ResponseBody, frozen=True):
+    """The response of `add_partitions_to_txn`."""
+
+    results_by_topic_v3_and_below: Sequence[TopicResult]
+
+
+@kafka_api(
+    24,
+    "AddPartitionsToTxn",
+    0,
+    3,
+    flexible_from=3,
+    notes="Newer versions are for brokers.",
+)
+async def add_partitions_to_txn(call: NodeCall, request: Any) -> AddPartitionsToTxnResponse:
+    """Partitions take part in a producer's transaction: all of them or none."""
+    asked = [
+        (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
+    ]
+    errors = [_refusal(call, topic, index) for topic, index in asked]
+    if any(errors):
+        errors = [each or ErrorCode.operation_not_attempted for each in errors]
+    else:
+        errors = [await _add(call, request, asked)] * len(asked)
+    found: dict[str, list[PartitionResult]] = {}
+    for (topic, index), error in zip(asked, errors, strict=True):
+        found.setdefault(topic, []).append(PartitionResult(index, error))
+    return AddPartitionsToTxnResponse([TopicResult(*each) for each in found.items()])
+
+
+def _refusal(call: NodeCall, topic: str, index: int) -> ErrorCode:
+    if not call.broker.may_write(call.client, topic):
+        return ErrorCode.topic_authorization_failed
+    is_known = call.broker.partition_number(topic, index) is not None
+    return ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
+
+
+async def _add(call: NodeCall, request: Any, asked: Sequence[tuple[str, int]]) -> ErrorCode:
+    transactions, name = call.broker.transactions, request.v3_and_below_transactional_id
+    numbers = [call.broker.partition_number(*each) for each in asked]
+    producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    known = [number for number in numbers if number is not None]
+    command = AddToTransaction(name, *producer, known, [], transactions.clock.wall_ms())
+    try:
+        check_right(call, name)
+        await transactions.decide(command)
+    except ApiError as error:
+        return known_error(24, call.version, error.code)
+    return ErrorCode.none
+
+
+class AddOffsetsToTxnResponse(ResponseBody, frozen=True):
+    """The response of `add_offsets_to_txn`."""
+
+    error_code: ErrorCode
+
+
+@kafka_api(25, "AddOffsetsToTxn", 0, 4, flexible_from=3)
+async def add_offsets_to_txn(call: NodeCall, request: Any) -> AddOffsetsToTxnResponse:
+    """What a group commits is part of a producer's transaction."""
+    transactions, name = call.broker.transactions, request.transactional_id
+    command = AddToTransaction(
+        name,
+        request.producer_id,
+        request.producer_epoch,
+        [],
+        [request.group_id],
+        transactions.clock.wall_ms(),
+    )
+    try:
+        check_right(call, name)
+        if error := check_group(call, request.group_id):
+            return AddOffsetsToTxnResponse(error)
+        await transactions.decide(command)
+    except ApiError as error:
+        return AddOffsetsToTxnResponse(known_error(25, call.version, error.code))
+    return AddOffsetsToTxnResponse(ErrorCode.none)
+
+
+# --- ending ---------------------------------------------------------------------------------------
+
+
+class EndTxnResponse(ResponseBody, frozen=True):
+    """The response of `end_txn`; newer clients go on with the producer that it names."""
+
+    error_code: ErrorCode
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = NO_EPOCH
+
+
+EPOCH_EACH_FROM = 5
+"""From this version on each transaction has an epoch of its own (KIP-890)."""
+
+
+@kafka_api(
+    26,
+    "EndTxn",
+    0,
+    5,
+    flexible_from=3,
+    notes="Answered when the decision and its markers are committed.",
+)
+async def end_txn(call: NodeCall, request: Any) -> EndTxnResponse:
+    """Commit or abort a producer's transaction."""
+    transactions, name = call.broker.transactions, request.transactional_id
+    command = EndTransaction(
+        name,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        call.version >= EPOCH_EACH_FROM,
+        new_producer_id(),
+        transactions.clock.wall_ms(),
+    )
+    try:
+        check_right(call, name)
+        producer = await transactions.end(command)
+    except ApiError as error:
+        return EndTxnResponse(known_error(26, call.version, error.code))
+    return EndTxnResponse(ErrorCode.none, producer.producer_id, producer.epoch)
+
+
+class MarkerResult(Entity, frozen=True):
+    """What became of a marker."""
+
+    producer_id: int
+    topics: Sequence[Any]
+
+
+class WriteTxnMarkersResponse(ResponseBody, frozen=True):
+    """The response of `write_txn_markers`."""
+
+    markers: Sequence[MarkerResult]
+
+
+@kafka_api(
+    27,
+    "WriteTxnMarkers",
+    1,
+    2,
+    flexible_from=1,
+    notes="For brokers of Kafka: always CLUSTER_AUTHORIZATION_FAILED.",
+)
+def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResponse:
+    """Nobody writes markers but the merger: refused, as Kafka refuses it to clients."""
+    return WriteTxnMarkersResponse(
+        [MarkerResult(each.producer_id, by_topic(_denied(each))) for each in request.markers]
+    )
+
+
+def _denied(marker: Any) -> Iterator[tuple[str, PartitionError]]:
+    denied = ErrorCode.cluster_authorization_failed
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            yield topic.name, PartitionError(index, denied)

@@ -240,6 +240,11 @@ class AnyBroker(ABC):
     def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is known to be committed, whether it is here or not."""
 
+    def stable(self, topic: Topic, index: int) -> int:
+        """The offset below which every transaction is decided. Raises LogFormatError."""
+        there = self.partition(topic, index)
+        return 0 if there is None else there.log.last_stable_offset
+
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived, if more is known than its log says."""
         return 0

@@ -204,6 +204,12 @@ class Broker(AnyBroker):
         known = self.machine.state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.next_offset
 
+    def stable(self, topic: Topic, index: int) -> int:
+        """The offset below which every transaction is decided, with its marker committed."""
+        number, transactions = topic.partition_numbers[index], self.machine.state.transactions
+        stable = transactions.stable_offset(number, self.committed(topic, index))
+        return max(stable, self.log_start(topic, index))
+
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived."""
         known = self.machine.state.partitions.get(topic.partition_numbers[index])

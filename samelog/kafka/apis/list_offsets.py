@@ -4,8 +4,8 @@ The end is what was committed when the request came, confirmed by the leader: it
 nodes and never falls. What leads answers for the beginning by itself, as Kafka's leader does: it
 has executed everything that was committed before it led, and what moved a beginning since was
 executed here before anybody was told of it. Times are looked for inside batches, compressed ones
-too; for that the node first executes what was committed. With no transactions, both isolation
-levels see the same.
+too; for that the node first executes what was committed. For who reads what is
+committed, the log ends at its last stable offset.
 
 Invariant: an end was confirmed after it was asked for; an error is told only of what a round has
 confirmed.
@@ -45,6 +45,7 @@ ANSWER_S = 3.0
 LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
 ENDS = BEGINNINGS | {LATEST}
+READ_COMMITTED = 1
 AT_ONCE = 100
 """Partitions that one turn of the event loop has room for."""
 _PARTS = itemgetter(1)
@@ -93,19 +94,21 @@ def _find_all(
 ) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         [
-            (name, [_find(call, name, asked, failure) for asked in partitions])
+            (name, [_find(call, name, asked, request.isolation, failure) for asked in partitions])
             for name, partitions in request.topics
         ]
     )
 
 
-def _find(call: AnyCall, topic: str, asked: OffsetWanted, failure: ApiError | None) -> OffsetFound:
+def _find(
+    call: AnyCall, topic: str, asked: OffsetWanted, isolation: int, failure: ApiError | None
+) -> OffsetFound:
     """One of ENDS."""
     try:
         if failure is not None:
             raise failure
         there = readable(call, topic, asked.partition, asked.epoch)
-        offset = _end(call, there, asked)
+        offset = _end(call, there, asked, isolation)
         return _found(call, there, asked, offset)
     except ApiError as error:
         return _refuse(asked, error)
@@ -113,7 +116,10 @@ def _find(call: AnyCall, topic: str, asked: OffsetWanted, failure: ApiError | No
         return OffsetFound(asked.partition, ErrorCode.kafka_storage_error)
 
 
-def _end(call: AnyCall, there: Readable, asked: OffsetWanted) -> int:
+def _end(call: AnyCall, there: Readable, asked: OffsetWanted, isolation: int) -> int:
+    """Raises LogFormatError."""
+    if asked.timestamp == LATEST and isolation == READ_COMMITTED:
+        return call.broker.stable(there.topic, asked.partition)
     if asked.timestamp == LATEST:
         return there.committed
     return max(there.stream.log.start_offset, call.broker.log_start(there.topic, asked.partition))
@@ -143,16 +149,18 @@ async def _look_for_all(call: AnyCall, request: ListOffsetsRequest) -> ListOffse
     deadline = asyncio.get_running_loop().time() + ANSWER_S
     topics = []
     for name, partitions in request.topics:
-        look = partial(_look, call, deadline, name)
+        look = partial(_look, call, deadline, request.isolation, name)
         topics.append((name, await answer_each(partitions, look, _refuse, failure=failure)))
     return ListOffsetsResponse(topics)
 
 
-async def _look(call: AnyCall, deadline: float, topic: str, asked: OffsetWanted) -> OffsetFound:
+async def _look(
+    call: AnyCall, deadline: float, isolation: int, topic: str, asked: OffsetWanted
+) -> OffsetFound:
     """Raises ApiError, LogFormatError."""
     there = readable(call, topic, asked.partition, asked.epoch)
     if asked.timestamp in ENDS:
-        return _found(call, there, asked, _end(call, there, asked))
+        return _found(call, there, asked, _end(call, there, asked, isolation))
     if asked.timestamp == LATEST_TIERED:
         return _found(call, there, asked, -1)
     if asked.timestamp < YOUNGEST:
@@ -160,6 +168,8 @@ async def _look(call: AnyCall, deadline: float, topic: str, asked: OffsetWanted)
         raise ApiError(ErrorCode.unsupported_version, text)
     await until_executed(there.stream, there.committed, deadline)
     offset, timestamp = await _record_since(call, there, asked.timestamp)
+    if isolation == READ_COMMITTED and offset >= call.broker.stable(there.topic, asked.partition):
+        offset, timestamp = -1, -1
     return _found(call, there, asked, offset, timestamp)
 
 

@@ -14,9 +14,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptBatch
 from samelog.format.segment import GrowingSegment
-
-CONTROL = 0x20
-"""The attribute of batches that hold no records (Kafka's RecordBatch, bit 5)."""
+from samelog.format.void_batch import stands_for_lost
 
 
 class SegmentFault(NamedTuple):
@@ -78,7 +76,7 @@ class SegmentCheck:
     def _note_voids(self, data: bytes) -> None:
         offset = self.segment.next_offset
         for header in kernels.batch_headers(data, 0, len(data)):
-            if header[3] & CONTROL:
+            if stands_for_lost(header[3]):
                 self._add_void(offset, offset + header[2])
             offset += header[2]
 

@@ -31,8 +31,12 @@ def void_batches(records: int, timestamp_ms: int) -> bytearray:
 
 def is_void(header: bytes) -> bool:
     """Whether a valid batch header, of 61 bytes or more, is a void batch's."""
-    kind = read_header(header).attributes & (Attribute.CONTROL | Attribute.TRANSACTIONAL)
-    return kind == Attribute.CONTROL  # a marker has both
+    return stands_for_lost(read_header(header).attributes)
+
+
+def stands_for_lost(attributes: int) -> bool:
+    """Whether a batch with these attributes is a void batch; what ends a transaction has both."""
+    return attributes & (Attribute.CONTROL | Attribute.TRANSACTIONAL) == Attribute.CONTROL
 
 
 def _void_batch(records: int, timestamp_ms: int) -> bytes:

@@ -12,7 +12,6 @@ import pytest
 from samelog.kafka.registry import APIS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire
-from tests.patience import PATIENCE_S
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 DESCRIBE, LIST, DELETE, OFFSET_DELETE, CREATE_TOPICS = 15, 16, 42, 47, 19
@@ -167,9 +166,10 @@ def test_the_leader_coordinates(world: World, version: int) -> None:
             assert len(found) == (2 if version >= 4 else 1)
 
 
-def test_transactions_have_no_coordinator(member: Member) -> None:
-    answer = member.wire.ask(FIND, 3, {"key": "x", "key_type": 1})
-    assert (answer.error_code, "no transactions" in answer.error_message) == (53, True)
+def test_transactions_have_the_same_coordinator(member: Member) -> None:
+    found = [member.wire.ask(FIND, 3, {"key": "x", "key_type": kind}) for kind in (0, 1)]
+    assert found[0] == found[1]
+    assert found[0].error_code == 0
     assert member.wire.ask(FIND, 3, {"key": "x", "key_type": 2}).error_code == 42
 
 
@@ -363,13 +363,3 @@ def test_expressions_that_mean_nothing_are_refused(member: Member) -> None:
     assert (refused.error_code, "missing )" in refused.error_message) == (128, True)
     assert heartbeat_848(member, 1, 0, subscribed_topic_regex="^t.*").error_code == 0
     assert heartbeat_848(member, 1, 0, server_assignor="best").error_code == 112
-
-
-def test_a_transactional_client_is_refused_at_once(world: World) -> None:
-    from confluent_kafka import KafkaException, Producer
-
-    given = {"bootstrap.servers": world.cluster.client_config().kafka_bootstrap, "log_level": 0}
-    producer = Producer(given | {"transactional.id": "t"})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(PATIENCE_S)
-    assert refused.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"

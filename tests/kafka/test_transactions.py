@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.harness import wait_for
+from samelog.format.batch import Attribute
+from tests.e2e.harness import World, wait_for
+from tests.kafka.batches import batch, put
+from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
+
+PRODUCE, FIND, INIT, ADD, OFFSETS, END, MARKERS = 0, 10, 22, 24, 25, 26, 27
+DESCRIBE, LIST, PRODUCERS = 65, 66, 61
 
 
 def producer_of(boot: str, name: str, **more: Any) -> Producer:
@@ -146,14 +153,14 @@ def test_consume_transform_produce_is_exactly_once(boot: str, topics: list[str],
         plain.produce(source, b"%d" % number, partition=0)
     plain.flush(PATIENCE_S)
     group = str(uuid.uuid4())
-    for life in range(10):
+    for life in range(4):
         producer = producer_of(boot, name)
         producer.init_transactions(PATIENCE_S)
         given = {"group.id": group, "auto.offset.reset": "earliest"}
         consumer = consumer_of(boot, "read_committed", **given)
         consumer.subscribe([source])
         done = 0
-        for is_commit in (True, False) if life < 9 else (True,) * 20:
+        for is_commit in (True, False) if life < 3 else (True,) * 20:
             message = next_of(consumer)
             if message is None:
                 break
@@ -167,7 +174,7 @@ def test_consume_transform_produce_is_exactly_once(boot: str, topics: list[str],
             else:
                 producer.abort_transaction(PATIENCE_S)
         consumer.close()
-    assert done == 11
+    assert done == 17
     assert values(boot, sink) == [b"<%d>" % number for number in range(20)]
 
 
@@ -184,3 +191,149 @@ def next_of(consumer: Consumer) -> Any:
 
     wait_for(told, "a record, or the end")
     return found[0]
+
+
+# --- by hand ------------------------------------------------------------------------------------
+
+
+class Hand:
+    """A transactional producer of whom every byte is known, at the coordinator."""
+
+    def __init__(self, wire: Wire, name: str, topic: str) -> None:
+        self.wire, self.name, self.topic = wire, name, topic
+        tree = {"transactional_id": name, "transaction_timeout": 60_000}
+        given = wire.ask(INIT, 4, tree)
+        assert given.error_code == 0
+        self.id, self.epoch, self.sequence = given.producer_id, given.producer_epoch, 0
+
+    def add(self, topic: str | None = None, **changed: Any) -> int:
+        tree = {
+            "v3_and_below_transactional_id": self.name,
+            "v3_and_below_producer_id": self.id,
+            "v3_and_below_producer_epoch": self.epoch,
+            "v3_and_below_topics": [{"name": topic or self.topic, "partitions": [0]}],
+        }
+        found = self.wire.ask(ADD, 3, tree | changed).results_by_topic_v3_and_below
+        return int(found[0].results_by_partition[0].partition_error_code)
+
+    def produce(self, value: bytes, version: int = 9, **changed: Any) -> int:
+        """The error; 0: it is merged."""
+        given = {"id": self.id, "epoch": self.epoch, "name": self.name, "flags": 0x10, "acks": -1}
+        given |= {"wire": self.wire} | changed
+        sequence = {"base_sequence": self.sequence, "producer_epoch": given["epoch"]}
+        data = batch(value, producer_id=given["id"], **sequence)
+        records = {"index": 0, "records": put(21, ">H", given["flags"])(data)}
+        tree = {
+            "transactional_id": given["name"],
+            "acks": given["acks"],
+            "timeout": 10_000,
+            "topic_data": [{"name": self.topic, "partition_data": [records]}],
+        }
+        answer = given["wire"].ask(PRODUCE, version, tree)
+        error = answer.responses[0].partition_responses[0].error_code
+        self.sequence += not error
+        return int(error)
+
+    def end(self, version: int = 3, *, committed: bool = True) -> Any:
+        tree = {"transactional_id": self.name, "producer_id": self.id, "committed": committed}
+        return self.wire.ask(END, version, tree | {"producer_epoch": self.epoch})
+
+
+@pytest.fixture
+def wires(world: World) -> Iterator[list[Wire]]:
+    """A connection to every node, the coordinator's first."""
+    found = [Wire(node.kafka) for node in world.cluster.nodes if node.kafka is not None]
+    leader = found[0].ask(FIND, 3, {"key": "x", "key_type": 1})
+    address = (leader.host, leader.port)
+    yield sorted(found, key=lambda wire: wire.socket.getpeername() != address)
+    for wire in found:
+        wire.socket.close()
+
+
+@pytest.fixture
+def hand(wires: list[Wire], name: str, topic: str) -> Hand:
+    """With no transaction yet."""
+    return Hand(wires[0], name, topic)
+
+
+def test_batches_are_taken_only_into_an_open_transaction(hand: Hand, wires: list[Wire]) -> None:
+    assert hand.produce(b"too early") == 48
+    assert hand.add() == 0
+    assert hand.produce(b"another's", id=hand.id + 1) == 49
+    assert hand.produce(b"another epoch", epoch=hand.epoch + 1) == 47
+    assert hand.produce(b"nobody's", name=None) == 53
+    assert hand.produce(b"unheard", acks=1) == 21
+    assert hand.produce(b"outside", flags=0, name=None) == 0  # nothing of it is in this log yet
+    assert hand.produce(b"any node", wire=wires[1]) == 0
+    assert hand.produce(b"outside", flags=0, name=None) == 48
+    assert hand.end().error_code == 0
+    assert hand.produce(b"too late") == 48
+    assert hand.end().error_code == 0  # asked again
+    assert hand.end(committed=False).error_code == 48
+
+
+def test_the_second_protocol_has_an_epoch_for_each(hand: Hand, boot: str, topic: str) -> None:
+    assert hand.produce(b"one", 12) == 0
+    old, ended = hand.epoch, hand.end(5)
+    assert (ended.error_code, ended.producer_epoch) == (0, old + 1)
+    assert hand.end(5).producer_epoch == old + 1  # asked again
+    hand.sequence = 0
+    assert hand.produce(b"late", 12) == 47
+    hand.epoch = old + 1
+    assert hand.produce(b"two", 12) == 0
+    assert hand.end(5, committed=False).producer_epoch == old + 2
+    assert values(boot, topic) == [b"one"]
+
+
+def test_only_the_leader_coordinates(hand: Hand, wires: list[Wire]) -> None:
+    hand.wire = wires[1]
+    assert hand.add() == 16
+    assert hand.end().error_code == 16
+    tree = {"transactional_id": "t", "transaction_timeout": 60_000}
+    assert wires[1].ask(INIT, 4, tree).error_code == 16
+    assert wires[0].ask(INIT, 4, tree | {"transaction_timeout": 0}).error_code == 50
+    assert wires[0].ask(INIT, 4, tree | {"transactional_id": ""}).error_code == 42
+
+
+def test_partitions_are_added_all_or_none(hand: Hand) -> None:
+    topics = [{"name": each, "partitions": [0]} for each in (hand.topic, "missing")]
+    tree = {
+        "v3_and_below_transactional_id": hand.name,
+        "v3_and_below_producer_id": hand.id,
+        "v3_and_below_producer_epoch": hand.epoch,
+        "v3_and_below_topics": topics,
+    }
+    found = hand.wire.ask(ADD, 3, tree).results_by_topic_v3_and_below
+    assert [each.results_by_partition[0].partition_error_code for each in found] == [55, 3]
+    assert hand.produce(b"x") == 48
+
+
+def test_tools_see_transactions(hand: Hand, wires: list[Wire]) -> None:
+    assert hand.add() == 0
+    assert hand.produce(b"x") == 0
+    asked = {"transactional_ids": [hand.name, "missing"]}
+    found, missing = hand.wire.ask(DESCRIBE, 0, asked).transaction_states
+    assert (found.transaction_state, found.producer_id) == ("Ongoing", hand.id)
+    assert [(each.topic, each.partitions) for each in found.topics] == [(hand.topic, (0,))]
+    assert missing.error_code == 105
+    assert wires[1].ask(DESCRIBE, 0, asked).transaction_states[0].error_code == 16
+    filters = {"state_filters": ["Ongoing", "?"], "producer_id_filters": [hand.id]}
+    listed = [wire.ask(LIST, 1, filters | {"duration_filter": -1}) for wire in wires]
+    assert [len(each.transaction_states) for each in listed] == [1, 0, 0]
+    assert listed[0].unknown_state_filters == ("?",)
+    in_log = {"topics": [{"name": hand.topic, "partition_indexes": [0]}]}
+    (known,) = hand.wire.ask(PRODUCERS, 0, in_log).topics[0].partitions[0].active_producers
+    assert known.current_txn_start_offset == 0
+
+
+def test_clients_write_no_markers(hand: Hand) -> None:
+    marker = {
+        "producer_id": hand.id,
+        "producer_epoch": hand.epoch,
+        "transaction_result": True,
+        "topics": [{"name": hand.topic, "partition_indexes": [0]}],
+        "coordinator_epoch": 0,
+    }
+    found = hand.wire.ask(MARKERS, 1, {"markers": [marker]}).markers[0].topics[0].partitions
+    assert [each.error_code for each in found] == [31]
+    assert hand.produce(b"x", flags=int(Attribute.TRANSACTIONAL | Attribute.CONTROL)) == 87

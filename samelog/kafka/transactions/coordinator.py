@@ -154,7 +154,10 @@ class TransactionCoordinator:
         except TimeoutError as error:
             raise ApiError(ErrorCode.not_enough_replicas, "no leader has confirmed it") from error
         if isinstance(outcome, Rejection):
-            raise _error_of(outcome)
+            refused = _error_of(outcome)
+            if refused.code is ErrorCode.producer_fenced:  # Produce has another word for it
+                refused = ApiError(ErrorCode.invalid_producer_epoch, refused.message)
+            raise refused
 
 
 def _error_of(refused: Rejection) -> ApiError:

@@ -44,6 +44,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
+from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
@@ -332,7 +333,9 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *GRANTING, *PROMISES, *REMOVING, *TELLING, *UPGRADING)),
+    *starmap(
+        Planted, (*DECIDING, *FORGETTING, *GRANTING, *PROMISES, *REMOVING, *TELLING, *UPGRADING)
+    ),
     Planted(
         5,
         skip_what_is_missing,

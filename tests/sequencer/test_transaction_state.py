@@ -120,6 +120,29 @@ def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next
     assert view.owes_markers
 
 
+def test_a_batch_is_judged_when_it_is_planned() -> None:
+    machine = begun()
+    view = TransactionView(machine)
+
+    def judged(epoch: int = 0, partition: int = 1, **more: bool) -> Verdict:
+        facts = {"is_transactional": True} | more
+        return view.judge(partition, BatchFacts(1, 77, epoch, 0, **facts))
+
+    assert judged() is Verdict.TAKE
+    assert judged(partition=2) is Verdict.INVALID_TRANSACTION
+    assert judged(epoch=1) is Verdict.INVALID_TRANSACTION
+    assert view.judge(1, BatchFacts(1, 5, 0, 0, is_transactional=True)) is (
+        Verdict.INVALID_TRANSACTION
+    )
+    assert judged(is_transactional=False) is Verdict.TAKE
+    assert view.begin(1, BatchFacts(1, 77, 0, 0, is_transactional=True), 0) is not None
+    assert judged(is_transactional=False) is Verdict.INVALID_TRANSACTION
+    machine.apply(TimeOutTransaction("x", 1, 1005))
+    assert judged() is Verdict.FENCED
+    machine.apply(marker(machine, 1))
+    assert judged(is_transactional=False) is Verdict.FENCED
+
+
 def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:
     machine = begun()
     assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)).must_wait

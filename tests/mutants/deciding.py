@@ -1,0 +1,120 @@
+"""Planted bugs in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.format.transactions import OpenTransactions
+from samelog.sequencer.merge.dedup import BatchFacts
+from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.state.commands import MergeTransactions, Verdict
+from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.transactions import changes
+from samelog.sequencer.state.transactions.state import LogTransactions, Transaction, Transactions
+from samelog.sequencer.state.transactions.two_phase import Decision
+from samelog.sequencer.state.types import State
+
+
+@contextmanager
+def take_late_batches() -> Iterator[None]:
+    """What came in before its transaction ended is merged behind the marker."""
+
+    def judge(self: TransactionView, partition: int, facts: BatchFacts) -> Verdict:
+        return Verdict.TAKE
+
+    with patch.object(TransactionView, "judge", judge):
+        yield
+
+
+@contextmanager
+def go_by_what_is_over() -> Iterator[None]:
+    """What was proposed of a producer's last transaction counts for the next one."""
+
+    def number_in(
+        self: TransactionView, log: LogTransactions, partition: int, producer: int
+    ) -> int | None:
+        opened = log.open.get(producer)
+        return self._begun.get((producer, partition)) if opened is None else opened.number
+
+    with patch.object(TransactionView, "_number_in", number_in):
+        yield
+
+
+@contextmanager
+def end_again() -> Iterator[None]:
+    """A marker that comes twice is written twice."""
+
+    def problem_with(self: Transactions, merge: MergeTransactions) -> str | None:
+        return None
+
+    with patch.object(Transactions, "problem_with", problem_with):
+        yield
+
+
+@contextmanager
+def fence_nobody() -> Iterator[None]:
+    """Who is overdue keeps its epoch, and goes on."""
+
+    def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
+        changes._decide(state, name, known, Decision.ABORT, at_ms)
+
+    with patch.object(changes, "_fence", fence):
+        yield
+
+
+@contextmanager
+def abort_with_offsets() -> Iterator[None]:
+    """Offsets of a transaction are committed, whatever is decided."""
+    original = changes._decide
+
+    def decide(state: State, name: str, known: Transaction, *more: Any) -> None:
+        commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
+        state.groups.apply(CommitOffsets(commits), state.partitions)
+        original(state, name, known, *more)
+
+    with patch.object(changes, "_decide", decide):
+        yield
+
+
+@contextmanager
+def all_is_stable() -> Iterator[None]:
+    """The last stable offset is the end of the log."""
+    with patch.object(OpenTransactions, "last_stable_offset", property(lambda self: self.offset)):
+        yield
+
+
+@contextmanager
+def forget_what_is_aborted() -> Iterator[None]:
+    """Aborted transactions are not noted."""
+    original = OpenTransactions.take
+
+    def take(self: OpenTransactions, data: Any) -> list[Any]:
+        original(self, data)
+        return []
+
+    with patch.object(OpenTransactions, "take", take):
+        yield
+
+
+_STATE = "tests/sequencer/test_transaction_state.py::"
+DECIDING = (
+    (46, take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
+    (
+        46,
+        go_by_what_is_over,
+        _STATE + "test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next",
+    ),
+    (
+        46,
+        end_again,
+        _STATE + "test_offsets_are_committed_by_the_decision_and_the_marker_ends_it",
+    ),
+    (46, fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (46, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (47, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
+    (47, forget_what_is_aborted, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
+)
+"""Rule, bug, and the test that finds it."""

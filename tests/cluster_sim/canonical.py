@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import HEADER_BYTES, Attribute
 from samelog.format.compression import decompress
+from samelog.format.transactions import COMMIT, is_marker
 from tests.cluster_sim.violation import Violation
+
+TYPE_AT = HEADER_BYTES + 8
+"""Of a marker: the low byte of what it says."""
 
 
 class End(NamedTuple):
@@ -34,6 +39,13 @@ class CanonicalLog:
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
     """(session, number) -> where its batch ends."""
     last: dict[str, int] = field(default_factory=dict)
+    open: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    """Producer id -> (session, number) of what is not decided."""
+    first_open: dict[int, int] = field(default_factory=dict)
+    committed: set[tuple[str, int]] = field(default_factory=set)
+    """Of transactions."""
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    """Producer id, first and last offset of each transaction."""
     archived: int = 0
     """Segments below are archived: Raft has said so."""
     accepts: Callable[[str, int], None] = lambda session, number: None
@@ -73,6 +85,12 @@ class CanonicalLog:
     def _take_batch(self, who: str, base: int, known: bytearray, header: tuple[int, ...]) -> None:
         start, size = header[0], header[1]
         end = End(base, start + size)
+        if is_marker(header[3]):
+            self._take_marker(who, header[6], is_commit=known[start + TYPE_AT] == COMMIT)
+            return
+        if header[3] & Attribute.TRANSACTIONAL:
+            self.open.setdefault(header[6], [])
+            self.first_open.setdefault(header[6], self.next_offset)
         for record in kernels.decode_records(
             known, start, start + size, self.topic, self.partition, decompress
         ):
@@ -81,9 +99,21 @@ class CanonicalLog:
                     "offsets dense", f"{who} has {record.offset}, the next is {self.next_offset}"
                 )
             self.next_offset += 1
-            self._take_record(who, record.value or b"", end)
+            one = self._take_record(who, record.value or b"", end)
+            if header[3] & Attribute.TRANSACTIONAL:
+                self.open[header[6]].append(one)
 
-    def _take_record(self, who: str, value: bytes, end: End) -> None:
+    def _take_marker(self, who: str, producer_id: int, *, is_commit: bool) -> None:
+        """A transaction ends. It may have no records here."""
+        found = self.open.pop(producer_id, [])
+        first = self.first_open.pop(producer_id, self.next_offset)
+        if found and is_commit:
+            self.committed.update(found)
+        elif found:
+            self.aborted.append((producer_id, first, self.next_offset))
+        self.next_offset += 1
+
+    def _take_record(self, who: str, value: bytes, end: End) -> tuple[str, int]:
         session, number = parse_value(value)
         if not self.is_published(session, number, self.topic, self.partition):
             raise Violation("nothing invented", f"{who} merged {value[:60]!r}, never published")
@@ -96,6 +126,7 @@ class CanonicalLog:
         self.accepts(session, number)
         self.last[session] = number
         self.ends[session, number] = end
+        return session, number
 
 
 def make_value(session: str, number: int, padding: int) -> bytes:

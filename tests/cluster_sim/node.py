@@ -43,6 +43,7 @@ from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.cluster_sim.transactions import Services
     from tests.cluster_sim.world import World
 
 DATA = "/data"
@@ -125,6 +126,8 @@ class NodeActor(Actor):
         self.bootstraps = True
         self.build = OLD_BUILD
         """The newest feature level of the program that is installed."""
+        self.services: Services | None = None
+        """What Kafka's producers use, once one has."""
         self.power_losses = 0
         self._has_lost_power = False
         self.disk.on_cut = self._cuts
@@ -296,7 +299,7 @@ class NodeActor(Actor):
         raise Violation("nodes live", f"{self.host} ended: {error!r}") from error
 
     def gone(self) -> None:
-        self.node = None
+        self.node = self.services = None
 
     def _sends(self, send: Callable[[int, Any], None], to: int, messages: Any) -> None:
         for message in messages:

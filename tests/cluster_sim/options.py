@@ -87,6 +87,8 @@ class Options:
     """Segments are copied to a target before they are archived."""
     upgrades: bool = False
     """Nodes run two builds side by side, one of which knows more."""
+    producers: int = 0
+    """Of transactions; two share each transactional id."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -102,7 +104,9 @@ def from_seed(seed: int) -> Options:
     it.
     """
     upgrades = random.Random(f"upgrades of {seed}").random() < 0.3
-    options = replace(_drawn(seed), resets=_resets(seed), upgrades=upgrades)
+    resets = _resets(seed)
+    producers = 0 if resets else _producers(seed)
+    options = replace(_drawn(seed), resets=resets, upgrades=upgrades, producers=producers)
     if seed % 10:
         return replace(options, changes=_changes(seed)) if _has_changes(options) else options
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)
@@ -122,6 +126,12 @@ def _resets(seed: int) -> tuple[tuple[float, bool], ...]:
         return ()
     times = sorted(draw.uniform(0.5, 5.0) for _ in range(draw.choice((1, 1, 2, 3))))
     return tuple((at_s, draw.random() < 0.7) for at_s in times)
+
+
+def _producers(seed: int) -> int:
+    """Of each fourth world. Drawn apart, too."""
+    draw = random.Random(f"producers {seed}")
+    return draw.choice((2, 2, 4)) if draw.random() < 0.25 else 0
 
 
 def _has_changes(options: Options) -> bool:

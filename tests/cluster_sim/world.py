@@ -43,6 +43,7 @@ from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.resets import Resets
 from tests.cluster_sim.subscriber import SubscriberActor
+from tests.cluster_sim.transactions import Transactions
 from tests.cluster_sim.upgrades import Upgrades
 from tests.cluster_sim.violation import Violation
 from tests.simulation.trace import Trace
@@ -80,6 +81,7 @@ class World:
         self.faults = Faults(self)
         self.resets = Resets(self)
         self.upgrades = Upgrades(self)
+        self.transactions = Transactions(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -103,10 +105,12 @@ class World:
                 self.faults.plan()
                 self.resets.plan()
                 self.membership.plan()
+                self.transactions.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
                 self.checker.check_end()
+                self.transactions.check_end()
             finally:
                 self.loop.close_world([task for p in self.processes for task in p.tasks])
                 self.processes.clear()
@@ -150,7 +154,7 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        parts = (self.resets, self.membership, self.upgrades)
+        parts = (self.resets, self.membership, self.upgrades, self.transactions)
         if waits := next(filter(None, (part.waits_for() for part in parts)), ""):
             return waits
         lineage = self.checker.lineage

@@ -2,7 +2,7 @@
 
 A response is a value of the type that stands beside its API, whose fields have the names of Kafka's
 description. What a version does not have is left out of that version; what a type does not have
-keeps its default. The throttle time is added here, not by handlers. Durations are in milliseconds.
+keeps its default. The throttle time is added here, not by handlers. Times are in milliseconds.
 Descriptions are loaded when a version is first used.
 
 Bytes behind a request's end are passed over, as Kafka's broker does: librdkafka 2.16 sends some
@@ -177,6 +177,18 @@ THROTTLE = "throttle_time"
 _DURATIONS = {"timedelta_i32": i32Timedelta, "timedelta_i64": i64Timedelta}
 
 
+class _Moment:
+    """Of the wall clock."""
+
+    @staticmethod
+    def parse(since_1970: datetime.timedelta) -> datetime.datetime:
+        """The library's value."""
+        return datetime.datetime.fromtimestamp(0, datetime.UTC) + since_1970
+
+
+_TIMES = {**_DURATIONS, "datetime_i64": _Moment}
+
+
 class Entity(msgspec.Struct, frozen=True):
     """A part of a response."""
 
@@ -262,7 +274,7 @@ class _FieldPlan:
 
     name: str
     structure: Any
-    duration: Any
+    time: Any
     is_array: bool
     is_nullable: bool
 
@@ -274,8 +286,8 @@ def _plans(structure: Any) -> dict[str, _FieldPlan]:
 
 def _plan(field: dataclasses.Field[Any]) -> _FieldPlan:
     shape = shape_of(field)
-    duration = _DURATIONS.get(shape.kind)
-    return _FieldPlan(field.name, shape.structure, duration, shape.is_array, shape.is_nullable)
+    time = _TIMES.get(shape.kind)
+    return _FieldPlan(field.name, shape.structure, time, shape.is_array, shape.is_nullable)
 
 
 @cache
@@ -322,8 +334,8 @@ def _value(structure: Any, plan: _FieldPlan, value: Any) -> Any:
         if not plan.is_nullable:
             raise InvalidResponse(f"{plan.name} of {structure.__name__} may not be null")
         return None
-    if plan.duration is not None:
-        return plan.duration.parse(datetime.timedelta(milliseconds=value))
+    if plan.time is not None:
+        return plan.time.parse(datetime.timedelta(milliseconds=value))
     if plan.structure is not None and plan.is_array:
         return tuple([build(plan.structure, element) for element in value])
     if plan.structure is not None:

@@ -6,7 +6,6 @@ Invariant: what is answered was committed, on the node that leads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -60,7 +59,7 @@ class DescribedTransaction(Entity, frozen=True):
     transactional_id: str
     transaction_state: str = ""
     transaction_timeout: int = 0
-    transaction_start_time: datetime = datetime.fromtimestamp(-0.001, UTC)
+    transaction_start_time: int = 0
     producer_id: int = -1
     producer_epoch: int = -1
     topics: Sequence[TopicData] = ()
@@ -94,7 +93,7 @@ def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
         transactional_id,
         known.state_name,
         known.timeout_ms,
-        datetime.fromtimestamp(began_ms / 1000, UTC),
+        began_ms,
         known.producer_id,
         known.epoch,
         _topics(call, known),

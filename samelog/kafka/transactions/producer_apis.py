@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import by_topic, check_group
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody
+from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody, TopicAnswers
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
@@ -257,7 +257,7 @@ class MarkerResult(Entity, frozen=True):
     """What became of a marker."""
 
     producer_id: int
-    topics: Sequence[Any]
+    topics: Sequence[TopicAnswers[PartitionError]]
 
 
 class WriteTxnMarkersResponse(ResponseBody, frozen=True):

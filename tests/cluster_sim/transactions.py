@@ -1,0 +1,367 @@
+"""Transactional producers of a simulated world, and what must come of their transactions.
+
+A producer is a Kafka client outside of the cluster: it asks the node that leads, gives its batches
+to any node, and when no answer comes it begins anew with a higher epoch. Two of them share each
+transactional id, so that they fence each other. Nothing but the network between client and node is
+made up: nodes run the coordinator and the producers' log that the Kafka listener runs.
+
+Invariant: of every transaction all records are committed in their logs, or none; all, if its
+producer was told so; none, if it never asked for it. The offsets of its group go with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import Attribute
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.producer_log import ProducerLog
+from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.commands import (
+    NO_PRODUCER,
+    AddToTransaction,
+    CommitInTransaction,
+    EndTransaction,
+    InitProducer,
+)
+from tests.cluster_sim.canonical import make_value
+from tests.cluster_sim.history import Name
+from tests.cluster_sim.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.node import NodeActor
+    from tests.cluster_sim.world import World
+
+ANSWER_S = 4.0
+"""A client waits no longer."""
+REST_S = 0.1
+TIMEOUT_MS = 3000
+BATCHES_MAX = 4
+OVER = "over"
+_FLAGS_AT, _CRC_AT = 21, 17
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One transaction as its producer knows it."""
+
+    number: int
+    """Which of the producer's it is; also the offset that it commits for its group."""
+    places: list[Name]
+    records: list[tuple[Name, int]] = field(default_factory=list)
+    """Acknowledged: the place, and the record's number."""
+    asked: bool = False
+    """To commit."""
+    told: bool = False
+    """That it is committed."""
+
+
+class TransactionalClient:
+    """One producer."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.tag = f"x{number}"
+        self.transactional_id = f"t{number // 2}"
+        self.attempts: list[Attempt] = []
+        self.is_at_rest = False
+        self._chance = random.Random(f"transactions {number} {world.options.seed}")
+        self._producer: Producer | None = None
+        self._sequences: dict[Name, int] = {}
+        self._script: Iterator[Any] | None = None
+        self._step = 0
+
+    def go_on(self) -> None:
+        """Begin a transaction, unless the world is at rest."""
+        if not self.world.is_busy:
+            self.is_at_rest = True
+            self.world.later(REST_S, self.go_on)
+            return
+        self.is_at_rest = False
+        places = [
+            (f"t{topic}", partition)
+            for topic in range(self.world.options.topics)
+            for partition in range(self.world.options.partitions)
+        ]
+        chosen = self._chance.sample(places, self._chance.randint(1, len(places)))
+        attempt = Attempt(len(self.attempts), chosen)
+        self.attempts.append(attempt)
+        self._run(self._transaction(attempt))
+
+    # --- what it does -----------------------------------------------------------------------------
+
+    def _transaction(self, attempt: Attempt) -> Iterator[Any]:
+        """The requests, one behind the other; None where there is nobody to ask."""
+        if self._producer is None:
+            yield self._ask(self._init)
+        yield self._ask(self._add, attempt)
+        for _ in range(self._chance.randint(1, BATCHES_MAX)):
+            yield self._ask(
+                self._produce, attempt, self._chance.choice(attempt.places), leads=False
+            )
+        if self._chance.random() < 0.5:
+            yield self._ask(self._commit_offset, attempt)
+        yield self._ask(self._end, attempt, self._chance.random() < 0.7)
+
+    def _ask(self, request: Any, *what: Any, leads: bool = True) -> Any:
+        """A request to the node that leads, or to any: (the node, what it is to do)."""
+        nodes = [actor for actor in self.world.nodes if _can_be_asked(actor)]
+        found = [actor for actor in nodes if actor.is_leader] if leads else nodes
+        return (self._chance.choice(found), request, what) if found else None
+
+    def _run(self, script: Iterator[Any]) -> None:
+        self._script = script
+        self._next()
+
+    def _next(self) -> None:
+        if self._script is None:
+            return
+        asked = next(self._script, OVER)
+        if asked is OVER:
+            self._over()
+            return
+        self._step += 1
+        if asked is None:
+            self._begin_anew("nobody leads")
+            return
+        actor, request, what = asked
+        step = self._step
+        self.world.loop.call_in(actor.process, 0.0, self._begin, step, actor, request, what)
+        self.world.later(ANSWER_S, lambda: self._late(step))
+
+    def _begin(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
+        self.world.loop.create_task(self._served(step, actor, request, what))
+
+    async def _served(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
+        """On the node."""
+        problem = ""
+        try:
+            await request(_services(actor), *what)
+        except ApiError as error:
+            problem = f"{error.code.name}: {error.message}"
+        self.world.later(self.world.options.latency_s, lambda: self._answered(step, problem))
+
+    def _answered(self, step: int, problem: str) -> None:
+        if step != self._step:
+            return  # it waits for that no more
+        if problem:
+            self._begin_anew(problem)
+        else:
+            self._next()
+
+    def _late(self, step: int) -> None:
+        if step == self._step:
+            self._begin_anew("no answer")
+
+    def _begin_anew(self, why: str) -> None:
+        self.world.trace.event(self.tag, f"gives up transaction {len(self.attempts) - 1}: {why}")
+        self._producer = None
+        self._over()
+
+    def _over(self) -> None:
+        self._step += 1
+        self._script = None
+        self.world.later(self._chance.expovariate(1 / REST_S), self.go_on)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _init(self, node: Services) -> None:
+        command = InitProducer(
+            self.transactional_id,
+            TIMEOUT_MS,
+            NO_PRODUCER,
+            -1,
+            self._chance.getrandbits(62),
+            node.actor.clock.wall_ms(),
+        )
+        step = self._step
+        found = await node.coordinator.decide(command)
+        if step == self._step:
+            self._producer = found
+            self._sequences.clear()
+
+    @property
+    def _who(self) -> tuple[str, int, int]:
+        if self._producer is None:
+            raise ApiError(ErrorCode.producer_fenced, "it has begun anew")
+        return self.transactional_id, self._producer.producer_id, self._producer.epoch
+
+    async def _add(self, node: Services, attempt: Attempt) -> None:
+        numbers = [node.number_of(name) for name in attempt.places]
+        now_ms = node.actor.clock.wall_ms()
+        await node.coordinator.decide(AddToTransaction(*self._who, numbers, [self.tag], now_ms))
+
+    async def _produce(self, node: Services, attempt: Attempt, name: Name) -> None:
+        who, step = self._who, self._step
+        (number,) = self.world.history.next_numbers(self.tag, name, 1)
+        sequence = self._sequences.get(name, 0)
+        self._sequences[name] = sequence + 1
+        value = make_value(self.tag, number, self.world.options.value_bytes)
+        await node.append(name, transactional_batch(value, *who[1:], sequence))
+        if step == self._step:
+            attempt.records.append((name, number))
+
+    async def _commit_offset(self, node: Services, attempt: Attempt) -> None:
+        now_ms, number = node.actor.clock.wall_ms(), node.number_of(("t0", 0))
+        offset = CommittedOffset(attempt.number, -1, "", now_ms)
+        await node.coordinator.decide(
+            CommitInTransaction(*self._who, self.tag, [(number, offset)], joins=False, at_ms=now_ms)
+        )
+
+    async def _end(self, node: Services, attempt: Attempt, is_commit: bool) -> None:
+        attempt.asked, step = is_commit, self._step
+        now_ms = node.actor.clock.wall_ms()
+        new_id = self._chance.getrandbits(62)
+        await node.coordinator.end(
+            EndTransaction(*self._who, is_commit, bumps=False, new_producer_id=new_id, at_ms=now_ms)
+        )
+        if step == self._step and is_commit:
+            attempt.told = True
+            numbers = ((self.tag, number) for _, number in attempt.records)
+            self.world.history.acknowledged.update(numbers)
+
+
+def transactional_batch(value: bytes, producer_id: int, epoch: int, sequence: int) -> memoryview:
+    """One record of a transaction, as clients send it."""
+    data = kernels.build_batches(
+        [value],
+        timestamps=1,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        batch_bytes=1 << 14,
+        max_record_bytes=1 << 20,
+    )
+    batch = bytearray(data)
+    batch[_FLAGS_AT + 1] |= Attribute.TRANSACTIONAL
+    batch[_CRC_AT:_FLAGS_AT] = kernels.crc32c(memoryview(batch)[_FLAGS_AT:]).to_bytes(4, "big")
+    return memoryview(bytes(batch))
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+class Services(msgspec.Struct):
+    """What a node's Kafka listener has for producers."""
+
+    actor: Any
+    coordinator: TransactionCoordinator
+    batches: ProducerLog
+
+    def number_of(self, name: Name) -> int:
+        """A partition's number. Raises ApiError."""
+        topic = self.actor.node.logs.machine.topic_named(name[0])
+        if topic is None:
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no {name[0]} yet")
+        return int(topic.partition_numbers[name[1]])
+
+    async def append(self, name: Name, data: memoryview) -> None:
+        """Have a batch merged. Raises ApiError."""
+        self.number_of(name)
+        topic = self.actor.node.logs.machine.topic_named(name[0])
+        await self.batches.open(topic, name[1])
+        outcome = self.batches.append(topic, name[1], data, 1)
+        if outcome is None:
+            raise ApiError(ErrorCode.not_leader_or_follower, "it was closed meanwhile")
+        result: AppendResult = await outcome
+        if result.error is not ErrorCode.none:
+            raise ApiError(result.error, result.message or "")
+
+
+def _can_be_asked(actor: NodeActor) -> bool:
+    return actor.is_up and actor.node is not None and actor.node.raft.replica.level > 0
+
+
+def _services(actor: NodeActor) -> Services:
+    """Made once for each life of a node."""
+    node = actor.node
+    if node is None:
+        raise ApiError(ErrorCode.not_coordinator, "it is down")
+    known = actor.services
+    if known is None or known.batches._sessions is not node.logs.sessions:
+        coordinator = TransactionCoordinator(node.raft, node.logs.machine, actor.clock)
+        batches = ProducerLog(actor.name, node.peers.number, node.logs)
+        batches.start()
+        known = actor.services = Services(actor, coordinator, batches)
+    return known
+
+
+# --- what must come of it -------------------------------------------------------------------------
+
+
+class Transactions:
+    """All producers of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.clients = [TransactionalClient(world, n) for n in range(world.options.producers)]
+
+    def plan(self) -> None:
+        """Have them begin."""
+        for client in self.clients:
+            self._world.later(REST_S, client.go_on)
+
+    def waits_for(self) -> str:
+        """What is not decided yet; empty: nothing."""
+        for client in self.clients:
+            if not client.is_at_rest:
+                return f"{client.tag} is in a transaction"
+        for actor in self._world.nodes:
+            if actor.node is not None and actor.is_up:
+                known = actor.node.logs.machine.state.transactions
+                if known.ongoing or known.deciding:
+                    return f"{actor.host} has {[*known.ongoing, *known.deciding]} open"
+        return ""
+
+    def check_end(self) -> None:
+        """Everything is quiet. Raises Violation."""
+        if not self.clients:
+            return
+        logs = self._world.checker.lineage.logs.values()
+        committed = {one for log in logs for one in log.committed}
+        for log in logs:
+            if log.open:
+                raise Violation("transactions end", f"{log.topic}-{log.partition}: {log.open}")
+        for client in self.clients:
+            newest = -1
+            for attempt in client.attempts:
+                if self._fate(client, attempt, committed):
+                    newest = attempt.number
+            self._check_offset(client, newest)
+
+    @staticmethod
+    def _fate(
+        client: TransactionalClient, attempt: Attempt, committed: set[tuple[str, int]]
+    ) -> bool:
+        """Whether it is committed. Raises Violation unless that is so of all of it or of none."""
+        found = [(client.tag, number) in committed for _, number in attempt.records]
+        who = f"{client.tag} {attempt}"
+        if any(found) != all(found):
+            raise Violation("all or nothing", f"{who}: {found}")
+        is_committed = bool(found) and all(found)
+        if is_committed and not attempt.asked:
+            raise Violation("what is aborted is not seen", who)
+        if attempt.told and not is_committed:
+            raise Violation("what is committed is seen", who)
+        return is_committed
+
+    def _check_offset(self, client: TransactionalClient, newest: int) -> None:
+        """No group is further than its producer's newest transaction that is committed."""
+        for actor in self._world.nodes:
+            if actor.node is None or not actor.is_up:
+                continue
+            group = actor.node.logs.machine.state.groups.by_id.get(client.tag)
+            for known in () if group is None else group.offsets.values():
+                if known.offset > newest:
+                    text = f"{actor.host}: {client.tag} is at {known.offset}, not {newest}"
+                    raise Violation("offsets go with their transaction", text)

@@ -39,15 +39,16 @@ from tests.cluster_sim.history import Name
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
+    from samelog.store.merged.log import MergedLog
+    from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.world import World
 
 ANSWER_S = 4.0
 """A client waits no longer."""
-REST_S = 0.1
+REST_S, RIVAL_REST_S = 0.1, 2.0
 TIMEOUT_MS = 3000
 BATCHES_MAX = 4
-OVER = "over"
 _FLAGS_AT, _CRC_AT = 21, 17
 
 
@@ -75,6 +76,7 @@ class TransactionalClient:
         self.transactional_id = f"t{number // 2}"
         self.attempts: list[Attempt] = []
         self.is_at_rest = False
+        self._rest_s = RIVAL_REST_S if number % 2 else REST_S
         self._chance = random.Random(f"transactions {number} {world.options.seed}")
         self._producer: Producer | None = None
         self._sequences: dict[Name, int] = {}
@@ -126,8 +128,9 @@ class TransactionalClient:
     def _next(self) -> None:
         if self._script is None:
             return
-        asked = next(self._script, OVER)
-        if asked is OVER:
+        try:
+            asked = next(self._script)
+        except StopIteration:
             self._over()
             return
         self._step += 1
@@ -171,7 +174,7 @@ class TransactionalClient:
     def _over(self) -> None:
         self._step += 1
         self._script = None
-        self.world.later(self._chance.expovariate(1 / REST_S), self.go_on)
+        self.world.later(self._chance.expovariate(1 / self._rest_s), self.go_on)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -338,6 +341,21 @@ class Transactions:
                 if self._fate(client, attempt, committed):
                     newest = attempt.number
             self._check_offset(client, newest)
+        for actor in self._world.actors.values():
+            for log in _logs_of(actor):
+                self._check_log(actor, log)
+
+    def _check_log(self, actor: Actor, log: MergedLog) -> None:
+        """What a node or a copy tells readers is what follows from the bytes."""
+        known = self._world.checker.lineage.logs.get((log.topic_id, log.partition))
+        if known is None or log.next_offset != known.next_offset:
+            return
+        first, stop = log.start_offset, log.next_offset
+        wanted = [each for each in known.aborted if each[2] >= first]
+        found = [(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted(first, stop)]
+        if (found, log.last_stable_offset) != (wanted, stop):
+            text = f"{actor.host} {log.path}: {found} up to {log.last_stable_offset}, not {wanted}"
+            raise Violation("readers are told what is aborted", text)
 
     @staticmethod
     def _fate(
@@ -346,7 +364,7 @@ class Transactions:
         """Whether it is committed. Raises Violation unless that is so of all of it or of none."""
         found = [(client.tag, number) in committed for _, number in attempt.records]
         who = f"{client.tag} {attempt}"
-        if any(found) != all(found):
+        if any(found) and not all(found):
             raise Violation("all or nothing", f"{who}: {found}")
         is_committed = bool(found) and all(found)
         if is_committed and not attempt.asked:
@@ -365,3 +383,14 @@ class Transactions:
                 if known.offset > newest:
                     text = f"{actor.host}: {client.tag} is at {known.offset}, not {newest}"
                     raise Violation("offsets go with their transaction", text)
+
+
+def _logs_of(actor: Actor) -> list[MergedLog]:
+    if not actor.is_up:
+        return []
+    node, client = getattr(actor, "node", None), getattr(actor, "client", None)
+    if node is not None:
+        partitions = node.logs.merging.partitions.values()
+        return [each.log for each in partitions if each.fault is None]
+    copies = getattr(client, "copies", {})
+    return [copy.log for copy in copies.values()]

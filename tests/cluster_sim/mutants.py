@@ -20,6 +20,7 @@ from tests.cluster_sim.mutants_archiving import ARCHIVING
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
+from tests.cluster_sim.mutants_transactions import TRANSACTIONS
 from tests.cluster_sim.mutants_upgrades import UPGRADES
 from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.rhythm import Rhythm
@@ -27,7 +28,14 @@ from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
-MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING, *RESETS, *UPGRADES)
+MUTANTS: tuple[Mutant, ...] = (
+    *DURABILITY,
+    *ORDERING,
+    *ARCHIVING,
+    *RESETS,
+    *UPGRADES,
+    *TRANSACTIONS,
+)
 
 POWER = ("power_loss", "power_loss_all", "fuse")
 OFTEN: dict[str, Any] = {
@@ -45,6 +53,15 @@ MUCH: dict[str, Any] = {
     "append_every_s": 0.05,
 }
 """So that there is something to archive."""
+IN_TRANSACTIONS: dict[str, Any] = {
+    "producers": 4,
+    "topics": 1,
+    "partitions": 2,
+    "publishers": 1,
+    "append_every_s": 0.5,
+    "latency_s": 0.002,
+    "safety_s": 8.0,
+}
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
     "use_what_only_some_know": {"kinds": (), "upgrades": True},
@@ -149,6 +166,10 @@ FOCUS: dict[str, dict[str, Any]] = {
     "begin_anew_under_the_old_id": {"kinds": ("kill",), **RESET},
     "merge_again_after_resets": {"kinds": ("kill",), **RESET},
     "epochs_do_not_rise": {"kinds": ("kill",), **RESET},
+    "end_in_one_partition": {"kinds": (), **IN_TRANSACTIONS},
+    "commit_what_is_overdue": {"kinds": ("kill_leader",), **IN_TRANSACTIONS},
+    "propose_markers_once": {"kinds": ("isolate_leader", "mend"), **IN_TRANSACTIONS},
+    "forget_what_is_open": {"kinds": ("kill", "kill_leader"), **IN_TRANSACTIONS},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
 
@@ -166,6 +187,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
         "resets": (),
         "changes": (),
         "upgrades": False,
+        "producers": 0,
     }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:

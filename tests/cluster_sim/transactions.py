@@ -342,8 +342,8 @@ class Transactions:
                     newest = attempt.number
             self._check_offset(client, newest)
         for actor in self._world.actors.values():
-            for log in _logs_of(actor):
-                self._check_log(actor, log)
+            for held in _logs_of(actor):
+                self._check_log(actor, held)
 
     def _check_log(self, actor: Actor, log: MergedLog) -> None:
         """What a node or a copy tells readers is what follows from the bytes."""

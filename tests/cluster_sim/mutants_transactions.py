@@ -1,0 +1,71 @@
+"""Planted bugs about transactions that only a cluster in trouble shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.format.marks import LogCheckpoint
+from samelog.format.transactions import OpenTransactions
+from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.state.transactions import changes
+from samelog.sequencer.state.transactions.state import Transaction
+from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.types import State
+from samelog.store.merged.transaction_index import TransactionIndex
+
+
+@contextmanager
+def end_in_one_partition() -> Iterator[None]:
+    """The first marker ends a transaction everywhere."""
+    original = TwoPhase.carried_out
+
+    def carried_out(self: TwoPhase, participant: int) -> bool:
+        is_news = original(self, participant)
+        for each in self.unfinished() if is_news else ():
+            original(self, each)
+        return is_news
+
+    with patch.object(TwoPhase, "carried_out", carried_out):
+        yield
+
+
+@contextmanager
+def commit_what_is_overdue() -> Iterator[None]:
+    """A transaction whose producer is gone is committed."""
+
+    def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
+        known.epoch += 1
+        changes._decide(state, name, known, Decision.COMMIT, at_ms)
+
+    with patch.object(changes, "_fence", fence):
+        yield
+
+
+@contextmanager
+def propose_markers_once() -> Iterator[None]:
+    """Markers that were lost with leadership are not proposed again by who leads again."""
+    with patch.object(TransactionView, "clear", lambda self: self._begun.clear()):
+        yield
+
+
+@contextmanager
+def forget_what_is_open() -> Iterator[None]:
+    """After a start nothing is open but what is found behind the durable mark."""
+    original = TransactionIndex.begin
+
+    def begin(self: TransactionIndex, durable: LogCheckpoint | None) -> None:
+        original(self, durable)
+        self._chain.transactions = OpenTransactions(self._chain.transactions.offset)
+
+    with patch.object(TransactionIndex, "begin", begin):
+        yield
+
+
+TRANSACTIONS = (
+    end_in_one_partition,
+    commit_what_is_overdue,
+    propose_markers_once,
+    forget_what_is_open,
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from samelog.config.tables.node import Expiry
 from samelog.format import _kernels as kernels
 from samelog.format.transactions import (
@@ -17,6 +19,7 @@ from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactio
 from samelog.sequencer.state.expiry import idle_transactions, overdue
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.changes import Producer
 from samelog.sequencer.state.transactions.commands import (
     AddToTransaction,
@@ -149,6 +152,15 @@ def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:
     assert isinstance(machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)), Rejection)
     machine.apply(marker(machine, 1))
     assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 8)) == Producer(77, 2)
+
+
+def test_there_may_be_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = begun()
+    monkeypatch.setattr(changes, "IDS_MAX", 1)
+    refused = machine.apply(InitProducer("y", 1000, -1, -1, 99, 7))
+    assert isinstance(refused, Rejection)
+    assert refused.code == "TOO_MANY"
+    assert list(machine.state.transactions.by_id) == ["x"]
 
 
 def test_each_transaction_of_the_newer_protocol_has_its_epoch() -> None:

@@ -170,7 +170,8 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
-        if (problem := self._problem(topic, write)) is not None and write.is_confirmed:
+        problem = None if write.producer is None else self._problem(topic, write)
+        if problem is not None and write.is_confirmed:
             raise problem
         if problem is not None or other_codec(topic, data) is not None:
             return None

@@ -43,6 +43,7 @@ ERRORS = {
     "INVALID_TXN_STATE": ErrorCode.invalid_txn_state,
     "INVALID_PRODUCER_ID_MAPPING": ErrorCode.invalid_producer_id_mapping,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
+    "TOO_MANY": ErrorCode.policy_violation,
 }
 Asked = InitProducer | AddToTransaction | CommitInTransaction | EndTransaction
 """What a client asks for."""

@@ -190,7 +190,9 @@ class Coordinator:
             self._planner.reset()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        self.plan_soon()
+        deciding = self._machine.state.transactions.deciding
+        if self._unsettled.to_plan or self.ended or deciding:
+            self.plan_soon()
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
@@ -229,7 +231,10 @@ class Coordinator:
 
     @property
     def _has_to_plan(self) -> bool:
-        return bool(self._unsettled.to_plan) or self._planner.owes_markers
+        if self._unsettled.to_plan:
+            return True
+        is_any = bool(self._machine.state.transactions.deciding)
+        return is_any and self._planner.owes_markers
 
     def _plan_once(self) -> bool:
         available = self._available()

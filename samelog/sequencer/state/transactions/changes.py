@@ -30,6 +30,8 @@ from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
 
+IDS_MAX = 100_000
+"""Transactional ids: they take memory on every node until nobody has used them for long."""
 CONCURRENT = "CONCURRENT_TRANSACTIONS"
 FENCED = "PRODUCER_FENCED"
 INVALID = "INVALID_TXN_STATE"
@@ -67,6 +69,8 @@ def _init(state: State, command: InitProducer) -> Producer:
     transactions, name = state.transactions, command.transactional_id
     known = transactions.by_id.get(name)
     if known is None:
+        if len(transactions.by_id) >= IDS_MAX:
+            raise Refused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
         known = transactions.by_id[name] = Transaction(command.new_producer_id)
         transactions.producers[command.new_producer_id] = name
     _check_claim(known, command)

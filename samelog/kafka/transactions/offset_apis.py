@@ -73,7 +73,8 @@ async def _commit(call: NodeCall, request: Any, taken: Sequence[tuple[str, Any]]
             return error
         await transactions.decide(command)
     except ApiError as refused:
-        return refused.code
+        is_fenced = refused.code is ErrorCode.producer_fenced  # a word that not all clients know
+        return ErrorCode.invalid_producer_epoch if is_fenced else refused.code
     return ErrorCode.none
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -10,7 +10,8 @@ from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.state import Transaction
+from samelog.sequencer.state.transactions.commands import End
+from samelog.sequencer.state.transactions.state import Transaction, Transactions
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 from samelog.sequencer.state.types import State
 from samelog.store.merged.transaction_index import TransactionIndex
@@ -18,8 +19,11 @@ from samelog.store.merged.transaction_index import TransactionIndex
 
 @contextmanager
 def end_in_one_partition() -> Iterator[None]:
-    """The first marker ends a transaction everywhere."""
-    original = TwoPhase.carried_out
+    """A transaction gets a marker in one of its partitions only."""
+    original, all_due = TwoPhase.carried_out, Transactions.markers_due
+
+    def markers_due(self: Transactions) -> Mapping[int, list[End]]:
+        return dict(list(all_due(self).items())[:1])
 
     def carried_out(self: TwoPhase, participant: int) -> bool:
         is_news = original(self, participant)
@@ -27,7 +31,10 @@ def end_in_one_partition() -> Iterator[None]:
             original(self, each)
         return is_news
 
-    with patch.object(TwoPhase, "carried_out", carried_out):
+    with (
+        patch.object(TwoPhase, "carried_out", carried_out),
+        patch.object(Transactions, "markers_due", markers_due),
+    ):
         yield
 
 

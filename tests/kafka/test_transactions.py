@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.patience import PATIENCE_S
 
 PRODUCE, FIND, INIT, ADD, OFFSETS, END, MARKERS = 0, 10, 22, 24, 25, 26, 27
 DESCRIBE, LIST, PRODUCERS = 65, 66, 61
+ERROR = attrgetter("error_code")
 
 
 def producer_of(boot: str, name: str, **more: Any) -> Producer:
@@ -197,29 +199,59 @@ def next_of(consumer: Consumer) -> Any:
 
 
 class Hand:
-    """A transactional producer of whom every byte is known, at the coordinator."""
+    """A transactional producer of whom every byte is known."""
 
-    def __init__(self, wire: Wire, name: str, topic: str) -> None:
-        self.wire, self.name, self.topic = wire, name, topic
-        tree = {"transactional_id": name, "transaction_timeout": 60_000}
-        given = wire.ask(INIT, 4, tree)
+    def __init__(self, wires: list[Wire], name: str, topic: str) -> None:
+        self.wires, self.name, self.topic = wires, name, topic
+        given = self.asked(INIT, 4, {"transactional_id": name, "transaction_timeout": 60_000})
         assert given.error_code == 0
         self.id, self.epoch, self.sequence = given.producer_id, given.producer_epoch, 0
 
-    def add(self, topic: str | None = None, **changed: Any) -> int:
+    def coordinator(self) -> Wire:
+        """A connection to the node that leads."""
+        found: list[Wire] = []
+
+        def known() -> bool:
+            leader = self.wires[0].ask(FIND, 3, {"key": self.name, "key_type": 1})
+            address = (leader.host, leader.port)
+            found[:] = [wire for wire in self.wires if wire.socket.getpeername() == address]
+            return bool(found)
+
+        wait_for(known, "a coordinator")
+        return found[0]
+
+    def asked(
+        self, key: int, version: int, tree: dict[str, Any], error: Callable[[Any], int] = ERROR
+    ) -> Any:
+        """What the coordinator answers, whichever node that is by then."""
+        found: list[Any] = []
+
+        def answered() -> bool:
+            found[:] = [self.coordinator().ask(key, version, tree)]
+            return error(found[0]) not in (14, 15, 16)
+
+        wait_for(answered, "an answer of the coordinator")
+        return found[0]
+
+    def added(self, *topics: str) -> list[int]:
+        """The error of each topic."""
         tree = {
             "v3_and_below_transactional_id": self.name,
             "v3_and_below_producer_id": self.id,
             "v3_and_below_producer_epoch": self.epoch,
-            "v3_and_below_topics": [{"name": topic or self.topic, "partitions": [0]}],
+            "v3_and_below_topics": [{"name": each, "partitions": [0]} for each in topics],
         }
-        found = self.wire.ask(ADD, 3, tree | changed).results_by_topic_v3_and_below
-        return int(found[0].results_by_partition[0].partition_error_code)
+
+        def errors(answer: Any) -> list[int]:
+            found = answer.results_by_topic_v3_and_below
+            return [each.results_by_partition[0].partition_error_code for each in found]
+
+        return errors(self.asked(ADD, 3, tree, lambda answer: errors(answer)[0]))
 
     def produce(self, value: bytes, version: int = 9, **changed: Any) -> int:
         """The error; 0: it is merged."""
         given = {"id": self.id, "epoch": self.epoch, "name": self.name, "flags": 0x10, "acks": -1}
-        given |= {"wire": self.wire} | changed
+        given |= {"wire": self.wires[0]} | changed
         sequence = {"base_sequence": self.sequence, "producer_epoch": given["epoch"]}
         data = batch(value, producer_id=given["id"], **sequence)
         records = {"index": 0, "records": put(21, ">H", given["flags"])(data)}
@@ -236,16 +268,14 @@ class Hand:
 
     def end(self, version: int = 3, *, committed: bool = True) -> Any:
         tree = {"transactional_id": self.name, "producer_id": self.id, "committed": committed}
-        return self.wire.ask(END, version, tree | {"producer_epoch": self.epoch})
+        return self.asked(END, version, tree | {"producer_epoch": self.epoch})
 
 
 @pytest.fixture
 def wires(world: World) -> Iterator[list[Wire]]:
-    """A connection to every node, the coordinator's first."""
+    """A connection to every node."""
     found = [Wire(node.kafka) for node in world.cluster.nodes if node.kafka is not None]
-    leader = found[0].ask(FIND, 3, {"key": "x", "key_type": 1})
-    address = (leader.host, leader.port)
-    yield sorted(found, key=lambda wire: wire.socket.getpeername() != address)
+    yield found
     for wire in found:
         wire.socket.close()
 
@@ -253,12 +283,12 @@ def wires(world: World) -> Iterator[list[Wire]]:
 @pytest.fixture
 def hand(wires: list[Wire], name: str, topic: str) -> Hand:
     """With no transaction yet."""
-    return Hand(wires[0], name, topic)
+    return Hand(wires, name, topic)
 
 
 def test_batches_are_taken_only_into_an_open_transaction(hand: Hand, wires: list[Wire]) -> None:
     assert hand.produce(b"too early") == 48
-    assert hand.add() == 0
+    assert hand.added(hand.topic) == [0]
     assert hand.produce(b"another's", id=hand.id + 1) == 49
     assert hand.produce(b"another epoch", epoch=hand.epoch + 1) == 47
     assert hand.produce(b"nobody's", name=None) == 53
@@ -285,44 +315,44 @@ def test_the_second_protocol_has_an_epoch_for_each(hand: Hand, boot: str, topic:
     assert values(boot, topic) == [b"one"]
 
 
-def test_only_the_leader_coordinates(hand: Hand, wires: list[Wire]) -> None:
-    hand.wire = wires[1]
-    assert hand.add() == 16
-    assert hand.end().error_code == 16
-    tree = {"transactional_id": "t", "transaction_timeout": 60_000}
-    assert wires[1].ask(INIT, 4, tree).error_code == 16
-    assert wires[0].ask(INIT, 4, tree | {"transaction_timeout": 0}).error_code == 50
-    assert wires[0].ask(INIT, 4, tree | {"transactional_id": ""}).error_code == 42
+def test_only_the_leader_coordinates(hand: Hand) -> None:
+    tree = {"transactional_id": hand.name, "transaction_timeout": 60_000}
+
+    def refuse() -> bool:
+        leader = hand.coordinator()
+        others = [wire for wire in hand.wires if wire is not leader]
+        return all(wire.ask(INIT, 4, tree).error_code == 16 for wire in others)
+
+    wait_for(refuse, "a refusal of those that do not lead")
+    assert hand.asked(INIT, 4, tree | {"transaction_timeout": 0}).error_code == 50
+    assert hand.asked(INIT, 4, tree | {"transactional_id": ""}).error_code == 42
 
 
 def test_partitions_are_added_all_or_none(hand: Hand) -> None:
-    topics = [{"name": each, "partitions": [0]} for each in (hand.topic, "missing")]
-    tree = {
-        "v3_and_below_transactional_id": hand.name,
-        "v3_and_below_producer_id": hand.id,
-        "v3_and_below_producer_epoch": hand.epoch,
-        "v3_and_below_topics": topics,
-    }
-    found = hand.wire.ask(ADD, 3, tree).results_by_topic_v3_and_below
-    assert [each.results_by_partition[0].partition_error_code for each in found] == [55, 3]
+    assert hand.added(hand.topic, "missing") == [55, 3]
     assert hand.produce(b"x") == 48
 
 
 def test_tools_see_transactions(hand: Hand, wires: list[Wire]) -> None:
-    assert hand.add() == 0
+    assert hand.added(hand.topic) == [0]
     assert hand.produce(b"x") == 0
     asked = {"transactional_ids": [hand.name, "missing"]}
-    found, missing = hand.wire.ask(DESCRIBE, 0, asked).transaction_states
+    states = hand.asked(DESCRIBE, 0, asked, lambda answer: answer.transaction_states[0].error_code)
+    found, missing = states.transaction_states
     assert (found.transaction_state, found.producer_id) == ("Ongoing", hand.id)
     assert [(each.topic, each.partitions) for each in found.topics] == [(hand.topic, (0,))]
     assert missing.error_code == 105
-    assert wires[1].ask(DESCRIBE, 0, asked).transaction_states[0].error_code == 16
-    filters = {"state_filters": ["Ongoing", "?"], "producer_id_filters": [hand.id]}
-    listed = [wire.ask(LIST, 1, filters | {"duration_filter": -1}) for wire in wires]
-    assert [len(each.transaction_states) for each in listed] == [1, 0, 0]
-    assert listed[0].unknown_state_filters == ("?",)
+    tree = {"state_filters": ["Ongoing", "?"], "producer_id_filters": [hand.id]}
+    tree |= {"duration_filter": -1}
+
+    def listed() -> bool:
+        answers = [wire.ask(LIST, 1, tree) for wire in wires]
+        assert answers[0].unknown_state_filters == ("?",)
+        return sum(len(each.transaction_states) for each in answers) == 1
+
+    wait_for(listed, "one node that lists it")
     in_log = {"topics": [{"name": hand.topic, "partition_indexes": [0]}]}
-    (known,) = hand.wire.ask(PRODUCERS, 0, in_log).topics[0].partitions[0].active_producers
+    (known,) = wires[0].ask(PRODUCERS, 0, in_log).topics[0].partitions[0].active_producers
     assert known.current_txn_start_offset == 0
 
 
@@ -334,6 +364,6 @@ def test_clients_write_no_markers(hand: Hand) -> None:
         "topics": [{"name": hand.topic, "partition_indexes": [0]}],
         "coordinator_epoch": 0,
     }
-    found = hand.wire.ask(MARKERS, 1, {"markers": [marker]}).markers[0].topics[0].partitions
+    found = hand.wires[0].ask(MARKERS, 1, {"markers": [marker]}).markers[0].topics[0].partitions
     assert [each.error_code for each in found] == [31]
     assert hand.produce(b"x", flags=int(Attribute.TRANSACTIONAL | Attribute.CONTROL)) == 87

@@ -154,7 +154,7 @@ def test_consume_transform_produce_is_exactly_once(boot: str, topics: list[str],
     for number in range(20):
         plain.produce(source, b"%d" % number, partition=0)
     plain.flush(PATIENCE_S)
-    group = str(uuid.uuid4())
+    group, done = str(uuid.uuid4()), 0
     for life in range(4):
         producer = producer_of(boot, name)
         producer.init_transactions(PATIENCE_S)
@@ -342,11 +342,11 @@ def test_tools_see_transactions(hand: Hand, wires: list[Wire]) -> None:
     assert (found.transaction_state, found.producer_id) == ("Ongoing", hand.id)
     assert [(each.topic, each.partitions) for each in found.topics] == [(hand.topic, (0,))]
     assert missing.error_code == 105
-    tree = {"state_filters": ["Ongoing", "?"], "producer_id_filters": [hand.id]}
-    tree |= {"duration_filter": -1}
+    everything: dict[str, Any] = {"state_filters": ["Ongoing", "?"], "duration_filter": -1}
+    everything["producer_id_filters"] = [hand.id]
 
     def listed() -> bool:
-        answers = [wire.ask(LIST, 1, tree) for wire in wires]
+        answers = [wire.ask(LIST, 1, everything) for wire in wires]
         assert answers[0].unknown_state_filters == ("?",)
         return sum(len(each.transaction_states) for each in answers) == 1
 

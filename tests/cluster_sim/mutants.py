@@ -168,7 +168,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     "epochs_do_not_rise": {"kinds": ("kill",), **RESET},
     "end_in_one_partition": {"kinds": (), **IN_TRANSACTIONS},
     "commit_what_is_overdue": {"kinds": ("kill_leader",), **IN_TRANSACTIONS},
-    "propose_markers_once": {"kinds": ("isolate_leader", "mend"), **IN_TRANSACTIONS},
     "forget_what_is_open": {"kinds": ("kill", "kill_leader"), **IN_TRANSACTIONS},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""

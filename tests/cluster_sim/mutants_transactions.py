@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
-from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.commands import End
 from samelog.sequencer.state.transactions.state import Transaction, Transactions
@@ -51,13 +50,6 @@ def commit_what_is_overdue() -> Iterator[None]:
 
 
 @contextmanager
-def propose_markers_once() -> Iterator[None]:
-    """Markers that were lost with leadership are not proposed again by who leads again."""
-    with patch.object(TransactionView, "clear", lambda self: self._begun.clear()):
-        yield
-
-
-@contextmanager
 def forget_what_is_open() -> Iterator[None]:
     """After a start nothing is open but what is found behind the durable mark."""
     original = TransactionIndex.begin
@@ -73,6 +65,5 @@ def forget_what_is_open() -> Iterator[None]:
 TRANSACTIONS = (
     end_in_one_partition,
     commit_what_is_overdue,
-    propose_markers_once,
     forget_what_is_open,
 )

@@ -41,7 +41,7 @@ def values(boot: str, topic: str, level: str = "read_committed", partition: int 
     def at_end() -> bool:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
-            found.append(message.value())
+            found.append(message.value() or b"")
         return message is not None and message.error() is not None
 
     wait_for(at_end, f"the end of {topic}")

@@ -96,7 +96,6 @@ CLUSTER_RULES = {
     "epochs_do_not_rise": "rule 21",
     "end_in_one_partition": "rule 46",
     "commit_what_is_overdue": "rule 46",
-    "propose_markers_once": "rule 46",
     "forget_what_is_open": "rule 47",
     "use_what_only_some_know": "rule 40",
     "finalize_by_a_majority": "rule 40",

@@ -241,6 +241,21 @@ class Raft(Core):
         """This node was made for a new group, which all voters elect the first leader of."""
         self.trust.begins = True
 
+    def require_bytes(self, is_backed: Callable[[Entry], bool]) -> None:
+        """Entries name bytes outside of the log. `is_backed`: whether those of an entry are durable
+        here. It may change its mind from false to true, with a call of `bytes_came`.
+        """
+        self.backing.is_backed = is_backed
+
+    def bytes_came(self, now: float) -> None:
+        """More entries may be backed than before."""
+        if self.backing.held is not None:
+            self.now = now
+            self.touched = True
+            follower.bytes_came(self)
+        elif self.saves.handed_index < self.log.last_index:
+            self.touched = True
+
     def become_suspect(self) -> None:
         """A peer knows of something that this node has forgotten: it counts for nothing more."""
         self.touched = True
@@ -338,6 +353,11 @@ class Raft(Core):
     def applied_index(self) -> int:
         """The last entry handed out in Effects.apply, or covered by an installed snapshot."""
         return self.applied
+
+    @property
+    def held_back(self) -> Entry | None:
+        """The first entry of the leader that waits for its bytes."""
+        return None if self.backing.held is None else self.backing.held.entries[0]
 
     @property
     def durable_index(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Snapshot
 from samelog.consensus.messages import Append, RaftMessage, VoteReply
 from tests.sim.disk import Disk
+from tests.sim.shipping import named
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -65,6 +66,17 @@ class SimNode:
         """
         return self.doubtful or self.trusted_disk.holds(index, term)
 
+    def has_bytes(self, entry: Entry) -> bool:
+        """Whether what an entry names is durable here."""
+        number, stored = named(entry), self.disk.bytes
+        there = stored.written if self.trusts_what_is_written else stored.durable
+        return number is None or number in there
+
+    @property
+    def trusts_what_is_written(self) -> bool:
+        """Whether nothing waits for a sync of bytes."""
+        return self.world.options.lazy_sync
+
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -97,6 +109,8 @@ class SimNode:
             may_vote=not self.wiped,
             doubtful=self.doubtful,
         )
+        if world.options.reach_chance:
+            self.raft.require_bytes(self.has_bytes)
         self.seen_commit = self.raft.commit_index
         self._pump()
 
@@ -134,6 +148,18 @@ class SimNode:
         """Time passes; the loop came so late to this."""
         self.raft.tick(self.now, late_s)
         self._pump()
+
+    def bytes_came(self) -> None:
+        """More bytes are here, or durable."""
+        if self.up:
+            self.raft.bytes_came(self.now)
+            self._pump()
+
+    def release(self) -> None:
+        """Remove bytes that a majority needs no more, once the commit index is durable."""
+        if not self._saves and not self._syncing:
+            self.disk.keep_commit(self.applied)
+            self.world.shipping.release(self)
 
     def until_deadline(self) -> float:
         """Simulated seconds until the core wants a tick."""
@@ -189,6 +215,9 @@ class SimNode:
             self._carry_out(effects)
         self.doubtful = self.doubtful and self.raft.is_doubtful
         self.world.checker.state(self)
+        waits_for = self.raft.held_back
+        if waits_for is not None and (number := named(waits_for)) is not None:
+            self.world.shipping.wanted(self, number)
 
     def _carry_out(self, effects: Effects) -> None:
         checker = self.world.checker
@@ -267,6 +296,7 @@ class SimNode:
     def _apply(self, entry: Entry) -> None:
         self._chain = zlib.crc32(entry.data, zlib.crc32(b"%d" % entry.term, self._chain))
         self.world.checker.applied(self, entry, self._chain)
+        self.world.shipping.applied(self, entry)
         self.applied = entry.index
 
     def _install(self, snapshot: Snapshot) -> None:

@@ -28,6 +28,7 @@ from samelog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
+from tests.sim.shipping import Shipping
 from tests.simulation.trace import Trace
 
 TICK_S = 0.02
@@ -57,6 +58,7 @@ class World:
         self._cuts: set[tuple[int, int]] = set()
         self._last_arrival: defaultdict[tuple[int, int], float] = defaultdict(float)
         self._counter = itertools.count(1)
+        self.shipping = Shipping(self)
         size = options.voters + options.learners
         self.nodes: list[SimNode] = []
         self.checker = Checker(self.nodes, self.trace)
@@ -165,6 +167,14 @@ class World:
         if node.slow_disk:
             delay += 1.0
         self._at(delay, lambda: self._if_same_boot(node, boot, action))
+
+    def later(self, delay: float, node: SimNode, action: Callable[[], None]) -> None:
+        """Do something with a node, which may have crashed by then."""
+        self._at(delay, lambda: self._guard(node, action))
+
+    def is_connected(self, sender: SimNode, receiver: SimNode) -> bool:
+        """Whether what one sends now reaches the other."""
+        return self.healed or (sender.number, receiver.number) not in self._cuts
 
     def crash_here(self, chance: float) -> bool:
         """Whether power fails at this step of the driving loop."""
@@ -276,10 +286,18 @@ class World:
         if not leaders:
             return
         leader = self.chance.choice(leaders)
+        count = self.chance.choice((1, 1, 1, 2, 7))
+        if self.options.reach_chance:
+            self.shipping.publish(next(self._counter))
+            numbers = self.shipping.to_propose(leader)[:count]
+        else:
+            numbers = [next(self._counter) for _ in range(count)]
         data = [
-            b"%d:" % next(self._counter) + bytes(self.chance.randint(0, self.options.entry_bytes))
-            for _ in range(self.chance.choice((1, 1, 1, 2, 7)))
+            b"%d:" % number + bytes(self.chance.randint(0, self.options.entry_bytes))
+            for number in numbers
         ]
+        if not data:
+            return
 
         def propose() -> None:
             try:
@@ -437,6 +455,8 @@ class World:
         node = self._any_node()
         if node.up:
             self._guard(node, node.compact)
+        if self.options.reach_chance and node.up:
+            self._guard(node, node.release)
 
     def _slow_disk(self) -> None:
         node = self._any_node()

@@ -27,7 +27,7 @@ HELD_ENTRIES = 256
 class Backing:
     """Of one node: who tells which entries are backed, and what is held back."""
 
-    __slots__ = ("held", "is_backed", "since")
+    __slots__ = ("bare", "for_ever", "held", "is_backed", "since")
 
     def __init__(self) -> None:
         self.is_backed: Callable[[Entry], bool] = _always
@@ -35,6 +35,12 @@ class Backing:
         """From the first entry on that could not be taken."""
         self.since = 0.0
         """When that one came."""
+        self.for_ever = True
+        """False: what was held back for long is taken bare, because power may have taken bytes that
+        nobody has any more, with `fsync=interval`.
+        """
+        self.bare = 0
+        """Up to here, too, entries are taken bare."""
 
     def unbacked(self, entries: Sequence[Entry]) -> Entry | None:
         """The first of these that may not be saved yet."""
@@ -48,7 +54,8 @@ class Backing:
         """How many of these a follower may take: what is committed it takes bare, and what it has
         it has taken before.
         """
-        fresh = [e for e in entries if e.index > commit and log.term_at(e.index) != e.term]
+        bare = max(commit, self.bare)
+        fresh = [e for e in entries if e.index > bare and log.term_at(e.index) != e.term]
         found = self.unbacked(fresh)
         return len(entries) if found is None else found.index - entries[0].index
 

@@ -241,11 +241,12 @@ class Raft(Core):
         """This node was made for a new group, which all voters elect the first leader of."""
         self.trust.begins = True
 
-    def require_bytes(self, is_backed: Callable[[Entry], bool]) -> None:
+    def require_bytes(self, is_backed: Callable[[Entry], bool], *, for_ever: bool = True) -> None:
         """Entries name bytes outside of the log. `is_backed`: whether those of an entry are durable
-        here. It may change its mind from false to true, with a call of `bytes_came`.
+        here. It may change its mind from false to true, with a call of `bytes_came`. Where nothing
+        is ever sure to be durable, the bytes are waited for, but not `for_ever`.
         """
-        self.backing.is_backed = is_backed
+        self.backing.is_backed, self.backing.for_ever = is_backed, for_ever
 
     def bytes_came(self, now: float) -> None:
         """More entries may be backed than before."""

@@ -43,6 +43,7 @@ class SimNode:
         self.wiped = False
         self.doubtful = False
         self.up = False
+        self.stays_away = False
         self.boot = 0
         self.slow_disk = False
         self.stands_until = 0.0
@@ -110,7 +111,7 @@ class SimNode:
             doubtful=self.doubtful,
         )
         if world.options.reach_chance:
-            self.raft.require_bytes(self.has_bytes)
+            self.raft.require_bytes(self.has_bytes, for_ever=not world.options.lazy_sync)
         self.seen_commit = self.raft.commit_index
         self._pump()
 
@@ -296,7 +297,7 @@ class SimNode:
     def _apply(self, entry: Entry) -> None:
         self._chain = zlib.crc32(entry.data, zlib.crc32(b"%d" % entry.term, self._chain))
         self.world.checker.applied(self, entry, self._chain)
-        self.world.shipping.applied(self, entry)
+        self.world.shipping.applied(entry)
         self.applied = entry.index
 
     def _install(self, snapshot: Snapshot) -> None:

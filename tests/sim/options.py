@@ -44,6 +44,8 @@ class Options:
     config: RaftConfig
     reach_chance: float = 0.0
     """That a publisher itself brings its bytes to a node; 0: entries name no bytes."""
+    minority_stays_away: bool = False
+    """As many nodes as may fail are down when the others have to make progress."""
     stalls_s: float = 0.0
     """Every node stands still for up to so long, again and again: its host has too little time."""
     skip: frozenset[int] = frozenset()
@@ -97,8 +99,13 @@ def from_seed(seed: int) -> Options:
         stalls_s = config.election_timeout_s * random.Random(seed).choice((1.5, 2.0))
         return replace(options, **STARVED, stalls_s=stalls_s)
     if seed % 9 == 4:
-        reach_chance = random.Random(seed).choice((0.3, 0.7, 0.95))
-        options = replace(options, reach_chance=reach_chance, wipes=False)
+        draw = random.Random(seed)
+        options = replace(
+            options,
+            reach_chance=draw.choice((0.3, 0.7, 0.95)),
+            minority_stays_away=draw.random() < 0.5 and not (options.changes or options.lazy_sync),
+            wipes=False,
+        )
     return replace(options, **RESTLESS) if seed % 10 == 3 else options
 
 

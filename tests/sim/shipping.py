@@ -9,7 +9,6 @@ can get them any more then.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Entry, is_configuration
@@ -51,8 +50,8 @@ class Shipping:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._applied: defaultdict[int, set[int]] = defaultdict(set)
-        """Number -> the nodes that have applied its entry."""
+        self._index: dict[int, int] = {}
+        """Number -> the entry that was committed with it."""
         self._released: set[int] = set()
         self._fetching: set[tuple[int, int]] = set()
 
@@ -70,8 +69,10 @@ class Shipping:
         node.disk.bytes.written.add(number)
         if node.trusts_what_is_written:
             node.bytes_came()
-        stored = node.disk.bytes
-        self._world.after_sync(node, lambda: self._synced(node, stored, number))
+        stored, delay = node.disk.bytes, 0.0
+        if not self._world.healed and self._world.chance.random() < 0.05:
+            delay = self._world.chance.uniform(0.0, 2.0)  # slower than the log
+        self._world.after_sync(node, lambda: self._synced(node, stored, number), delay)
 
     def _synced(self, node: SimNode, stored: Stored, number: int) -> None:
         if number in stored.written:
@@ -83,7 +84,7 @@ class Shipping:
         log = node.raft.log
         planned = set(map(named, log.entries(node.applied + 1, log.last_index + 1)))
         received = node.disk.bytes.written - planned
-        return sorted(number for number in received if node.number not in self._applied[number])
+        return sorted(number for number in received if not self._has_applied(node, number))
 
     def wanted(self, node: SimNode, number: int) -> None:
         """A node waits for bytes: after a while it gets them from another one that has them."""
@@ -100,18 +101,22 @@ class Shipping:
         elif node.up:
             node.bytes_came()  # asks again, if it still waits
 
-    def applied(self, node: SimNode, entry: Entry) -> None:
+    def applied(self, entry: Entry) -> None:
         """A node has applied an entry."""
         number = named(entry)
         if number is not None:
-            self._applied[number].add(node.number)
+            self._index.setdefault(number, entry.index)
+
+    def _has_applied(self, node: SimNode, number: int) -> bool:
+        index = self._index.get(number)
+        return index is not None and index <= node.applied
 
     def release(self, node: SimNode) -> None:
         """Remove what a majority has applied, this node too."""
-        voters = self._world.checker.membership.voters
+        voters = [self._world.nodes[number] for number in self._world.checker.membership.voters]
         for number in sorted(node.disk.bytes.written):
-            appliers = self._applied[number]
-            if node.number in appliers and 2 * len(appliers & {*voters}) > len(voters):
+            appliers = [voter for voter in voters if self._has_applied(voter, number)]
+            if self._has_applied(node, number) and 2 * len(appliers) > len(voters):
                 self._released.add(number)
                 node.disk.bytes.written.discard(number)
                 node.disk.bytes.durable.discard(number)

@@ -104,9 +104,14 @@ class World:
         self.healed = True
         self.trace.event("world", "is healed")
         self._cuts.clear()
+        if self.options.minority_stays_away:
+            for node in self.chance.sample(self.nodes, (self.options.voters - 1) // 2):
+                node.stays_away = True
+                if node.up:
+                    node.crash()
         for node in self.nodes:
             node.slow_disk = False
-            if not node.up:
+            if not node.up and not node.stays_away:
                 self._guard(node, node.start)
 
     def _check_progress(self) -> None:
@@ -123,7 +128,8 @@ class World:
 
     def _applied_everywhere(self, index: int) -> bool:
         members = self.checker.membership
-        return all(node.applied >= index for node in self.nodes if node.number in members)
+        there = [node for node in self.nodes if node.number in members and not node.stays_away]
+        return all(node.applied >= index for node in there)
 
     def nodes_state(self) -> list[tuple[int, str, int, int, int]]:
         """(number, role, term, commit, applied) of all nodes, for messages."""
@@ -160,10 +166,13 @@ class World:
                 arrival = self._last_arrival[link] = max(arrival, self._last_arrival[link])
             self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, message))
 
-    def after_sync(self, node: SimNode, action: Callable[[], None]) -> None:
+    def after_sync(
+        self, node: SimNode, action: Callable[[], None], later_s: float = 0.0
+    ) -> None:
         """Do something when the node's disk has synced, unless it crashes before."""
         boot = node.boot
         delay = 0.0005 if self.healed else self.chance.uniform(0.1, 2) * self.options.sync_s
+        delay += later_s
         if node.slow_disk:
             delay += 1.0
         self._at(delay, lambda: self._if_same_boot(node, boot, action))
@@ -268,7 +277,7 @@ class World:
         self._at(TICK_S, lambda: tick(first))
 
     def _restart(self, node: SimNode) -> None:
-        if not node.up:
+        if not (node.up or node.stays_away):
             self._guard(node, node.start)
 
     def _notice(self, other: SimNode, gone: SimNode) -> None:

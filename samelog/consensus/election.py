@@ -206,7 +206,9 @@ def _won_pre_votes(core: Core) -> None:
 
 def _is_sure_majority(core: Core) -> bool:
     """Whether a majority that has forgotten nothing grants what it was asked for."""
-    sure = {voter: voter not in core.trust.doubted for voter, granted in core.votes.items() if granted}
+    sure = {
+        voter: voter not in core.trust.doubted for voter, granted in core.votes.items() if granted
+    }
     return tally(sure, core.voters) is Tally.WON
 
 

@@ -38,6 +38,7 @@ from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
@@ -95,6 +96,14 @@ def raft_parts(
         sync_always=config.fsync is Fsync.ALWAYS,
         on_fault=site.owner.fail,
     )
+    entry_bytes = EntryBytes(
+        group.raft,
+        machine,
+        sessions,
+        sync_always=group.sync_always,
+        on_named=site.events.bytes_named,
+    )
+    replica.commands_of = entry_bytes.commands
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
@@ -123,7 +132,9 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    return RaftParts(group, replica, proposer, upgrade, coordinator, staging, snapshotter)
+    return RaftParts(
+        group, replica, proposer, upgrade, coordinator, staging, snapshotter, entry_bytes
+    )
 
 
 def log_parts(

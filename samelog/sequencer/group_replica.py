@@ -37,7 +37,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
+from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
@@ -54,6 +54,9 @@ from samelog.wire.peer_messages import (
 )
 
 log = logging.getLogger(__name__)
+
+SHORT_WAIT_S = 0.02
+"""Most bytes that come at all come as fast after the entry that names them."""
 
 
 class GroupReplica:
@@ -187,16 +190,36 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self._look_for_bytes()
+
+    def _look_for_bytes(self) -> None:
+        """What the leader names and the publisher does not bring: say so, and get it from peers."""
+        raft = self.raft.group.raft
+        waits, now = raft.held_back, self._site.given.clock.now()
+        if (
+            waits is not None
+            and raft.leader is not None
+            and now - raft.backing.since > SHORT_WAIT_S
+        ):
+            lacking = self.raft.entry_bytes.lacking(waits)
+            self.reporter.state(self.logs.intake.vouched(lacking), is_answer=True)
+            self.logs.repair.sessions.peer_reported(raft.leader, lacking)
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        if releasable := self.logs.intake.take_releasable():
+            self._site.owner.spawn(self._release(releasable))
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
             self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.ahead(peer))
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
+
+    async def _release(self, inputs: Collection[int]) -> None:
+        await self.raft.group.keep_commit_soon()
+        self.logs.intake.release(inputs)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
@@ -245,6 +268,8 @@ class GroupReplica:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                if self.raft.group.raft.leader == node:
+                    self.reporter.answer(message.session)
             case HistoryAsked():
                 self.care.archive.history.answer(node, message)
             case HistoryTold():
@@ -287,11 +312,13 @@ class GroupReplica:
         self.reporter.state_merged(numbers)
 
     def bytes_received(self, number: int) -> None:
-        """A partition may have waited for them, and peers may."""
+        """A partition may have waited for them, the planner, and peers may."""
+        self.raft.coordinator.received(number)
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
+        self.raft.group.bytes_came()
         self.reporter.state(positions)
 
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
@@ -299,6 +326,9 @@ class GroupReplica:
 
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)
+        raft = self.raft.group.raft
+        if raft.held_back is not None:  # it may name what this entry has opened
+            raft.bytes_came(self._site.given.clock.now())
 
     def run_changed(self, session: str) -> None:
         self.raft.coordinator.run_changed(session)
@@ -315,7 +345,9 @@ class GroupReplica:
         self.logs.intake.topic_gone(inputs)
 
     def inputs_removed(self, inputs: Sequence[int]) -> None:
+        self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
+        self.reporter.inputs_removed(inputs)
         for number in inputs:
             self.logs.source.session_gone(number)
 
@@ -338,6 +370,7 @@ class GroupReplica:
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
+        self.reporter.leader_changed()
         leader = self.raft.group.raft.leader
         if leader == self._site.directory.record.number:
             self.reporter.leadership_won()
@@ -351,6 +384,12 @@ class GroupReplica:
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         self.reporter.cursors(cursors)
+
+    def bytes_named(self, parts: Sequence[Range]) -> None:
+        self.reporter.named(parts)
+
+    def ends_wanted(self, session: str, run_id: str, ends: Ends, nodes: Sequence[int]) -> None:
+        self.reporter.ask_ends(session, run_id, ends, nodes)
 
     def checksums_differ(self, number: int, offset: int) -> None:
         self.logs.merging.no_majority(number, offset)

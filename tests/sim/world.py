@@ -166,9 +166,7 @@ class World:
                 arrival = self._last_arrival[link] = max(arrival, self._last_arrival[link])
             self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, message))
 
-    def after_sync(
-        self, node: SimNode, action: Callable[[], None], later_s: float = 0.0
-    ) -> None:
+    def after_sync(self, node: SimNode, action: Callable[[], None], later_s: float = 0.0) -> None:
         """Do something when the node's disk has synced, unless it crashes before."""
         boot = node.boot
         delay = 0.0005 if self.healed else self.chance.uniform(0.1, 2) * self.options.sync_s

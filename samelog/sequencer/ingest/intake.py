@@ -96,6 +96,7 @@ class Intake(RunIntake):
         self.checker = BatchChecker(settings.batch_bytes)
         self._dirty: set[int] = set()
         self._written_now: set[int] = set()
+        self._to_release: set[int] = set()
         self._syncer_waits: asyncio.Future[None] | None = None
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
@@ -346,8 +347,19 @@ class Intake(RunIntake):
             listener.merge_committed(merge)
 
     def released(self, inputs: Sequence[int]) -> None:
-        """A majority has more of these inputs merged-durable: say so, and let their files go."""
+        """A majority has more of these inputs merged-durable: say so; their files may go soon."""
         self._tell_of(inputs)
+        self._to_release.update(inputs)
+
+    def take_releasable(self) -> set[int]:
+        """Inputs whose files may go once it is durable that what was merged of them is committed:
+        nobody could get their bytes any more from a node that does not know that.
+        """
+        numbers, self._to_release = self._to_release, set()
+        return numbers
+
+    def release(self, inputs: Iterable[int]) -> None:
+        """Let go the files of these inputs, as far as nobody needs them."""
         known = self._machine.state.inputs
         for entry in [known[number] for number in inputs if number in known]:
             self._release(entry)
@@ -400,8 +412,7 @@ class Intake(RunIntake):
             ends = self._opened(newest).ends
             for listener in self._all_listeners():
                 listener.on_run_closed(session, newest.run_id, ends)
-            for entry in self._machine.inputs_of(session):
-                self._release(entry)
+            self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
 
     def _all_listeners(self) -> tuple[IntakeListener | VerdictListener, ...]:
         return (*self._listeners, *self._verdict_listeners)

@@ -95,7 +95,7 @@ class RaftGroup:
         self._clock = clock
         self._send = send
         self._applier = applier
-        self._sync_always = sync_always
+        self.sync_always = sync_always
         self._saves: deque[tuple[Effects, bool]] = deque()
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
@@ -170,6 +170,12 @@ class RaftGroup:
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""
         self.raft.loop_delayed(by_s, self._clock.now())
+
+    def bytes_came(self) -> None:
+        """Bytes that entries may name are durable here, or it is known now what they are of."""
+        if not self.halted:
+            self.raft.bytes_came(self._clock.now())
+            self.pump()
 
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
@@ -282,7 +288,7 @@ class RaftGroup:
                 future.set_result(index)
 
     def _queue_save(self, effects: Effects) -> None:
-        needs_sync = effects.must_sync and (self._sync_always or self._must_always_sync(effects))
+        needs_sync = effects.must_sync and (self.sync_always or self._must_always_sync(effects))
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
@@ -375,6 +381,18 @@ class RaftGroup:
                 self._set_timer()
 
     # --- durability -------------------------------------------------------------------------------
+
+    def keep_commit(self) -> None:
+        """Make durable, at once, that what is applied is committed: what it names is about to go,
+        and nobody could get it any more from who does not know that. Raises DiskFault.
+        """
+        if self._store.write_commit(self.raft.applied):
+            self._store.sync()
+
+    async def keep_commit_soon(self) -> None:
+        """The same, with the next round of syncs."""
+        if self._store.write_commit(self.raft.applied):
+            await self.sync_now()
 
     async def run_saver(self) -> None:
         """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk

@@ -1,13 +1,12 @@
 """Entries that name bytes outside of the log, and where those bytes are (docs/raft.md, "Entries and
 their bytes").
 
-An entry is *backed* on a node when what it names is durable there. Its driver says so; a core that
-is told nothing takes every entry for backed. What a leader sent and a follower cannot take yet is
-*held back*: it waits here, in order, for its bytes, or for the word that it is committed. Then it
-is taken *bare*.
+An entry is *backed* on a node when what it names is there. Its driver says so; a core that is told
+nothing takes every entry for backed. What a leader sent and a follower cannot take yet is *held
+back*: it waits here, in order, for its bytes, or for the word that it is committed. Then it is
+taken *bare*.
 
-Invariant: no entry above the commit index is handed out for saving, nor thus acknowledged, on a
-node on which it is not backed.
+Invariant: a follower takes no entry above the commit index that is not backed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ HELD_ENTRIES = 256
 class Backing:
     """Of one node: who tells which entries are backed, and what is held back."""
 
-    __slots__ = ("bare", "for_ever", "held", "is_backed", "since")
+    __slots__ = ("held", "is_backed", "since")
 
     def __init__(self) -> None:
         self.is_backed: Callable[[Entry], bool] = _always
@@ -35,15 +34,9 @@ class Backing:
         """From the first entry on that could not be taken."""
         self.since = 0.0
         """When that one came."""
-        self.for_ever = True
-        """False: what was held back for long is taken bare, because power may have taken bytes that
-        nobody has any more, with `fsync=interval`.
-        """
-        self.bare = 0
-        """Up to here, too, entries are taken bare."""
 
     def unbacked(self, entries: Sequence[Entry]) -> Entry | None:
-        """The first of these that may not be saved yet."""
+        """The first of these that is not backed."""
         is_backed = self.is_backed
         for entry in entries:
             if entry.data and not is_backed(entry):
@@ -54,8 +47,7 @@ class Backing:
         """How many of these a follower may take: what is committed it takes bare, and what it has
         it has taken before.
         """
-        bare = max(commit, self.bare)
-        fresh = [e for e in entries if e.index > bare and log.term_at(e.index) != e.term]
+        fresh = [e for e in entries if e.index > commit and log.term_at(e.index) != e.term]
         found = self.unbacked(fresh)
         return len(entries) if found is None else found.index - entries[0].index
 

@@ -325,16 +325,7 @@ class Core:
                 if origin == self.node_id
             ]
             self.reads.extend((context, None) for context in own)
-            self._forget_unbacked()
             self.leadership = None
-
-    def _forget_unbacked(self) -> None:
-        """What this node proposed and never saved is gone, as after a crash: who leads next must
-        not be told that it is here.
-        """
-        first = self._last_savable() + 1
-        if first <= self.log.last_index:
-            self.cut_from(first)
 
     def set_leader(self, leader: int | None) -> None:
         """Note whom we follow; reads that were sent to another leader are lost."""
@@ -369,7 +360,7 @@ class Core:
         """
         self.touched = False
         saves, log, known = self.saves, self.log, self._handed
-        last_index = self._last_savable()
+        last_index = log.last_index
         first_index = saves.handed_index + 1
         entries = log.entries(first_index, last_index + 1) if last_index >= first_index else []
         snapshot, hard_state = self.installing, None
@@ -398,16 +389,6 @@ class Core:
             reads,
             changed,
         )
-
-    def _last_savable(self) -> int:
-        """Up to where the log may be saved: what this node proposed waits for its bytes. What is
-        committed does not, nor does what a follower took.
-        """
-        if self.leadership is None or self.saves.handed_index == self.log.last_index:
-            return self.log.last_index
-        start, stop = max(self.saves.handed_index, self.commit) + 1, self.log.last_index + 1
-        found = self.backing.unbacked(self.log.entries(start, stop)) if start < stop else None
-        return stop - 1 if found is None else found.index - 1
 
     def _take_applicable(self) -> list[Entry]:
         """Committed entries that are also durable here.

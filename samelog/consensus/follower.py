@@ -211,13 +211,7 @@ def _let_go(core: Core, commit: int) -> None:
 
 def _give_back(core: Core, sender: int, held: Append) -> None:
     """The bytes did not come for long: keep nothing for them; the leader sends it again."""
-    backing = core.backing
-    if not backing.for_ever:
-        backing.bare = held.prev_index + len(held.entries)
-        bytes_came(core)
-        backing.bare = 0
-        return
-    backing.hold(None, core.now)
+    core.backing.hold(None, core.now)
     index, last = held.prev_index, core.log.last_index
     reject = AppendReject(core.term, held.stream, index + 1, index, held.prev_term, last)
     core.send_after_save(sender, reject)

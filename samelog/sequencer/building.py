@@ -86,22 +86,25 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
+    raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
+    syncer = site.owner.new_syncer()
+    entry_bytes = EntryBytes(
+        raft,
+        machine,
+        sessions,
+        sync_always=config.fsync is Fsync.ALWAYS,
+        syncer=syncer,
+        on_named=site.events.bytes_named,
+    )
     group = RaftGroup(
-        restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now()),
+        raft,
         store,
-        syncer=site.owner.new_syncer(),
+        syncer=syncer,
         clock=given.clock,
         send=site.peers.send_raft,
         applier=replica,
-        sync_always=config.fsync is Fsync.ALWAYS,
+        entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
-    )
-    entry_bytes = EntryBytes(
-        group.raft,
-        machine,
-        sessions,
-        sync_always=group.sync_always,
-        on_named=site.events.bytes_named,
     )
     replica.commands_of = entry_bytes.commands
     coordinator = Coordinator(
@@ -163,6 +166,7 @@ def log_parts(
         quotas=quotas,
         events=site.events,
     )
+    raft.entry_bytes.rounds = intake
     source = NodeLogSource(
         machine,
         merging,

@@ -65,8 +65,10 @@ class MergingEvents(Recording, Protocol):
 class IntakeEvents(Protocol):
     """Of the intake."""
 
-    def bytes_received(self, number: int) -> None:
-        """This node has received more bytes of an input; they need not be durable yet."""
+    def bytes_received(self, number: int) -> bool:
+        """This node has received more bytes of an input; they need not be durable yet. Whether an
+        entry is about to name them, and to be synced with them.
+        """
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         """This node holds these inputs durably up to their positions."""

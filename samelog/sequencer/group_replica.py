@@ -145,7 +145,7 @@ class GroupReplica:
 
     def start(self) -> None:
         """Run, as tasks of the member."""
-        self.raft.group.pump()
+        self.raft.group.begin()
         spawn = self._site.owner.spawn
         spawn(self.raft.group.run_ticks())
         spawn(self.raft.group.run_saver())
@@ -311,14 +311,16 @@ class GroupReplica:
     def merged_logs_synced(self, numbers: Collection[int]) -> None:
         self.reporter.state_merged(numbers)
 
-    def bytes_received(self, number: int) -> None:
-        """A partition may have waited for them, the planner, and peers may."""
-        self.raft.coordinator.received(number)
+    def bytes_received(self, number: int) -> bool:
+        """A partition may have waited for them, the leader, and peers may."""
+        is_awaited = self.raft.coordinator.received(number) or self.reporter.is_quiet(number)
+        if self.raft.group.raft.held_back is not None:
+            self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)
+        return is_awaited
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
-        self.raft.group.bytes_came()
         self.reporter.state(positions)
 
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,18 @@ class Syncer:
             raise DiskFault("wal", "sync", errno.EIO)
 
 
+class NoBytes:
+    """Of entries that name none."""
+
+    sync_always = True
+
+    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], dict[int, Any]]:
+        return [], {}
+
+    async def end_round(self, entries: Sequence[Entry], ends: object) -> None:
+        """Nothing was begun."""
+
+
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
     store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
     raft = Raft(
@@ -62,6 +74,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
         entries=[],
         hard_state=HardState(0, None, 0),
     )
+    no_bytes: Any = NoBytes()
     return RaftGroup(
         raft,
         store,
@@ -69,7 +82,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
         clock=ManualClock(now=1.0),
         send=lambda to, messages: None,
         applier=applied,
-        sync_always=True,
+        entry_bytes=no_bytes,
         on_fault=lambda error: None,
     )
 

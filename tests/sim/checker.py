@@ -155,7 +155,8 @@ class Checker:
         if not node.vouched_for(index, term):
             return False
         data, _ = self._entries[index, term]
-        is_checked = node.world.options.reach_chance and not node.trusts_what_is_written
+        options = node.world.options
+        is_checked = options.reach_chance and not options.lazy_sync
         return not is_checked or node.has_bytes(Entry(index, term, data))
 
     def _check_final(self, node: SimNode, index: int, term: int) -> None:

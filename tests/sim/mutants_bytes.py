@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.consensus import Entry, follower
+from samelog.consensus import Entry, Raft, follower
 from samelog.consensus.backing import Backing, with_commit
 from samelog.consensus.core import Core
 from samelog.consensus.log import RaftLog
 from samelog.consensus.messages import Append, AppendReply
 from tests.sim.disk import Disk
+from tests.sim.shipping import Stored
 
 
 @contextmanager
@@ -22,16 +23,16 @@ def take_without_bytes() -> Iterator[None]:
 
 
 @contextmanager
-def save_before_bytes() -> Iterator[None]:
-    """A leader saves and counts its own entries before their bytes are durable."""
-    with patch.object(Core, "_last_savable", lambda self: self.log.last_index):
+def sync_the_log_alone() -> Iterator[None]:
+    """Entries are acknowledged when they are durable, and the bytes that they name are not yet."""
+    with patch.object(Stored, "synced", lambda self, numbers: None):
         yield
 
 
 @contextmanager
-def keep_what_was_not_saved() -> Iterator[None]:
-    """Who leads no more keeps what it proposed and never saved, and tells the next leader so."""
-    with patch.object(Core, "_forget_unbacked", lambda self: None):
+def keep_what_has_no_bytes() -> Iterator[None]:
+    """A restarted node keeps entries whose bytes a loss of power took, and answers for them."""
+    with patch.object(Raft, "cut_unbacked", lambda self, is_kept: None):
         yield
 
 
@@ -87,8 +88,8 @@ def release_before_the_commit_is_kept() -> Iterator[None]:
 
 MUTANTS = (
     take_without_bytes,
-    save_before_bytes,
-    keep_what_was_not_saved,
+    sync_the_log_alone,
+    keep_what_has_no_bytes,
     acknowledge_what_is_held_back,
     wait_for_committed_bytes,
     take_bare_what_is_sent,

@@ -47,7 +47,7 @@ class SimNode:
         self.boot = 0
         self.slow_disk = False
         self.stands_until = 0.0
-        self._crash_chance = world.options.crash_point_chance
+        self.crash_chance = world.options.crash_point_chance
         draw = world.chance
         skew = world.options.clock_skew
         self._rate = 1.0 + draw.uniform(-skew, skew)
@@ -70,13 +70,12 @@ class SimNode:
     def has_bytes(self, entry: Entry) -> bool:
         """Whether what an entry names is durable here."""
         number, stored = named(entry), self.disk.bytes
-        there = stored.written if self.trusts_what_is_written else stored.durable
+        there = stored.written if self.world.options.lazy_sync else stored.durable
         return number is None or number in there
 
-    @property
-    def trusts_what_is_written(self) -> bool:
-        """Whether nothing waits for a sync of bytes."""
-        return self.world.options.lazy_sync
+    def _has_received(self, entry: Entry) -> bool:
+        number = named(entry)
+        return number is None or number in self.disk.bytes.written
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -111,9 +110,11 @@ class SimNode:
             doubtful=self.doubtful,
         )
         if world.options.reach_chance:
-            self.raft.require_bytes(self.has_bytes, for_ever=not world.options.lazy_sync)
+            self.raft.require_bytes(self._has_received)
         self.seen_commit = self.raft.commit_index
         self._pump()
+        if world.options.reach_chance:
+            self.raft.cut_unbacked(self._has_received)
 
     def crash(self) -> None:
         """Lose memory, and whatever the disk had not synced."""
@@ -260,11 +261,17 @@ class SimNode:
         if not self._syncing:
             self._syncing = True
             count, position = len(self._saves), len(self.disk.wal)
-            self.world.after_sync(self, lambda: self._end_sync(count, position))
+            names = frozenset(self.disk.bytes.written)
+            self.world.after_sync(self, lambda: self._end_sync(count, position, names))
 
-    def _end_sync(self, count: int, position: int) -> None:
+    def _end_sync(self, count: int, position: int, names: frozenset[int]) -> None:
+        """One round makes the log durable, and the bytes that its entries name."""
         self._crash_point()
+        if self.world.chance_of_half_a_sync(self):
+            self.disk.end_sync(position)
+            raise Crash
         self.disk.end_sync(position)
+        self.disk.bytes.synced(names)
         self._syncing = False
         for _ in range(count):
             self._finish(self._saves.popleft())
@@ -288,7 +295,7 @@ class SimNode:
 
     def _crash_point(self, chance: float | None = None) -> None:
         if chance is None:
-            chance = self._crash_chance
+            chance = self.crash_chance
         if chance and self.world.crash_here(chance):
             raise Crash
 

@@ -2,8 +2,8 @@
 reach but some of them, and may be gone after that, or from another node that has them.
 
 An entry names bytes by the number that its data begins with. Every node has them written first, and
-durable after a sync of their own. They are removed where a majority has applied their entry: nobody
-can get them any more then.
+durable after a sync, of their own or of the log. They are removed where a majority has applied
+their entry: nobody can get them any more then.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Stored:
         lost = {n for n in sorted(self.written - self.durable) if chance.random() < 0.5}
         self.written -= lost
         self.durable = set(self.written)
+
+    def synced(self, numbers: frozenset[int]) -> None:
+        """A sync that began when these were written is done."""
+        self.durable |= numbers & self.written
 
     def end_process(self) -> None:
         """What was written stays, and is synced at the start."""
@@ -67,16 +71,11 @@ class Shipping:
         if not node.up or number in self._released:
             return
         node.disk.bytes.written.add(number)
-        if node.trusts_what_is_written:
-            node.bytes_came()
         stored, delay = node.disk.bytes, 0.0
-        if not self._world.healed and self._world.chance.random() < 0.05:
-            delay = self._world.chance.uniform(0.0, 2.0)  # slower than the log
-        self._world.after_sync(node, lambda: self._synced(node, stored, number), delay)
-
-    def _synced(self, node: SimNode, stored: Stored, number: int) -> None:
-        if number in stored.written:
-            stored.durable.add(number)
+        if not self._world.healed and self._world.chance.random() < 0.3:
+            delay = self._world.chance.uniform(0.0, 2.0)  # nothing asks for it
+        numbers = frozenset((number,))
+        self._world.after_sync(node, lambda: stored.synced(numbers), delay)
         node.bytes_came()
 
     def to_propose(self, node: SimNode) -> list[int]:

@@ -187,6 +187,10 @@ class World:
         """Whether power fails at this step of the driving loop."""
         return not self.healed and self.chance.random() < chance
 
+    def chance_of_half_a_sync(self, node: SimNode) -> bool:
+        """Whether power fails when the log is on the disk, and not the bytes that it names."""
+        return bool(self.options.reach_chance) and self.crash_here(4 * node.crash_chance)
+
     def power_fails(self, node: SimNode) -> bool:
         """Whether its host goes down with it. Where that may take acknowledged entries, never that
         of so many that nobody can be sure of having all.

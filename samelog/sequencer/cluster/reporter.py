@@ -125,6 +125,10 @@ class Reporter:
         if self._replica.level >= ONE_ROUND:
             self._quiet.named(parts)
 
+    def is_quiet(self, number: int) -> bool:
+        """Whether the leader names what comes of an input without being told."""
+        return number in self._quiet.numbers
+
     def leader_changed(self) -> None:
         """The new one knows only what it is told."""
         self._quiet.clear()

@@ -13,6 +13,7 @@ nothing unchecked is ever written.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,16 +32,18 @@ from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
 from samelog.sequencer.ingest.traffic import Traffic
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.merge.session_store import Ends, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import NoSpace
-from samelog.store.disk.files import DiskFault, NoSuchFile
+from samelog.store.disk.files import DiskFault, File, NoSuchFile
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 
+ENTRY_WAIT_S = 0.02
+"""So long at most bytes are not synced because an entry that names them is expected."""
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
 log = logging.getLogger(__name__)
@@ -97,7 +100,10 @@ class Intake(RunIntake):
         self._dirty: set[int] = set()
         self._written_now: set[int] = set()
         self._to_release: set[int] = set()
+        self._rounds: list[asyncio.Future[None]] = []
+        """Of syncs of its own."""
         self._syncer_waits: asyncio.Future[None] | None = None
+        self._waits_for_entry = False
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -268,11 +274,27 @@ class Intake(RunIntake):
         """An input has bytes that are not synced."""
         self.received_at[number] = self._proposer.clock.now()
         self._dirty.add(number)
-        if self._syncer_waits is not None and not self._syncer_waits.done():
-            self._syncer_waits.set_result(None)
+        if self._events.bytes_received(number):
+            self._sync_later()
+        else:
+            self._sync_now()
         if not self._settings.sync_always:
             self._report_soon(number)
-        self._events.bytes_received(number)
+
+    def _sync_now(self) -> None:
+        if self._syncer_waits is not None and not self._syncer_waits.done():
+            self._syncer_waits.set_result(None)
+
+    def _sync_later(self) -> None:
+        """The entry that names the bytes is about to come, and is synced together with them."""
+        if not self._waits_for_entry:
+            self._waits_for_entry = True
+            asyncio.get_running_loop().call_later(ENTRY_WAIT_S, self._waited)
+
+    def _waited(self) -> None:
+        self._waits_for_entry = False
+        if self._dirty:
+            self._sync_now()
 
     def _report_soon(self, number: int) -> None:
         """With `fsync=interval` what is written counts; what came in one turn is reported once."""
@@ -300,12 +322,39 @@ class Intake(RunIntake):
                 return
 
     async def _round(self) -> None:
-        dirty, self._dirty = self._dirty, set()
+        files, ends = self.begin_round(self._dirty)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._rounds.append(done)
+        try:
+            await self._syncer.sync(files)
+        finally:
+            self._rounds.remove(done)
+            done.set_result(None)
+        self.end_round(ends)
+
+    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], Ends]:
+        """The files of these inputs that are not synced, for a round that somebody syncs, and what
+        to end it with.
+        """
+        dirty = self._dirty.intersection(numbers)
+        self._dirty -= dirty
         ends = self._sessions.ends(dirty)
-        await self._syncer.sync(self._sessions.take_dirty(dirty))
+        return self._sessions.take_dirty(dirty), ends
+
+    def end_round(self, ends: Ends) -> None:
+        """A round is done: this node vouches for what it was about."""
         self._sessions.mark_durable(ends)
         if self._settings.sync_always:
-            self._report(dirty)
+            self._report(set(ends))
+
+    async def next_round(self) -> None:
+        """Wait until a round of this part's own that is under way is done. Raises DiskFault if
+        nothing will be made durable any more.
+        """
+        if self._rounds:
+            await self._rounds[0]
+        if self.room.is_stopped_for_good:
+            raise DiskFault("sessions", "sync", errno.EIO)
 
     def _report(self, numbers: set[int]) -> None:
         """This node vouches for more of these inputs."""

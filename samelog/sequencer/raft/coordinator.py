@@ -122,11 +122,15 @@ class Coordinator:
             for number in places.keys() & inputs.keys():
                 self.direct.told(number, places[number], inputs[number].place, now)
 
-    def received(self, number: int) -> None:
-        """This node has more bytes of an input; they need not be durable."""
-        if number in self.direct and self._group.raft.leadership is not None:
-            self._unsettled.to_plan.add(number)
-            self.plan_soon()
+    def received(self, number: int) -> bool:
+        """This node has more bytes of an input; they need not be durable. Whether it plans them
+        soon.
+        """
+        if number not in self.direct or self._group.raft.leadership is None:
+            return False
+        self._unsettled.to_plan.add(number)
+        self.plan_soon()
+        return True
 
     def merged(
         self,
@@ -304,7 +308,7 @@ class Coordinator:
         """Whether all members take entries with their bytes only, and there are others."""
         group = self._group
         is_agreed = self._machine.state.level >= ONE_ROUND
-        return is_agreed and group.sync_always and len(group.raft.voters) > 1
+        return is_agreed and group.syncs_always and len(group.raft.voters) > 1
 
     def _direct_reach(
         self, entry: Input, reported: SessionPosition | None

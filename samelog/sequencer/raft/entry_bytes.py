@@ -1,19 +1,21 @@
 """Whether the bytes that an entry names are on this node, and are those that the leader planned.
 
-Invariant: an entry is called backed only if all bytes that it names are durable here (with
-`fsync=interval`: written), and their digests are the entry's; or if it will be rejected wherever it
-is applied, so that nobody needs its bytes.
+Invariant: an entry is called backed only if all bytes that it names are written here, and their
+digests are the entry's; or if it will be rejected wherever it is applied, so that nobody needs its
+bytes. With `fsync=always` it counts as saved only when they are durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from samelog.consensus import Entry, Raft
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.merge.session_store import Ends, SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -23,10 +25,22 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
-from samelog.store.disk.files import DiskFault, NoSuchFile
+from samelog.store.disk.files import DiskFault, File, NoSuchFile
 
 DECODED_KEPT = 64
+
+
+class Rounds(Protocol):
+    """Makes session bytes durable; ingest.intake.Intake."""
+
+    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], Ends]:
+        """The files of these inputs that are not synced, and what to end the round with."""
+
+    def end_round(self, ends: Ends) -> None:
+        """They are synced."""
+
+    async def next_round(self) -> None:
+        """Wait for a round that is under way. Raises DiskFault if nothing can be made durable."""
 
 
 class EntryBytes:
@@ -39,17 +53,21 @@ class EntryBytes:
         sessions: SessionStore,
         *,
         sync_always: bool,
+        syncer: Syncer,
         on_named: Callable[[Sequence[Range]], None],
     ) -> None:
         """`on_named` is told what an entry names that this node, which does not lead, may take."""
         self._raft = raft
         self._machine = machine
         self._on_named = on_named
-        self._reach = sessions.durable if sync_always else sessions.written
-        self._read = sessions.read_range
+        self.sync_always = sync_always
+        self.syncer = syncer
+        self._sessions = sessions
+        self.rounds: Rounds
+        """Who makes bytes durable; to be set before anything runs."""
         self._decoded: dict[bytes, list[AnyCommand]] = {}
         """Of entries that were looked at and may be looked at again, by their data."""
-        raft.require_bytes(self.is_backed, for_ever=sync_always)
+        raft.require_bytes(self.is_backed)
 
     def is_backed(self, entry: Entry) -> bool:
         """Whether the entry may be saved here."""
@@ -69,6 +87,50 @@ class EntryBytes:
         """What a committed entry has to say; it is not asked for again. Raises CommandError."""
         known = self._decoded.pop(entry.data, None)
         return decode_commands(entry.data) if known is None else known
+
+    # --- after a restart --------------------------------------------------------------------------
+
+    def is_kept(self, entry: Entry) -> bool:
+        """Whether a restarted node keeps an entry that it does not know to be committed: what it
+        acknowledged it has the bytes of, unless they rotted.
+        """
+        damaged = self._sessions.damaged
+        return self.is_backed(entry) or any(part.input in damaged for part in self._parts(entry))
+
+    # --- durability -------------------------------------------------------------------------------
+
+    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], Ends]:
+        """The files to sync with the log, so that these entries are saved, and what to end with."""
+        if not self.sync_always:
+            return [], {}
+        return self.rounds.begin_round(self._not_durable(entries))
+
+    async def end_round(self, entries: Sequence[Entry], ends: Ends) -> None:
+        """They are synced; some may be on their way to the disk by another round. Raises DiskFault
+        if the bytes of an entry cannot be made durable.
+        """
+        self.rounds.end_round(ends)
+        while self.sync_always and (numbers := self._not_durable(entries)):
+            await self.rounds.next_round()
+            files, ends = self.rounds.begin_round(numbers)
+            await self.syncer.sync(files)
+            self.rounds.end_round(ends)
+
+    def _not_durable(self, entries: Sequence[Entry]) -> set[int]:
+        """Inputs of which these entries name what is here and not durable. What was taken bare is
+        not here.
+        """
+        inputs, sessions = self._machine.state.inputs, self._sessions
+        return {
+            part.input
+            for entry in entries
+            for part in self._parts(entry)
+            if (known := inputs.get(part.input)) is not None
+            and known.run == part.run
+            and sessions.durable(known) < _end_of(part) <= sessions.written(known)
+        }
+
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _parts(self, entry: Entry) -> list[Range]:
         commands = self._decoded.get(entry.data)
@@ -91,15 +153,15 @@ class EntryBytes:
         if part.run != entry.run or end <= entry.place:
             return part.run <= entry.run
         try:
-            return self._reach(entry) >= end and self._agrees(entry, part)
+            return self._sessions.written(entry) >= end and self._agrees(part)
         except (DiskFault, NoSuchFile):
             return False
 
-    def _agrees(self, entry: Input, part: Range) -> bool:
+    def _agrees(self, part: Range) -> bool:
         """What the leader planned itself it has read."""
         if self._raft.leadership is not None:
             return True
-        data = self._read(part)
+        data = self._sessions.read_range(part)
         if data is None:
             return False
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)

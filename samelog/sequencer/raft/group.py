@@ -37,6 +37,7 @@ from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import log_event
 from samelog.sequencer.levels import LOWEST, OtherVersion
 from samelog.sequencer.raft.elections import ElectionLog
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.store.disk.files import DiskFault
@@ -82,7 +83,7 @@ class RaftGroup:
         clock: Clock,
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,
-        sync_always: bool,
+        entry_bytes: EntryBytes,
         on_fault: Callable[[Exception], None],
     ) -> None:
         """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
@@ -95,7 +96,7 @@ class RaftGroup:
         self._clock = clock
         self._send = send
         self._applier = applier
-        self.sync_always = sync_always
+        self._bytes = entry_bytes
         self._saves: deque[tuple[Effects, bool]] = deque()
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
@@ -124,6 +125,11 @@ class RaftGroup:
         """
         fault = self._fault
         return f"{fault}; {fault.remedy}" if isinstance(fault, HALTING) else ""
+
+    @property
+    def syncs_always(self) -> bool:
+        """Whether what is acknowledged is on the disk."""
+        return self._bytes.sync_always
 
     @property
     def is_leader(self) -> bool:
@@ -155,6 +161,14 @@ class RaftGroup:
         except HistoryConflict as conflict:
             self.halt(conflict)
         self.pump()
+
+    def begin(self) -> None:
+        """Apply what is known to be committed; of what else the log has, forget what this node has
+        never acknowledged, because its bytes are not here.
+        """
+        self.pump()
+        if not self.halted:
+            self.raft.cut_unbacked(self._bytes.is_kept)
 
     def halt(self, reason: HistoryConflict | OtherVersion) -> None:
         """Take no part any more; the process stays, to say why."""
@@ -288,7 +302,9 @@ class RaftGroup:
                 future.set_result(index)
 
     def _queue_save(self, effects: Effects) -> None:
-        needs_sync = effects.must_sync and (self.sync_always or self._must_always_sync(effects))
+        needs_sync = effects.must_sync and (
+            self._bytes.sync_always or self._must_always_sync(effects)
+        )
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
@@ -405,7 +421,7 @@ class RaftGroup:
                 await self._saver_waits
             round_size = len(self._saves)
             if any(map(_NEEDS_SYNC, self._saves)):
-                await self.sync_now()
+                await self._sync([entry for effects, _ in self._saves for entry in effects.entries])
             for _ in range(round_size):
                 self._finish(self._saves.popleft()[0])
             self.pump()
@@ -414,13 +430,17 @@ class RaftGroup:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
         the group takes no part any more.
         """
+        await self._sync(())
+
+    async def _sync(self, entries: Sequence[Entry]) -> None:
+        """One round for the log and for the bytes that these entries name."""
         if isinstance(self._fault, DiskFault):
             raise self._fault
         file, mark = self._store.unsynced()
-        if file is None:
-            return
+        files, ends = self._bytes.begin_round(entries)
         try:
-            await self._syncer.sync([file])
+            await self._syncer.sync(files if file is None else [file, *files])
+            await self._bytes.end_round(entries, ends)
         except DiskFault as fault:
             self._fault = fault
             raise

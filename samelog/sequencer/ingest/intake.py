@@ -326,11 +326,14 @@ class Intake(RunIntake):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._rounds.append(done)
         try:
-            await self._syncer.sync(files)
+            await self._sync(files)
         finally:
             self._rounds.remove(done)
             done.set_result(None)
         self.end_round(ends)
+
+    async def _sync(self, files: list[File]) -> None:
+        await self._syncer.sync(files)
 
     def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], Ends]:
         """The files of these inputs that are not synced, for a round that somebody syncs, and what

@@ -138,7 +138,7 @@ class EntryBytes:
             try:
                 commands = decode_commands(entry.data)
             except CommandError:  # who applies it says so
-                commands = []
+                return []
             while len(self._decoded) >= DECODED_KEPT:
                 del self._decoded[next(iter(self._decoded))]
             self._decoded[entry.data] = commands

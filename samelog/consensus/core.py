@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from samelog.consensus.backing import Backing
 from samelog.consensus.doubt import Doubt, Trust
 from samelog.consensus.effects import NOTHING, Addressed, Effects
-from samelog.consensus.log import RaftLog
+from samelog.consensus.log import Backing, RaftLog
 from samelog.consensus.membership import Membership, Memberships, configurations_in
 from samelog.consensus.messages import Append, Commit, RaftMessage
 from samelog.consensus.patience import Patience

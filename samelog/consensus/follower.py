@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.consensus.backing import with_commit
 from samelog.consensus.core import Core
 from samelog.consensus.errors import HistoryConflict, MalformedMessage
+from samelog.consensus.log import with_commit
 from samelog.consensus.messages import (
     Append,
     AppendReject,

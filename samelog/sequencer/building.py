@@ -135,9 +135,8 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    return RaftParts(
-        group, replica, proposer, upgrade, coordinator, staging, snapshotter, entry_bytes
-    )
+    decided = proposer, upgrade, coordinator, staging, snapshotter
+    return RaftParts(group, replica, *decided, entry_bytes)
 
 
 def log_parts(

@@ -18,7 +18,7 @@ from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.session_store import Ends, SessionStore
+from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
 from samelog.sequencer.raft import store as raft_store
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
@@ -139,7 +139,6 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
-
     original = Intake._sync
 
     async def sync(self: Intake, files: list[File]) -> None:
@@ -153,10 +152,9 @@ def ignore_failed_session_syncs() -> Iterator[None]:
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
-
     original = Intake.end_round
 
-    def end_round(self: Intake, ends: Ends) -> None:
+    def end_round(self: Intake, ends: SyncedEnds) -> None:
         original(self, self._sessions.ends(ends))
 
     with patch.object(Intake, "end_round", end_round):

@@ -105,7 +105,7 @@ class Leader:
             group=group,
             clock=clock,
             is_there=lambda node: node != 2,
-            events=SimpleNamespace(ends_wanted=self._ask),  # type: ignore[arg-type]
+            events=SimpleNamespace(ends_wanted=self._ask),
         )
         self._no_turns()
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from samelog.consensus import Entry, Raft, follower
-from samelog.consensus.backing import Backing, with_commit
 from samelog.consensus.core import Core
-from samelog.consensus.log import RaftLog
+from samelog.consensus.log import Backing, RaftLog, with_commit
 from samelog.consensus.messages import Append, AppendReply
 from tests.sim.disk import Disk
 from tests.sim.shipping import Stored

@@ -105,20 +105,22 @@ class Reporter:
         if not self._may_state:
             return
         self._coordinator.positions(self._number, self._boot, places)
-        leader, quiet = self._raft.leader, set() if is_answer else self._quiet.numbers
-        urgent = {n: place for n, place in places.items() if n not in quiet} if quiet else places
-        told: Container[int] = ()
-        if (urgent or is_answer) and leader in self._untold and self._tell_places(leader, urgent):
-            told = urgent
+        leader, quiet = self._raft.leader, self._quiet.numbers
+        urgent = places
+        if quiet and not is_answer:
+            urgent = {number: places[number] for number in places.keys() - quiet}
+        told = self._tell_leader(urgent) if urgent or is_answer else ()
         for number, untold in self._untold.items():
-            untold.places.update(n for n in places if number != leader or n not in told)
+            untold.places.update(places.keys() - told if number == leader else places)
 
-    def _tell_places(self, leader: int, places: Mapping[int, SessionPosition]) -> bool:
+    def _tell_leader(self, places: Mapping[int, SessionPosition]) -> Iterable[int]:
+        """Of which inputs it could be told."""
+        leader = self._raft.leader
         report = make_report(boot=self._boot, places=places, merged={}, samples={})
-        is_told = self._peers.send(leader, report)
-        if is_told:
-            self._quiet.told(places)
-        return is_told
+        if leader not in self._untold or not self._peers.send(leader, report):
+            return ()
+        self._quiet.told(places)
+        return places
 
     def named(self, parts: Sequence[Range]) -> None:
         """An entry of the leader names these ranges, all of which are here."""

@@ -28,7 +28,7 @@ from samelog.store.session.run import RunPosition
 log = logging.getLogger(__name__)
 
 
-Ends = Mapping[int, tuple[int, Mapping[int, RunPosition]]]
+SyncedEnds = Mapping[int, tuple[int, Mapping[int, RunPosition]]]
 """Input -> how often it was set aside, and where each of its runs ends."""
 
 
@@ -179,14 +179,14 @@ class SessionStore:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
         return self.written(entry) if entry.number in self.opened else entry.place
 
-    def ends(self, numbers: Iterable[int]) -> Ends:
+    def ends(self, numbers: Iterable[int]) -> SyncedEnds:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
         times, there = self._times_aside, self.opened
         return {n: (times[n], there[n].ends()) for n in numbers if n in there}
 
-    def mark_durable(self, ends: Ends) -> None:
+    def mark_durable(self, ends: SyncedEnds) -> None:
         """Everything below these ends was synced."""
         for number, (times, runs) in ends.items():
             held = self.opened.get(number)

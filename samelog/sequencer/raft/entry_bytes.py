@@ -15,7 +15,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
-from samelog.sequencer.merge.session_store import Ends, SessionStore
+from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -33,10 +33,10 @@ DECODED_KEPT = 64
 class Rounds(Protocol):
     """Makes session bytes durable; ingest.intake.Intake."""
 
-    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], Ends]:
+    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
         """The files of these inputs that are not synced, and what to end the round with."""
 
-    def end_round(self, ends: Ends) -> None:
+    def end_round(self, ends: SyncedEnds) -> None:
         """They are synced."""
 
     async def next_round(self) -> None:
@@ -99,13 +99,13 @@ class EntryBytes:
 
     # --- durability -------------------------------------------------------------------------------
 
-    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], Ends]:
+    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], SyncedEnds]:
         """The files to sync with the log, so that these entries are saved, and what to end with."""
         if not self.sync_always:
             return [], {}
         return self.rounds.begin_round(self._not_durable(entries))
 
-    async def end_round(self, entries: Sequence[Entry], ends: Ends) -> None:
+    async def end_round(self, entries: Sequence[Entry], ends: SyncedEnds) -> None:
         """They are synced; some may be on their way to the disk by another round. Raises DiskFault
         if the bytes of an entry cannot be made durable.
         """

@@ -313,8 +313,11 @@ class GroupReplica:
 
     def bytes_received(self, number: int) -> bool:
         """A partition may have waited for them, the leader, and peers may."""
-        is_awaited = self.raft.coordinator.received(number) or self.reporter.is_quiet(number)
-        if self.raft.group.raft.held_back is not None:
+        coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        is_awaited = number in quiet or (
+            number in coordinator.direct.open and coordinator.received(number)
+        )
+        if self.raft.group.raft.backing.held is not None:
             self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)
@@ -329,7 +332,7 @@ class GroupReplica:
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)
         raft = self.raft.group.raft
-        if raft.held_back is not None:  # it may name what this entry has opened
+        if raft.backing.held is not None:  # it may name what this entry has opened
             raft.bytes_came(self._site.given.clock.now())
 
     def run_changed(self, session: str) -> None:
@@ -349,7 +352,8 @@ class GroupReplica:
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
-        self.reporter.inputs_removed(inputs)
+        self.reporter.quiet.forget(inputs)
+        self.raft.coordinator.direct.forget(inputs)
         for number in inputs:
             self.logs.source.session_gone(number)
 
@@ -372,7 +376,7 @@ class GroupReplica:
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
-        self.reporter.leader_changed()
+        self.reporter.quiet.clear()
         leader = self.raft.group.raft.leader
         if leader == self._site.directory.record.number:
             self.reporter.leadership_won()

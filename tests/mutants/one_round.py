@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.state.types import Input
 
 
 @contextmanager
@@ -35,7 +37,13 @@ def plan_what_was_received_too_early() -> Iterator[None]:
 @contextmanager
 def plan_what_nobody_has_shown() -> Iterator[None]:
     """A leader plans what it has received, whoever else the publisher reaches."""
-    with patch.object(DirectInputs, "__contains__", lambda self, number: True):
+
+    def reach(
+        self: Coordinator, entry: Input, reported: SessionPosition | None
+    ) -> SessionPosition | None:
+        return self._sessions.written(entry)
+
+    with patch.object(Coordinator, "_direct_reach", reach):
         yield
 
 

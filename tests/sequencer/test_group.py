@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,7 @@ class NoBytes:
     """Of entries that name none."""
 
     sync_always = True
-
-    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], dict[int, Any]]:
-        return [], {}
-
-    async def end_round(self, entries: Sequence[Entry], ends: object) -> None:
-        """Nothing was begun."""
+    may_lack_a_sync = False
 
 
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:

@@ -31,11 +31,11 @@ OTHER = kernels.build_batches([b"w"], timestamps=1, batch_bytes=1 << 14, max_rec
 
 def test_an_input_is_direct_once_a_majority_has_shown_it() -> None:
     direct = DirectInputs()
-    assert 1 not in direct
+    assert 1 not in direct.open
     direct.shown(1, now=0.0)
-    assert 1 in direct
+    assert 1 in direct.open
     direct.clear()
-    assert 1 not in direct
+    assert 1 not in direct.open
 
 
 def test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer() -> None:
@@ -44,18 +44,18 @@ def test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_long
         direct.shown(1, now)
         direct.named(1, END, now)
         direct.told(1, START, START, now + LATE_S / 2)  # it may still come
-        assert 1 in direct
+        assert 1 in direct.open
         now += 2 * LATE_S
         direct.told(1, END, START, now)  # this one has it
         direct.told(1, START, END, now)  # that one has not, but enough others had
-        assert 1 in direct
+        assert 1 in direct.open
         direct.told(1, START, START, now)
-        assert 1 not in direct
+        assert 1 not in direct.open
         direct.shown(1, now + pause_s - 0.1)
-        assert 1 not in direct
+        assert 1 not in direct.open
         now += pause_s
     direct.shown(1, now)
-    assert 1 in direct
+    assert 1 in direct.open
 
 
 def test_reports_wait_only_of_what_is_named_without_them() -> None:
@@ -78,7 +78,7 @@ def test_reports_wait_only_of_what_is_named_without_them() -> None:
 
 
 class Leader:
-    """A coordinator that leads, with one input of which it has received more than it was told of."""
+    """A coordinator that leads, with one input of which more is here than was reported."""
 
     def __init__(self, level: int, *, voters: int = 3) -> None:
         self.machine = machine_with_input()

@@ -76,6 +76,8 @@ class World:
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
+        if self.options.reach_chance:
+            self._repeat(0.1, self._release)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
         self._run_until(min(SETTLED_S, self.options.safety_s), None)
@@ -318,6 +320,11 @@ class World:
 
         self._guard(leader, propose)
 
+    def _release(self) -> None:
+        node = self.chance.choice(self.nodes)
+        if node.up:
+            self._guard(node, node.release)
+
     def _read(self) -> None:
         node = self.chance.choice(self.nodes)
         if node.up:
@@ -466,8 +473,6 @@ class World:
         node = self._any_node()
         if node.up:
             self._guard(node, node.compact)
-        if self.options.reach_chance and node.up:
-            self._guard(node, node.release)
 
     def _slow_disk(self) -> None:
         node = self._any_node()

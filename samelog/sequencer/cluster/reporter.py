@@ -78,7 +78,7 @@ class Reporter:
         self._peers = peers
         self._raft = raft
         self._may_state = False
-        self._quiet = QuietInputs()
+        self.quiet = QuietInputs()
         self._untold: dict[int, Untold] = {}
         """Of every peer that ever connected."""
 
@@ -105,7 +105,7 @@ class Reporter:
         if not self._may_state:
             return
         self._coordinator.positions(self._number, self._boot, places)
-        leader, quiet = self._raft.leader, self._quiet.numbers
+        leader, quiet = self._raft.leader, self.quiet.numbers
         urgent = places
         if quiet and not is_answer:
             urgent = {number: places[number] for number in places.keys() - quiet}
@@ -119,30 +119,18 @@ class Reporter:
         report = make_report(boot=self._boot, places=places, merged={}, samples={})
         if leader not in self._untold or not self._peers.send(leader, report):
             return ()
-        self._quiet.told(places)
+        self.quiet.told(places)
         return places
 
     def named(self, parts: Sequence[Range]) -> None:
         """An entry of the leader names these ranges, all of which are here."""
         if self._replica.level >= ONE_ROUND:
-            self._quiet.named(parts)
-
-    def is_quiet(self, number: int) -> bool:
-        """Whether the leader names what comes of an input without being told."""
-        return number in self._quiet.numbers
-
-    def leader_changed(self) -> None:
-        """The new one knows only what it is told."""
-        self._quiet.clear()
+            self.quiet.named(parts)
 
     def answer(self, session: str) -> None:
         """The leader asks how much of a session's run this node holds."""
         inputs = self._replica.machine.inputs_of(session)
         self.state(self._intake.vouched([entry.number for entry in inputs]), is_answer=True)
-
-    def inputs_removed(self, numbers: Iterable[int]) -> None:
-        """Nothing will be said of these any more."""
-        self._quiet.forget(numbers)
 
     def state_session(self, session: str) -> None:
         """A run of the session was opened or closed: its inputs stand elsewhere."""
@@ -184,8 +172,8 @@ class Reporter:
         """Tell peers what they have not been told, and the leader which runs wait to be closed."""
         if self._intake.ended:
             self._tell_ended(self._raft.leader)
-        if self._quiet.numbers:
-            self._quiet.look(self._coordinator.views[self._number].places)
+        if self.quiet.numbers:
+            self.quiet.look(self._coordinator.views[self._number].places)
         for number in self._peers.connected:
             untold = self._untold.get(number)
             if untold is not None:
@@ -205,7 +193,7 @@ class Reporter:
             return
         if untold.is_report and self._peers.send(number, report := self._report(untold)):
             if number == self._raft.leader:
-                self._quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
+                self.quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
             untold.places, untold.merged, untold.health = set(), set(), False
         if untold.cursors and self._tell_cursors(number, untold.cursors):
             untold.cursors = set()

@@ -283,10 +283,11 @@ class Intake(RunIntake):
         """An input has bytes that are not synced."""
         self.received_at[number] = self._proposer.clock.now()
         self._unsynced.dirty.add(number)
+        waits = self._unsynced.syncer_waits
         if self._events.bytes_received(number):
             self._sync_later()
-        else:
-            self._sync_now()
+        elif waits is not None and not waits.done():
+            waits.set_result(None)
         if not self._settings.sync_always:
             self._report_soon(number)
 

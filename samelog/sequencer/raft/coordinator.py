@@ -107,7 +107,8 @@ class Coordinator:
             self._unsettled.merged.update(view.merged_durable)
             view = self.views[node] = NodeView(boot)
         view.places.update(places)
-        self._hear(node, places)
+        if self.direct.open or self._unsettled.answered:
+            self._hear(node, places)
         self._unsettled.to_plan.update(places)
         self._unsettled.uneven.update(places)
         self.plan_soon()
@@ -117,7 +118,7 @@ class Coordinator:
         """A node has said where it is with inputs, and with what it was asked for."""
         for answered in self._unsettled.answered.values():
             answered.add(node)
-        if node in self._group.raft.voters and self._plans_directly:
+        if node in self._group.raft.voters:
             inputs, now = self._machine.state.inputs, self._clock.now()
             for number in places.keys() & inputs.keys():
                 self.direct.told(number, places[number], inputs[number].place, now)
@@ -126,7 +127,7 @@ class Coordinator:
         """This node has more bytes of an input; they need not be durable. Whether it plans them
         soon.
         """
-        if number not in self.direct or self._group.raft.leadership is None:
+        if number not in self.direct.open or self._group.raft.leadership is None:
             return False
         self._unsettled.to_plan.add(number)
         self.plan_soon()
@@ -265,11 +266,11 @@ class Coordinator:
             return False
         if index > self._group.applied_index:
             self._planner.proposed(index)
-        inputs, now = self._machine.state.inputs, self._clock.now()
+        inputs = self._machine.state.inputs
         for number, reach in available.items():
             place = self._planner.place(inputs[number]) if number in inputs else reach
-            if number in self.direct:
-                self.direct.named(number, place, now)
+            if number in self.direct.open:
+                self.direct.named(number, place, self._clock.now())
             if place >= reach:
                 self._unsettled.to_plan.discard(number)
         return True
@@ -293,10 +294,11 @@ class Coordinator:
         available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
+        is_direct = len(views) > 1 and self._plans_directly
         for number in self._unsettled.to_plan:
             entry = self._machine.state.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
-            if entry is not None and self._plans_directly:
+            if entry is not None and is_direct:
                 reach = self._direct_reach(entry, reach)
             if reach is not None:
                 available[number] = reach
@@ -305,10 +307,8 @@ class Coordinator:
 
     @property
     def _plans_directly(self) -> bool:
-        """Whether all members take entries with their bytes only, and there are others."""
-        group = self._group
-        is_agreed = self._machine.state.level >= ONE_ROUND
-        return is_agreed and group.syncs_always and len(group.raft.voters) > 1
+        """Whether all members take entries with their bytes only."""
+        return self._machine.state.level >= ONE_ROUND and self._group.syncs_always
 
     def _direct_reach(
         self, entry: Input, reported: SessionPosition | None
@@ -316,7 +316,7 @@ class Coordinator:
         """What is received of an input counts where a majority has shown that it receives it."""
         if reported is not None and reported > self._planner.place(entry):
             self.direct.shown(entry.number, self._clock.now())
-        return self._sessions.written(entry) if entry.number in self.direct else reported
+        return self._sessions.written(entry) if entry.number in self.direct.open else reported
 
     def _reach(
         self, entry: Input, own: Mapping[int, SessionPosition], views: Sequence[NodeView]

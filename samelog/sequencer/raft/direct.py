@@ -11,7 +11,7 @@ were not planned yet.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,26 +42,24 @@ class DirectInputs:
     """The leader's: those that are planned when received. Times are in seconds of one clock."""
 
     def __init__(self) -> None:
-        self._named: dict[int, _Named] = {}
+        self.open: dict[int, _Named] = {}
+        """Those inputs, and up to where they are planned."""
         self._misses: dict[int, _Misses] = {}
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._named
 
     def clear(self) -> None:
         """Another leader: nothing is known of any input."""
-        self._named.clear()
+        self.open.clear()
         self._misses.clear()
 
     def shown(self, number: int, now: float) -> None:
         """A majority has reported bytes of an input that are not planned."""
         missed = self._misses.get(number)
-        if number not in self._named and (missed is None or now >= missed.until):
-            self._named[number] = _Named(NOWHERE, now)
+        if number not in self.open and (missed is None or now >= missed.until):
+            self.open[number] = _Named(NOWHERE, now)
 
     def named(self, number: int, place: SessionPosition, now: float) -> None:
         """An input that needs no reports is planned up to there."""
-        self._named[number] = _Named(place, now)
+        self.open[number] = _Named(place, now)
 
     def told(
         self, number: int, place: SessionPosition, committed: SessionPosition, now: float
@@ -69,22 +67,23 @@ class DirectInputs:
         """A voter says up to where it has an input. If that is less than what was named a while ago
         and is not committed yet, the publisher does not reach it.
         """
-        known = self._named.get(number)
+        known = self.open.get(number)
         if known is None or now - known.at < LATE_S:
             return
         if place < known.place and committed < known.place:
             self._missed(number, now)
 
     def _missed(self, number: int, now: float) -> None:
-        del self._named[number]
+        del self.open[number]
         before = self._misses.get(number, _Misses(0, now))
         times = 1 if now > before.until + FORGIVEN_S else before.times + 1
         self._misses[number] = _Misses(times, now + min(FORGIVEN_S, 2.0 ** min(times, 8)))
 
-    def keep(self, known: Container[int]) -> None:
-        """Forget inputs that are gone."""
-        self._named = {n: named for n, named in self._named.items() if n in known}
-        self._misses = {n: missed for n, missed in self._misses.items() if n in known}
+    def forget(self, numbers: Iterable[int]) -> None:
+        """These inputs are gone."""
+        for number in numbers:
+            self.open.pop(number, None)
+            self._misses.pop(number, None)
 
 
 @dataclass(slots=True)

@@ -99,18 +99,22 @@ class EntryBytes:
 
     # --- durability -------------------------------------------------------------------------------
 
-    def begin_round(self, entries: Sequence[Entry]) -> tuple[list[File], SyncedEnds]:
-        """The files to sync with the log, so that these entries are saved, and what to end with."""
-        if not self.sync_always:
-            return [], {}
-        return self.rounds.begin_round(self._not_durable(entries))
-
-    async def end_round(self, entries: Sequence[Entry], ends: SyncedEnds) -> None:
-        """They are synced; some may be on their way to the disk by another round. Raises DiskFault
-        if the bytes of an entry cannot be made durable.
+    @property
+    def may_lack_a_sync(self) -> bool:
+        """Whether entries may name what is not durable here: a leader without others plans only
+        what is.
         """
+        raft = self._raft
+        return self.sync_always and (raft.leadership is None or len(raft.voters) > 1)
+
+    async def sync(self, entries: Sequence[Entry], also: list[File]) -> None:
+        """Make durable what these entries name, in one round with these other files. Some of it may
+        be on its way to the disk by another round. Raises DiskFault.
+        """
+        files, ends = self.rounds.begin_round(self._not_durable(entries))
+        await self.syncer.sync([*also, *files])
         self.rounds.end_round(ends)
-        while self.sync_always and (numbers := self._not_durable(entries)):
+        while numbers := self._not_durable(entries):
             await self.rounds.next_round()
             files, ends = self.rounds.begin_round(numbers)
             await self.syncer.sync(files)

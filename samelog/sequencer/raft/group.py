@@ -97,6 +97,8 @@ class RaftGroup:
         self._send = send
         self._applier = applier
         self._bytes = entry_bytes
+        self.syncs_always = entry_bytes.sync_always
+        """Whether what is acknowledged is on the disk."""
         self._saves: deque[tuple[Effects, bool]] = deque()
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
@@ -125,11 +127,6 @@ class RaftGroup:
         """
         fault = self._fault
         return f"{fault}; {fault.remedy}" if isinstance(fault, HALTING) else ""
-
-    @property
-    def syncs_always(self) -> bool:
-        """Whether what is acknowledged is on the disk."""
-        return self._bytes.sync_always
 
     @property
     def is_leader(self) -> bool:
@@ -302,9 +299,7 @@ class RaftGroup:
                 future.set_result(index)
 
     def _queue_save(self, effects: Effects) -> None:
-        needs_sync = effects.must_sync and (
-            self._bytes.sync_always or self._must_always_sync(effects)
-        )
+        needs_sync = effects.must_sync and (self.syncs_always or self._must_always_sync(effects))
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
@@ -437,10 +432,12 @@ class RaftGroup:
         if isinstance(self._fault, DiskFault):
             raise self._fault
         file, mark = self._store.unsynced()
-        files, ends = self._bytes.begin_round(entries)
+        files = [] if file is None else [file]
         try:
-            await self._syncer.sync(files if file is None else [file, *files])
-            await self._bytes.end_round(entries, ends)
+            if entries and self._bytes.may_lack_a_sync:
+                await self._bytes.sync(entries, files)
+            elif files:
+                await self._syncer.sync(files)
         except DiskFault as fault:
             self._fault = fault
             raise

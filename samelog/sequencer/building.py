@@ -106,7 +106,7 @@ def raft_parts(
         entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
     )
-    replica.commands_of = entry_bytes.commands
+    replica.decoded = entry_bytes.decoded
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,

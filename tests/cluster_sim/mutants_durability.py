@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
-from samelog.consensus import Effects, Entry, HardState
+from samelog.consensus import Effects, HardState
 from samelog.consensus.wal import WalScan, scan_wal
 from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
@@ -53,11 +54,11 @@ def forgive_failed_syncs() -> Iterator[None]:
 
     original = RaftGroup._sync
 
-    async def sync(self: RaftGroup, entries: Sequence[Entry]) -> None:
+    async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
         _, mark = self._store.unsynced()
         if asked.get(self) != mark:
             asked[self] = mark
-            await original(self, entries)
+            await original(self, saves)
 
     with patch.object(RaftGroup, "_sync", sync):
         yield
@@ -139,13 +140,19 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
-    original = Intake._sync
+    original = Intake._round
 
-    async def sync(self: Intake, files: list[File]) -> None:
-        with suppress(DiskFault):
-            await original(self, files)
+    async def round_(self: Intake) -> None:
+        syncer = self._syncer
 
-    with patch.object(Intake, "_sync", sync):
+        async def sync(files: Iterable[File]) -> None:
+            with suppress(DiskFault):
+                await syncer.sync(files)
+
+        with patch.object(self, "_syncer", SimpleNamespace(sync=sync)):
+            await original(self)
+
+    with patch.object(Intake, "_round", round_):
         yield
 
 

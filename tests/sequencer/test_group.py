@@ -54,7 +54,6 @@ class NoBytes:
     """Of entries that name none."""
 
     sync_always = True
-    may_lack_a_sync = False
 
 
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:

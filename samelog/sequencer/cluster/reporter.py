@@ -109,15 +109,16 @@ class Reporter:
         urgent = places
         if quiet and not is_answer:
             urgent = {number: places[number] for number in places.keys() - quiet}
-        told = self._tell_leader(urgent) if urgent or is_answer else ()
+        told: Iterable[int] = ()
+        if leader is not None and leader in self._untold and (urgent or is_answer):
+            told = self._tell_leader(leader, urgent)
         for number, untold in self._untold.items():
             untold.places.update(places.keys() - told if number == leader else places)
 
-    def _tell_leader(self, places: Mapping[int, SessionPosition]) -> Iterable[int]:
+    def _tell_leader(self, leader: int, places: Mapping[int, SessionPosition]) -> Iterable[int]:
         """Of which inputs it could be told."""
-        leader = self._raft.leader
         report = make_report(boot=self._boot, places=places, merged={}, samples={})
-        if leader not in self._untold or not self._peers.send(leader, report):
+        if not self._peers.send(leader, report):
             return ()
         self.quiet.told(places)
         return places

@@ -336,14 +336,11 @@ class Intake(RunIntake):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unsynced.rounds.append(done)
         try:
-            await self._sync(files)
+            await self._syncer.sync(files)
         finally:
             self._unsynced.rounds.remove(done)
             done.set_result(None)
         self.end_round(ends)
-
-    async def _sync(self, files: list[File]) -> None:
-        await self._syncer.sync(files)
 
     def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
         """The files of these inputs that are not synced, for a round that somebody syncs, and what

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -58,7 +57,7 @@ class SessionStore:
         """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
-        self._times_aside: Counter[int] = Counter()
+        self._times_aside: dict[int, int] = {}
         """How often an input was set aside: a sync that was under way says nothing of it."""
         self.damaged: set[int] = set()
         """Inputs of which this node has lost bytes that may have been durable."""
@@ -120,7 +119,8 @@ class SessionStore:
             if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
-                self._times_aside[entry.number] += 1
+                times = self._times_aside.get(entry.number, 0)
+                self._times_aside[entry.number] = times + 1
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -183,14 +183,18 @@ class SessionStore:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
-        times, there = self._times_aside, self.opened
-        return {n: (times[n], there[n].ends()) for n in numbers if n in there}
+        ends: dict[int, tuple[int, Mapping[int, RunPosition]]] = {}
+        for number in numbers:
+            held = self.opened.get(number)
+            if held is not None:
+                ends[number] = self._times_aside.get(number, 0), held.ends()
+        return ends
 
     def mark_durable(self, ends: SyncedEnds) -> None:
         """Everything below these ends was synced."""
         for number, (times, runs) in ends.items():
             held = self.opened.get(number)
-            if held is None or times != self._times_aside[number]:
+            if held is None or times != self._times_aside.get(number, 0):
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)

@@ -65,8 +65,8 @@ class EntryBytes:
         self._sessions = sessions
         self.rounds: Rounds
         """Who makes bytes durable; to be set before anything runs."""
-        self._decoded: dict[bytes, list[AnyCommand]] = {}
-        """Of entries that were looked at and may be looked at again, by their data."""
+        self.decoded: dict[bytes, list[AnyCommand]] = {}
+        """Of entries that were looked at and not applied yet, by their data."""
         raft.require_bytes(self.is_backed)
 
     def is_backed(self, entry: Entry) -> bool:
@@ -83,11 +83,6 @@ class EntryBytes:
         parts = [part for part in self._parts(entry) if not self._has(part)]
         return {part.input: _end_of(part) for part in parts}
 
-    def commands(self, entry: Entry) -> list[AnyCommand]:
-        """What a committed entry has to say; it is not asked for again. Raises CommandError."""
-        known = self._decoded.pop(entry.data, None)
-        return decode_commands(entry.data) if known is None else known
-
     # --- after a restart --------------------------------------------------------------------------
 
     def is_kept(self, entry: Entry) -> bool:
@@ -98,14 +93,6 @@ class EntryBytes:
         return self.is_backed(entry) or any(part.input in damaged for part in self._parts(entry))
 
     # --- durability -------------------------------------------------------------------------------
-
-    @property
-    def may_lack_a_sync(self) -> bool:
-        """Whether entries may name what is not durable here: a leader without others plans only
-        what is.
-        """
-        raft = self._raft
-        return self.sync_always and (raft.leadership is None or len(raft.voters) > 1)
 
     async def sync(self, entries: Sequence[Entry], also: list[File]) -> None:
         """Make durable what these entries name, in one round with these other files. Some of it may
@@ -137,15 +124,15 @@ class EntryBytes:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _parts(self, entry: Entry) -> list[Range]:
-        commands = self._decoded.get(entry.data)
+        commands = self.decoded.get(entry.data)
         if commands is None:
             try:
                 commands = decode_commands(entry.data)
             except CommandError:  # who applies it says so
                 return []
-            while len(self._decoded) >= DECODED_KEPT:
-                del self._decoded[next(iter(self._decoded))]
-            self._decoded[entry.data] = commands
+            while len(self.decoded) >= DECODED_KEPT:
+                del self.decoded[next(iter(self.decoded))]
+            self.decoded[entry.data] = commands
         return [part for merge in _merges(commands) for part in merge.ranges]
 
     def _has(self, part: Range) -> bool:

@@ -416,7 +416,7 @@ class RaftGroup:
                 await self._saver_waits
             round_size = len(self._saves)
             if any(map(_NEEDS_SYNC, self._saves)):
-                await self._sync([entry for effects, _ in self._saves for entry in effects.entries])
+                await self._sync(tuple(self._saves))
             for _ in range(round_size):
                 self._finish(self._saves.popleft()[0])
             self.pump()
@@ -427,14 +427,18 @@ class RaftGroup:
         """
         await self._sync(())
 
-    async def _sync(self, entries: Sequence[Entry]) -> None:
-        """One round for the log and for the bytes that these entries name."""
+    async def _sync(self, saves: Sequence[tuple[Effects, bool]]) -> None:
+        """One round for the log and for the bytes that the entries of these saves name. A leader
+        without others plans only what is durable.
+        """
         if isinstance(self._fault, DiskFault):
             raise self._fault
         file, mark = self._store.unsynced()
         files = [] if file is None else [file]
         try:
-            if entries and self._bytes.may_lack_a_sync:
+            raft = self.raft
+            if saves and self.syncs_always and (not raft.leadership or len(raft.voters) > 1):
+                entries = [entry for effects, _ in saves for entry in effects.entries]
                 await self._bytes.sync(entries, files)
             elif files:
                 await self._syncer.sync(files)

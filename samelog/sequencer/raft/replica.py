@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -83,8 +83,8 @@ class Replica:
         self.applied_index = 0
         self.released: dict[int, SessionPosition] = {}
         """Input -> place up to which a majority has it merged-durable."""
-        self.commands_of: Callable[[Entry], list[AnyCommand]] = lambda e: decode_commands(e.data)
-        """What an entry says; who has looked at it before has decoded it."""
+        self.decoded: dict[bytes, list[AnyCommand]] = {}
+        """What entries say, by their data, where somebody has looked at them before."""
         self._sessions = sessions
         self._merging = merging
         self._events = events
@@ -141,7 +141,7 @@ class Replica:
         """Apply one committed entry."""
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
-        commands = self.commands_of(entry)
+        commands = self.decoded.pop(entry.data, None) or decode_commands(entry.data)
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first

@@ -55,6 +55,12 @@ class NoBytes:
 
     sync_always = True
 
+    def __init__(self, syncer: Syncer) -> None:
+        self._syncer = syncer
+
+    async def sync(self, entries: object, also: list[File]) -> None:
+        await self._syncer.sync(also)
+
 
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
     store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
@@ -68,7 +74,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
         entries=[],
         hard_state=HardState(0, None, 0),
     )
-    no_bytes: Any = NoBytes()
+    no_bytes: Any = NoBytes(syncer)
     return RaftGroup(
         raft,
         store,

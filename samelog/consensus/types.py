@@ -97,6 +97,8 @@ class RaftConfig:
     """Append messages under way to one follower."""
     snapshot_chunk_bytes: int = 256 << 10
     max_uncommitted_bytes: int = 64 << 20
+    hold_back_s: float = 1.0
+    """So long entries are kept that wait for bytes; then the leader has to send them again."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_s < self.election_timeout_s:

@@ -38,6 +38,7 @@ from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
@@ -85,16 +86,27 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
+    raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
+    syncer = site.owner.new_syncer()
+    entry_bytes = EntryBytes(
+        raft,
+        machine,
+        sessions,
+        sync_always=config.fsync is Fsync.ALWAYS,
+        syncer=syncer,
+        on_named=site.events.bytes_named,
+    )
     group = RaftGroup(
-        restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now()),
+        raft,
         store,
-        syncer=site.owner.new_syncer(),
+        syncer=syncer,
         clock=given.clock,
         send=site.peers.send_raft,
         applier=replica,
-        sync_always=config.fsync is Fsync.ALWAYS,
+        entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
     )
+    replica.decoded = entry_bytes.decoded
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
@@ -123,7 +135,8 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    return RaftParts(group, replica, proposer, upgrade, coordinator, staging, snapshotter)
+    decided = proposer, upgrade, coordinator, staging, snapshotter
+    return RaftParts(group, replica, *decided, entry_bytes)
 
 
 def log_parts(
@@ -152,6 +165,7 @@ def log_parts(
         quotas=quotas,
         events=site.events,
     )
+    raft.entry_bytes.rounds = intake
     source = NodeLogSource(
         machine,
         merging,

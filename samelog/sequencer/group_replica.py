@@ -37,7 +37,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
+from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 MARKS_AT_ONCE = 32
 """Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
+SHORT_WAIT_S = 0.02
+"""Most bytes that come at all come as fast after the entry that names them."""
 
 
 class GroupReplica:
@@ -145,7 +147,7 @@ class GroupReplica:
 
     def start(self) -> None:
         """Run, as tasks of the member."""
-        self.raft.group.pump()
+        self.raft.group.begin()
         spawn = self._site.owner.spawn
         spawn(self.raft.group.run_ticks())
         spawn(self.raft.group.run_saver())
@@ -190,16 +192,36 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self._look_for_bytes()
+
+    def _look_for_bytes(self) -> None:
+        """What the leader names and the publisher does not bring: say so, and get it from peers."""
+        raft = self.raft.group.raft
+        waits, now = raft.held_back, self._site.given.clock.now()
+        if (
+            waits is not None
+            and raft.leader is not None
+            and now - raft.backing.since > SHORT_WAIT_S
+        ):
+            lacking = self.raft.entry_bytes.lacking(waits)
+            self.reporter.state(self.logs.intake.vouched(lacking), is_answer=True)
+            self.logs.repair.sessions.peer_reported(raft.leader, lacking)
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        if releasable := self.logs.intake.take_releasable():
+            self._site.owner.spawn(self._release(releasable))
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
             self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.ahead(peer))
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
+
+    async def _release(self, inputs: Collection[int]) -> None:
+        await self.raft.group.keep_commit_soon()
+        self.logs.intake.release(inputs)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
@@ -248,6 +270,8 @@ class GroupReplica:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                if self.raft.group.raft.leader == node:
+                    self.reporter.answer(message.session)
             case HistoryAsked():
                 self.care.archive.history.answer(node, message)
             case HistoryTold():
@@ -289,10 +313,17 @@ class GroupReplica:
     def merged_logs_synced(self, numbers: Collection[int]) -> None:
         self.reporter.state_merged(numbers)
 
-    def bytes_received(self, number: int) -> None:
-        """A partition may have waited for them, and peers may."""
+    def bytes_received(self, number: int) -> bool:
+        """A partition may have waited for them, the leader, and peers may."""
+        coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        is_awaited = number in quiet or (
+            number in coordinator.direct.open and coordinator.received(number)
+        )
+        if self.raft.group.raft.backing.held is not None:
+            self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)
+        return is_awaited
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         self.reporter.state(positions)
@@ -302,6 +333,9 @@ class GroupReplica:
 
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)
+        raft = self.raft.group.raft
+        if raft.backing.held is not None:  # it may name what this entry has opened
+            raft.bytes_came(self._site.given.clock.now())
 
     def run_changed(self, session: str) -> None:
         self.raft.coordinator.run_changed(session)
@@ -318,7 +352,10 @@ class GroupReplica:
         self.logs.intake.topic_gone(inputs)
 
     def inputs_removed(self, inputs: Sequence[int]) -> None:
+        self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
+        self.reporter.quiet.forget(inputs)
+        self.raft.coordinator.direct.forget(inputs)
         for number in inputs:
             self.logs.source.session_gone(number)
 
@@ -341,6 +378,7 @@ class GroupReplica:
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
+        self.reporter.quiet.clear()
         leader = self.raft.group.raft.leader
         if leader == self._site.directory.record.number:
             self.reporter.leadership_won()
@@ -354,6 +392,12 @@ class GroupReplica:
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         self.reporter.cursors(cursors)
+
+    def bytes_named(self, parts: Sequence[Range]) -> None:
+        self.reporter.named(parts)
+
+    def ends_wanted(self, session: str, run_id: str, ends: Ends, nodes: Sequence[int]) -> None:
+        self.reporter.ask_ends(session, run_id, ends, nodes)
 
     def checksums_differ(self, number: int, offset: int) -> None:
         self.logs.merging.no_majority(number, offset)

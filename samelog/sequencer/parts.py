@@ -37,6 +37,7 @@ from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
@@ -100,6 +101,7 @@ class RaftParts:
     coordinator: Coordinator
     staging: Staging
     snapshotter: Snapshotter
+    entry_bytes: EntryBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,8 +19,9 @@ from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
 from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
@@ -50,14 +52,15 @@ def forgive_failed_syncs() -> Iterator[None]:
     """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
     asked: dict[RaftGroup, object] = {}
 
-    async def sync_now(self: RaftGroup) -> None:
-        file, mark = self._store.unsynced()
-        if file is not None and asked.get(self) != mark:
-            asked[self] = mark
-            await self._syncer.sync([file])
-            self._store.synced(mark)
+    original = RaftGroup._sync
 
-    with patch.object(RaftGroup, "sync_now", sync_now):
+    async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
+        _, mark = self._store.unsynced()
+        if asked.get(self) != mark:
+            asked[self] = mark
+            await original(self, saves)
+
+    with patch.object(RaftGroup, "_sync", sync):
         yield
 
 
@@ -137,14 +140,17 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
+    original = Intake._round
 
     async def round_(self: Intake) -> None:
-        dirty, self._dirty = self._dirty, set()
-        ends = self._sessions.ends(dirty)
-        with suppress(DiskFault):
-            await self._syncer.sync(self._sessions.take_dirty(dirty))
-        self._sessions.mark_durable(ends)
-        self._report(dirty)
+        syncer = self._syncer
+
+        async def sync(files: Iterable[File]) -> None:
+            with suppress(DiskFault):
+                await syncer.sync(files)
+
+        with patch.object(self, "_syncer", SimpleNamespace(sync=sync)):
+            await original(self)
 
     with patch.object(Intake, "_round", round_):
         yield
@@ -153,14 +159,26 @@ def ignore_failed_session_syncs() -> Iterator[None]:
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
+    original = Intake.end_round
 
-    async def round_(self: Intake) -> None:
-        dirty, self._dirty = self._dirty, set()
-        await self._syncer.sync(self._sessions.take_dirty(dirty))
-        self._sessions.mark_durable(self._sessions.ends(dirty))
-        self._report(dirty)
+    def end_round(self: Intake, ends: SyncedEnds) -> None:
+        original(self, self._sessions.ends(ends))
 
-    with patch.object(Intake, "_round", round_):
+    with patch.object(Intake, "end_round", end_round):
+        yield
+
+
+@contextmanager
+def save_without_bytes() -> Iterator[None]:
+    """An entry counts as saved when it is durable, whatever of the bytes that it names is."""
+    with patch.object(EntryBytes, "_not_durable", lambda self, entries: set()):
+        yield
+
+
+@contextmanager
+def take_entries_unbacked() -> Iterator[None]:
+    """Followers take entries of the leader whether they have the bytes or not."""
+    with patch.object(EntryBytes, "is_backed", lambda self, entry: True):
         yield
 
 
@@ -289,6 +307,8 @@ DURABILITY = (
     report_written,
     ignore_failed_session_syncs,
     mark_what_came_meanwhile,
+    save_without_bytes,
+    take_entries_unbacked,
     names_are_not_synced,
     merged_before_sync,
     trust_torn_tails,

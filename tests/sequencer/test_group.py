@@ -50,6 +50,18 @@ class Syncer:
             raise DiskFault("wal", "sync", errno.EIO)
 
 
+class NoBytes:
+    """Of entries that name none."""
+
+    sync_always = True
+
+    def __init__(self, syncer: Syncer) -> None:
+        self._syncer = syncer
+
+    async def sync(self, entries: object, also: list[File]) -> None:
+        await self._syncer.sync(also)
+
+
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
     store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
     raft = Raft(
@@ -62,6 +74,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
         entries=[],
         hard_state=HardState(0, None, 0),
     )
+    no_bytes: Any = NoBytes(syncer)
     return RaftGroup(
         raft,
         store,
@@ -69,7 +82,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
         clock=ManualClock(now=1.0),
         send=lambda to, messages: None,
         applier=applied,
-        sync_always=True,
+        entry_bytes=no_bytes,
         on_fault=lambda error: None,
     )
 

@@ -16,7 +16,7 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.peers import PeerMessage
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.raft.coordinator import NodeView
+from samelog.sequencer.raft.views import NodeView
 from samelog.wire.peer_messages import Cursors, Report
 
 NODE, PEERS = 0, (1, 2)

@@ -23,6 +23,7 @@ from samelog.consensus.wal import (
     replay,
     scan_wal,
 )
+from tests.sim.shipping import Stored
 
 CLUSTER = "simulated"
 
@@ -40,6 +41,7 @@ class Disk:
         self._members: dict[int, Membership] = {}
         self._mark = (0, 0)
         self._unsynced: list[tuple[int, Sequence[WalRecord]]] = []
+        self.bytes = Stored()
         self.wal = bytearray()
         self.synced = 0
         self._start_file([HardState(0, None, 0)], 1)
@@ -102,12 +104,20 @@ class Disk:
         mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
         self._start_file([recovered.hard_state, *tail, mark], index)
 
+    def keep_commit(self, commit: int) -> None:
+        """Make the commit index durable; nothing may be unsynced."""
+        known = replay(scan_wal(self.wal).records).hard_state
+        state = HardState(known.term, known.vote, max(known.commit, commit))
+        self.wal += self.encoder.encode([state], synced=self.synced)
+        self.synced = len(self.wal)
+
     # --- crash and restart ------------------------------------------------------------------------
 
     def end_process(self) -> None:
         """The node dies, its host goes on: what was written stays, and is synced at the start."""
         self._unsynced.clear()
         self.synced = len(self.wal)
+        self.bytes.end_process()
 
     def crash(self, chance: random.Random) -> None:
         """Power fails: unsynced bytes survive up to a random one, and garbage may follow."""
@@ -119,6 +129,7 @@ class Disk:
         if lost and chance.random() < 0.3:
             self.wal += chance.randbytes(chance.randint(1, lost))
         self._unsynced.clear()
+        self.bytes.crash(chance)
 
     def recover(self) -> tuple[Snapshot | None, list[Entry], HardState]:
         """What a restarted node is made of."""

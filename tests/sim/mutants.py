@@ -43,6 +43,7 @@ from samelog.consensus.messages import (
 from samelog.consensus.readindex import LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.wal import WalRecord
+from tests.sim import mutants_bytes
 from tests.sim.disk import Disk
 from tests.sim.run import first_failure
 
@@ -425,6 +426,7 @@ MUTANTS = (
     certain_after_power_loss,
     doubt_ends_unasked,
     judge_unread,
+    *mutants_bytes.MUTANTS,
 )
 
 

@@ -28,6 +28,10 @@ from samelog.store.session.run import RunPosition
 log = logging.getLogger(__name__)
 
 
+SyncedEnds = Mapping[int, tuple[int, Mapping[int, RunPosition]]]
+"""Input -> how often it was set aside, and where each of its runs ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class GoneInput:
     """An input whose topic was deleted, and where its files are."""
@@ -54,8 +58,10 @@ class SessionStore:
         """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
-        self._begun_anew: set[int] = set()
-        """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
+        self._times_aside: dict[int, int] = {}
+        """How often an input was set aside: a sync that was under way says nothing of it."""
+        self.damaged: set[int] = set()
+        """Inputs of which this node has lost bytes that may have been durable."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
@@ -65,6 +71,8 @@ class SessionStore:
 
     def _open_log(self, number: int) -> InputLog:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
+        if opened.damaged:
+            self.damaged.add(number)
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -82,6 +90,7 @@ class SessionStore:
             return self._open_input(entry)
         except CorruptLog as damage:
             log.error("%s; all is now %s", damage, set_partition_aside(self._fs, self.path(entry)))
+            self.damaged.add(entry.number)
             return self._open_input(entry)
 
     def _claim_session(self, entry: Input) -> None:
@@ -111,7 +120,8 @@ class SessionStore:
             if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
-                self._begun_anew.add(entry.number)
+                times = self._times_aside.get(entry.number, 0)
+                self._times_aside[entry.number] = times + 1
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -176,26 +186,25 @@ class SessionStore:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
         return self.written(entry) if entry.number in self.opened else entry.place
 
-    def ends(self, numbers: Iterable[int]) -> dict[int, dict[int, RunPosition]]:
+    def ends(self, numbers: Iterable[int]) -> SyncedEnds:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
-        self._begun_anew.clear()
-        ends: dict[int, dict[int, RunPosition]] = {}
+        ends: dict[int, tuple[int, Mapping[int, RunPosition]]] = {}
         for number in numbers:
             held = self.opened.get(number)
             if held is not None:
-                ends[number] = held.ends()
+                ends[number] = self._times_aside.get(number, 0), held.ends()
         return ends
 
-    def mark_durable(self, ends: Mapping[int, Mapping[int, RunPosition]]) -> None:
+    def mark_durable(self, ends: SyncedEnds) -> None:
         """Everything below these ends was synced."""
-        for number, runs in ends.items():
+        for number, (times, runs) in ends.items():
             held = self.opened.get(number)
             if held is None:
                 continue
             held.synced()
-            if number in self._begun_anew:
+            if times != self._times_aside.get(number, 0):
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)

@@ -244,6 +244,20 @@ class RaftStore:
             self._encoder.take_back()
             raise
 
+    def write_commit(self, commit: int) -> bool:
+        """Append that so much is committed; False if the file says so already, and durably."""
+        known = self.hard_state
+        if commit > known.commit:
+            self.hard_state = msgspec.structs.replace(known, commit=commit)
+            self._append([self.hard_state])
+        return self.unsynced()[0] is not None
+
+    def sync(self) -> None:
+        """Make all that was written durable, at once. Raises DiskFault."""
+        _, mark = self.unsynced()
+        self._file.file.datasync()
+        self.synced(mark)
+
     def roll(self) -> None:
         """Begin another log file; what was written before is durable. Raises DiskFault."""
         self._file.seal()

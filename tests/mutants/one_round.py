@@ -1,0 +1,94 @@
+"""Planted bugs in planning what was received, and in taking entries with their bytes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.direct import DirectInputs
+from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.state.types import Input
+
+
+@contextmanager
+def take_any_bytes_of_an_entry() -> Iterator[None]:
+    """A follower does not look whether its bytes are those that the leader planned."""
+    with patch.object(EntryBytes, "_agrees", lambda self, part: True):
+        yield
+
+
+@contextmanager
+def cut_what_rotted() -> Iterator[None]:
+    """A restarted node cuts entries whose bytes it had, and lost to damage."""
+    with patch.object(EntryBytes, "is_kept", EntryBytes.is_backed):
+        yield
+
+
+@contextmanager
+def plan_what_was_received_too_early() -> Iterator[None]:
+    """A leader plans what it has received while others may take entries without bytes."""
+    with patch.object(Coordinator, "_plans_directly", property(lambda self: True)):
+        yield
+
+
+@contextmanager
+def plan_what_nobody_has_shown() -> Iterator[None]:
+    """A leader plans what it has received, whoever else the publisher reaches."""
+
+    def reach(
+        self: Coordinator, entry: Input, reported: SessionPosition | None
+    ) -> SessionPosition | None:
+        return self._sessions.written(entry)
+
+    with patch.object(Coordinator, "_direct_reach", reach):
+        yield
+
+
+@contextmanager
+def never_go_back_to_reports() -> Iterator[None]:
+    """An input whose bytes come too late, again and again, holds all others up for ever."""
+    with patch.object(DirectInputs, "_missed", lambda self, number, now: None):
+        yield
+
+
+@contextmanager
+def close_runs_unasked() -> Iterator[None]:
+    """A run is closed by what the others happen to have reported so far."""
+    with patch.object(Coordinator, "_all_answered", lambda self, name: True):
+        yield
+
+
+_TESTS = "tests/sequencer/test_one_round.py::"
+
+ONE_ROUND = (
+    (
+        42,
+        take_any_bytes_of_an_entry,
+        _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
+    ),
+    (44, cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
+    (
+        45,
+        plan_what_was_received_too_early,
+        _TESTS + "test_where_others_may_take_entries_without_bytes_reports_decide",
+    ),
+    (
+        45,
+        plan_what_nobody_has_shown,
+        _TESTS + "test_what_a_majority_has_shown_is_planned_when_received",
+    ),
+    (
+        45,
+        never_go_back_to_reports,
+        _TESTS + "test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer",
+    ),
+    (
+        46,
+        close_runs_unasked,
+        _TESTS + "test_a_run_is_closed_after_all_who_can_be_reached_were_asked",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -161,7 +161,7 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
-        syncer=site.owner.new_syncer(),
+        syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
     )

@@ -161,8 +161,8 @@ def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
     original = Intake.end_round
 
-    def end_round(self: Intake, ends: SyncedEnds) -> None:
-        original(self, self._sessions.ends(ends))
+    def end_round(self: Intake, files: Iterable[File], ends: SyncedEnds) -> None:
+        original(self, files, self._sessions.ends(ends))
 
     with patch.object(Intake, "end_round", end_round):
         yield

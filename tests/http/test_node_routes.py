@@ -239,7 +239,7 @@ def test_every_metric_of_the_table_is_there(node: LocalNode) -> None:
     assert found["samelog_raft_elections_total"] >= 1
     counted = ["append_to_merged", "raft_commit", "event_loop_delay"]
     assert all(found[f"samelog_{name}_seconds_count"] > 0 for name in counted)
-    syncs = [found[f"samelog_fsync_seconds_count{{{x}}}"] for x in ("merged", "raft", "session")]
+    syncs = [found[f"samelog_fsync_seconds_count{{{x}}}"] for x in ("merged", "raft")]
     assert all(syncs)
     assert found["samelog_disk_free_bytes"] > 0
     expiry = found["samelog_tls_certificate_expiry_timestamp_seconds{own}"]

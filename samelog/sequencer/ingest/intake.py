@@ -340,7 +340,7 @@ class Intake(RunIntake):
         finally:
             self._unsynced.rounds.remove(done)
             done.set_result(None)
-        self.end_round(ends)
+        self.end_round(files, ends)
 
     def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
         """The files of these inputs that are not synced, for a round that somebody syncs, and what
@@ -351,9 +351,9 @@ class Intake(RunIntake):
         ends = self._sessions.ends(dirty)
         return self._sessions.take_dirty(dirty), ends
 
-    def end_round(self, ends: SyncedEnds) -> None:
+    def end_round(self, files: Iterable[File], ends: SyncedEnds) -> None:
         """A round is done: this node vouches for what it was about."""
-        self._sessions.mark_durable(ends)
+        self._sessions.mark_durable(ends, files)
         if self._settings.sync_always:
             self._report(set(ends))
 

@@ -197,13 +197,14 @@ class SessionStore:
                 ends[number] = self._times_aside.get(number, 0), held.ends()
         return ends
 
-    def mark_durable(self, ends: SyncedEnds) -> None:
-        """Everything below these ends was synced."""
+    def mark_durable(self, ends: SyncedEnds, files: Iterable[File] = ()) -> None:
+        """Everything below these ends was synced, with these files."""
+        synced = frozenset(files)
         for number, (times, runs) in ends.items():
             held = self.opened.get(number)
             if held is None:
                 continue
-            held.synced()
+            held.synced(synced)
             if times != self._times_aside.get(number, 0):
                 continue
             for run, end in runs.items():

@@ -36,7 +36,7 @@ class Rounds(Protocol):
     def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
         """The files of these inputs that are not synced, and what to end the round with."""
 
-    def end_round(self, ends: SyncedEnds) -> None:
+    def end_round(self, files: Iterable[File], ends: SyncedEnds) -> None:
         """They are synced."""
 
     async def next_round(self) -> None:
@@ -100,12 +100,12 @@ class EntryBytes:
         """
         files, ends = self.rounds.begin_round(self._not_durable(entries))
         await self.syncer.sync([*also, *files])
-        self.rounds.end_round(ends)
+        self.rounds.end_round(files, ends)
         while numbers := self._not_durable(entries):
             await self.rounds.next_round()
             files, ends = self.rounds.begin_round(numbers)
             await self.syncer.sync(files)
-            self.rounds.end_round(ends)
+            self.rounds.end_round(files, ends)
 
     def _not_durable(self, entries: Sequence[Entry]) -> set[int]:
         """Inputs of which these entries name what is here and not durable. What was taken bare is

@@ -85,7 +85,9 @@ class Node:
         self.care = self.group_replica.care
         self.life = OwnLife(directory, self.raft.group, self.logs.machine)
         lives = Lives(self.life.told, self.life.recorded, self.life.acknowledged)
-        members = Members(self.logs.machine, record.members, configured=config.peers)
+        members = Members(
+            self.logs.machine, record.members, record.members_version, configured=config.peers
+        )
         changes = Changes(
             record.number,
             group=self.raft.group,

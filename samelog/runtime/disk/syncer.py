@@ -9,7 +9,9 @@ sync the kernel forgets what it could not write, so a second one would lie.
 is opened at the start and kept: an error between two rounds cannot slip through. (Seen through both
 calls, one error can fail two rounds.)
 
-Invariant: `sync` returns only if everything written to the files before the call is durable.
+Invariant: `sync` returns only if everything written to the files before the call is durable. Of two
+calls, the later one does not succeed before an earlier one has failed: who waits for that one is
+woken first.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class GroupSync:
         self._next_number = 0
         self._error: Exception | None = None
         """The first one of the round."""
+        self._has_failed = False
         self._idle: asyncio.Future[None] | None = None
 
     async def sync(self, files: Iterable[File]) -> None:
@@ -77,7 +80,8 @@ class GroupSync:
         if not wanted:
             return
         is_busy = self._waiting or self._round
-        if self._pace.is_fast and len(wanted) <= FEW_FILES and not is_busy:
+        is_quick = self._pace.is_fast and not self._has_failed
+        if is_quick and len(wanted) <= FEW_FILES and not is_busy:
             for file in wanted:  # it is cheaper to wait for the disk
                 began = time.perf_counter()
                 file.datasync()
@@ -165,6 +169,7 @@ class GroupSync:
 
     def _note(self, fault: DiskFault) -> None:
         self._error = self._error or fault
+        self._has_failed = True
 
     def _end_round(self) -> None:
         requests, self._round = self._round, []

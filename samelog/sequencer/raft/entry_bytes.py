@@ -15,7 +15,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
-from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -33,14 +33,8 @@ DECODED_KEPT = 64
 class Rounds(Protocol):
     """Makes session bytes durable; ingest.session_rounds.SessionRounds."""
 
-    def begin(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
-        """The files of these inputs that are not synced, and what to end the round with."""
-
-    def end(self, files: Iterable[File], ends: SyncedEnds) -> None:
-        """They are synced."""
-
-    async def next(self) -> None:
-        """Wait for a round that is under way. Raises DiskFault if nothing can be made durable."""
+    async def sync(self, numbers: Iterable[int], also: Sequence[File]) -> None:
+        """Make these inputs durable, in one round with other files. Raises DiskFault."""
 
 
 class EntryBytes:
@@ -95,21 +89,18 @@ class EntryBytes:
     # --- durability -------------------------------------------------------------------------------
 
     async def sync(self, entries: Sequence[Entry], also: Sequence[File]) -> None:
-        """Make durable what these entries name, in one round with these other files. Some of it may
-        be on its way to the disk by another round. Raises DiskFault.
+        """Make durable what these entries name, in one round with these other files. Raises
+        DiskFault.
+
+        Nobody needs to look again then whether it is durable. All that these entries name was
+        written before, and is in this round, or in one that began before it; rounds end in that
+        order, and behind one that failed none succeeds.
         """
-        numbers = self._not_durable(entries) if self.sync_always else set()
-        if not numbers:
+        numbers = self._not_durable(entries) if self.sync_always else None
+        if numbers:
+            await self.rounds.sync(numbers, also)
+        else:
             await self.syncer.sync(also)
-        while numbers:
-            files, ends = self.rounds.begin(numbers)
-            await self.syncer.sync([*also, *files])
-            self.rounds.end(files, ends)
-            if ends.keys() >= numbers:
-                return
-            also = ()
-            await self.rounds.next()
-            numbers = self._not_durable(entries)
 
     def _not_durable(self, entries: Sequence[Entry]) -> set[int]:
         """Inputs of which these entries name what is here and not durable. What was taken bare is

@@ -70,7 +70,13 @@ class Node:
         links = Links(self._hello, given.tls, self._events, given.rng, clock, level=self._level)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            given, directory, links, presence, self, measures=self.member.measures
+            given,
+            directory,
+            links,
+            presence,
+            self,
+            log=self.member.raft_log,
+            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
@@ -167,6 +173,7 @@ class Node:
         for syncer in self.syncers:
             await syncer.close()
         self.group_replica.close()
+        self.member.raft_log.close()
         self.member.directory.stopped_cleanly()
         self.member.directory.close()
         self.member.status.state = NodeState.OFFLINE

@@ -92,6 +92,7 @@ class RaftGroup:
         self.raft = raft
         self.applied_index = store.applied_index
         self._store = store
+        self._log = store.log
         self._syncer = syncer
         self._clock = clock
         self._send = send
@@ -398,7 +399,7 @@ class RaftGroup:
         and nobody could get it any more from who does not know that. Raises DiskFault.
         """
         if self._store.write_commit(self.raft.applied):
-            self._store.sync()
+            self._log.sync()
 
     async def keep_commit_soon(self) -> None:
         """The same, with the next round of syncs."""
@@ -423,7 +424,7 @@ class RaftGroup:
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
-        the group takes no part any more.
+        no group of this member takes part any more.
         """
         await self._sync(())
 
@@ -431,20 +432,17 @@ class RaftGroup:
         """One round for the log and for the bytes that the entries of these saves name. A leader
         without others plans only what is durable.
         """
-        if isinstance(self._fault, DiskFault):
-            raise self._fault
-        file, mark = self._store.unsynced()
-        files = [] if file is None else [file]
         try:
+            file, mark = self._log.unsynced()
+            files = [] if file is None else [file]
             raft = self.raft
             if saves and self.syncs_always and (not raft.leadership or len(raft.voters) > 1):
                 entries = [entry for effects, _ in saves for entry in effects.entries]
                 await self._bytes.sync(entries, files)
             elif files:
                 await self._syncer.sync(files)
+            self._log.synced(mark)
         except DiskFault as fault:
             self._fault = fault
+            self._log.fail(fault)
             raise
-        if isinstance(self._fault, DiskFault):  # of somebody else's sync meanwhile
-            raise self._fault
-        self._store.synced(mark)

@@ -20,9 +20,10 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
-from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft import member_log
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
@@ -55,7 +56,7 @@ def forgive_failed_syncs() -> Iterator[None]:
     original = RaftGroup._sync
 
     async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
-        _, mark = self._store.unsynced()
+        _, mark = self._log.unsynced()
         if asked.get(self) != mark:
             asked[self] = mark
             await original(self, saves)
@@ -84,13 +85,12 @@ def forget_votes() -> Iterator[None]:
 def roll_without_sync() -> Iterator[None]:
     """The end of a full log file is not synced when the next one begins."""
 
-    def roll(self: RaftStore) -> None:
+    def roll(self: MemberLog) -> None:
         self._file.seal()
         self._file.file.close()
-        self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
-        self._file.append(self._encoder.encode([self.hard_state], synced=0))
+        self._start_file()
 
-    with patch.object(RaftStore, "roll", roll):
+    with patch.object(MemberLog, "roll", roll):
         yield
 
 
@@ -102,9 +102,9 @@ def cut_damage() -> Iterator[None]:
         found = scan_wal(data)
         if found.corrupt is None:
             return found
-        return WalScan(found.header, found.records, found.end, True, None, found.chain)
+        return WalScan(found.header, found.pieces[:1], found.end, True, None, found.chain)
 
-    with patch.object(raft_store, "scan_wal", scan):
+    with patch.object(member_log, "scan_wal", scan):
         yield
 
 

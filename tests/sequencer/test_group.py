@@ -14,6 +14,7 @@ import pytest
 from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
@@ -63,7 +64,8 @@ class NoBytes:
 
 
 def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
-    store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
+    fs = OsFileSystem()
+    store = RaftStore.open(fs, MemberLog.open(fs, str(path / "raft"), cluster="c", node=0))
     raft = Raft(
         0,
         (0,),

@@ -78,7 +78,8 @@ class _Life:
 
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
-    """What there is; nothing but a torn tail of the log is changed. Raises NodeDirectoryError if a
+    """What there is; nothing is changed, but for what every start does to the log: a torn tail is
+    cut, an older version's log carried over. Raises NodeDirectoryError if a
     node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
     build does not know what they hold.
     """
@@ -125,8 +126,8 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     number = record.number
     directory = os.path.join(config.data, "raft")
     log = MemberLog.open(fs, directory, cluster=config.cluster, node=number)
-    log.close()
     store = RaftStore.open(fs, log)
+    log.close()
     machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
     last_index, last_term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
     for entry in store.entries:

@@ -184,10 +184,12 @@ class WalEncoder:
         flag = _MOVED if moved else 0
         for record in records:
             if isinstance(record, Entry):
-                body = _ENTRY.pack(record.index, record.term) + record.data
-                kind = 1
+                kind, body = 1, _ENTRY.pack(record.index, record.term) + record.data
+            elif isinstance(record, HardState):
+                vote = NO_NODE if record.vote is None else record.vote
+                kind, body = 2, _HARD_STATE.pack(record.term, vote, record.commit)
             else:
-                kind, body = _encode_fact(record)
+                kind, body = _encode_rare(record)
             rest = _TAIL.pack(kind | flag, synced, group, replica, before) + body
             if len(rest) > MAX_RECORD_BYTES:
                 raise ValueError(f"a record of {len(rest)} bytes is too large for the log")
@@ -343,11 +345,7 @@ def _header_bytes(view: memoryview) -> tuple[int, struct.Struct, int]:
     return version, fixed, size
 
 
-def _encode_fact(record: WalRecord) -> tuple[int, bytes]:
-    """Of anything but an entry."""
-    if isinstance(record, HardState):
-        vote = NO_NODE if record.vote is None else record.vote
-        return Kind.HARD_STATE, _HARD_STATE.pack(record.term, vote, record.commit)
+def _encode_rare(record: SnapshotMark | Base | Cut) -> tuple[int, bytes]:
     if isinstance(record, SnapshotMark):
         return Kind.SNAPSHOT_MARK, _MARK.pack(record.last_index, record.last_term)
     return Kind.BASE if isinstance(record, Base) else Kind.CUT, _INDEX.pack(record.index)

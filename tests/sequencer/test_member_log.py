@@ -308,14 +308,23 @@ def test_whose_last_record_may_be_hit_is_damaged_too(tmp_path: Path) -> None:
 def test_no_file_goes_while_something_is_unreadable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, data = damaged_log(tmp_path, Entry(3, 1, b"group 2 entry 3"))
-    monkeypatch.setattr(member_log, "FILE_BYTES", 1000)
+    """Not even if all that can be read in it is not needed any more."""
     log = open_log(tmp_path)
-    for index in range(6, 200):
-        for group in (1, 3):
-            write(log, (group, 0), Entry(index, 1, bytes(50)), Base(index))
+    for key, data in (((1, 0), b"one"), ((2, 0), b"the only one of group 2"), ((1, 0), b"two")):
+        write(log, key, Entry(log.group(key).count + 1, 1, data))
         log.sync()
-    assert file.read_bytes() == data
+    log.close()
+    (file,) = files(tmp_path)
+    rotten = file.read_bytes().replace(b"only", b"0nly")
+    file.write_bytes(rotten)
+    monkeypatch.setattr(member_log, "FILE_BYTES", 1000)
+    again = open_log(tmp_path)
+    for index in range(3, 100):
+        write(again, (1, 0), Entry(index, 1, bytes(50)), Base(index))
+        again.sync()
+    assert file.read_bytes() == rotten
+    with pytest.raises(RaftStoreError, match="group 2 "):
+        again.group((2, 0))
 
 
 def test_a_missing_file_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,7 +212,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
     fixed = "53414d4552414654 0002 0004 00000002 0000000000000003"
     assert encoder.header_bytes[:-4] == bytes.fromhex(fixed) + b"demo"
     entry, state = Entry(4, 1, b"ab"), HardState(1, None, 3)
-    records = [entry, state, SnapshotMark(3, 1), Base(2), Cut(5)]
+    records: list[WalRecord] = [entry, state, SnapshotMark(3, 1), Base(2), Cut(5)]
     data = encoder.encode((1, 9), 2**32 - 1, records, synced=9)
     data += encoder.encode((1, 9), 4, [entry], synced=9, moved=True)
     tag = "00000009 00000001 00000009"

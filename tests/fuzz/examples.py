@@ -116,7 +116,7 @@ def wal_file() -> bytes:
             HardState(2, 1, first),
         ]
         data += encoder.encode((7, 2), before, records, synced=len(data))
-    rest = [SnapshotMark(12, 2), Base(11), Cut(15)]
+    rest: list[WalRecord] = [SnapshotMark(12, 2), Base(11), Cut(15)]
     data += encoder.encode((7, 2), 9, rest, synced=len(data))
     return data + encoder.encode((7, 2), 12, [Entry(14, 2, b"")], synced=0, moved=True)
 

@@ -183,9 +183,9 @@ class WalEncoder:
         group, replica = key
         flag = _MOVED if moved else 0
         for record in records:
-            if isinstance(record, Entry):
+            if type(record) is Entry:
                 kind, body = 1, _ENTRY.pack(record.index, record.term) + record.data
-            elif isinstance(record, HardState):
+            elif type(record) is HardState:
                 vote = NO_NODE if record.vote is None else record.vote
                 kind, body = 2, _HARD_STATE.pack(record.term, vote, record.commit)
             else:
@@ -345,10 +345,14 @@ def _header_bytes(view: memoryview) -> tuple[int, struct.Struct, int]:
     return version, fixed, size
 
 
-def _encode_rare(record: SnapshotMark | Base | Cut) -> tuple[int, bytes]:
+def _encode_rare(record: WalRecord) -> tuple[int, bytes]:
     if isinstance(record, SnapshotMark):
         return Kind.SNAPSHOT_MARK, _MARK.pack(record.last_index, record.last_term)
-    return Kind.BASE if isinstance(record, Base) else Kind.CUT, _INDEX.pack(record.index)
+    if isinstance(record, Base):
+        return Kind.BASE, _INDEX.pack(record.index)
+    if isinstance(record, Cut):
+        return Kind.CUT, _INDEX.pack(record.index)
+    raise TypeError(f"{type(record).__name__} is written by encode itself")
 
 
 def _decode_body(kind: int, body: memoryview) -> WalRecord:

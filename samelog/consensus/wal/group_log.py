@@ -58,14 +58,14 @@ class GroupLog:
     def note(self, record: WalRecord, file: int) -> None:
         """The record stands in the file, behind all others."""
         self.count = (self.count + 1) & MAX_U32
-        if isinstance(record, Entry):
+        if type(record) is Entry:
             entries = self.entries
             if entries and record.index <= entries[-1].index:
                 self._drop(self._position(record.index), len(entries))
             entries.append(record)
             self.places.append(file)
             self.live[file] += ENTRY_OVERHEAD_BYTES + len(record.data)
-        elif isinstance(record, HardState):
+        elif type(record) is HardState:
             self.hard_state = record
             if self._facts[_STATE] != file:
                 self._place(_STATE, file)

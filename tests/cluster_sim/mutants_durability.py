@@ -56,7 +56,7 @@ def forgive_failed_syncs() -> Iterator[None]:
     original = RaftGroup._sync
 
     async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
-        _, mark = self._log.unsynced()
+        _, mark = self._store.log.unsynced()
         if asked.get(self) != mark:
             asked[self] = mark
             await original(self, saves)

@@ -184,7 +184,7 @@ SHARING = (
     (
         48,
         only_who_asked_has_failed,
-        _LOG + "test_after_a_failed_sync_nothing_is_durable_for_anybody",
+        "tests/sequencer/test_group.py::test_a_failed_sync_of_one_group_fails_all",
     ),
     (
         49,

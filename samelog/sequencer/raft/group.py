@@ -92,7 +92,6 @@ class RaftGroup:
         self.raft = raft
         self.applied_index = store.applied_index
         self._store = store
-        self._log = store.log
         self._syncer = syncer
         self._clock = clock
         self._send = send
@@ -399,7 +398,7 @@ class RaftGroup:
         and nobody could get it any more from who does not know that. Raises DiskFault.
         """
         if self._store.write_commit(self.raft.applied):
-            self._log.sync()
+            self._store.log.sync()
 
     async def keep_commit_soon(self) -> None:
         """The same, with the next round of syncs."""
@@ -433,7 +432,7 @@ class RaftGroup:
         without others plans only what is durable.
         """
         try:
-            file, mark = self._log.unsynced()
+            file, mark = self._store.log.unsynced()
             files = [] if file is None else [file]
             raft = self.raft
             if saves and self.syncs_always and (not raft.leadership or len(raft.voters) > 1):
@@ -441,8 +440,8 @@ class RaftGroup:
                 await self._bytes.sync(entries, files)
             elif files:
                 await self._syncer.sync(files)
-            self._log.synced(mark)
+            self._store.log.synced(mark)
         except DiskFault as fault:
             self._fault = fault
-            self._log.fail(fault)
+            self._store.log.fail(fault)
             raise

@@ -140,7 +140,7 @@ def remove_beside_damage() -> Iterator[None]:
 
 
 @contextmanager
-def put_up_no_fence() -> Iterator[None]:
+def leave_no_placeholder() -> Iterator[None]:
     """An older version finds an empty log, and votes as if it had promised nothing."""
 
     def retire(self: FirstLog) -> None:
@@ -192,7 +192,11 @@ SHARING = (
         _LOG + "test_damage_is_damage_of_the_group_whose_record_is_hit",
     ),
     (49, remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
-    (50, put_up_no_fence, _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]"),
+    (
+        50,
+        leave_no_placeholder,
+        _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]",
+    ),
     (50, retire_first, _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]"),
 )
 """Rule, bug, and the test that finds it."""

@@ -78,8 +78,8 @@ def check_older_program(fs: SimFileSystem) -> None:
     """All of its log is there, or a file that it refuses."""
     names = [f"/raft/0/{name}" for name in fs.list_directory("/raft/0") if name[-1].isdigit()]
     contents = {name: fs.read_file(name, 1 << 20) for name in names}
-    is_fenced = any(data[8:10] != b"\0\1" and len(data) > 44 for data in contents.values())
-    assert is_fenced or contents == FILES
+    is_refused = any(data[8:10] != b"\0\1" and len(data) > 44 for data in contents.values())
+    assert is_refused or contents == FILES
 
 
 @pytest.mark.parametrize("power_fails", [False, True])

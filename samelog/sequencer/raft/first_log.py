@@ -1,12 +1,12 @@
 """The Raft log of a directory that an older version has written: group 0 had files of its own.
 
 It is carried over whole into the first file of the shared log, which appears at once (a rename).
-Only then its files go. The newest one makes room for a *fence*: an older version that is started on
-the directory must refuse it, for it would find an empty log, and vote as if it had promised
-nothing.
+Only then its files go. The newest one makes room for a *placeholder*: an older version that is
+started on the directory must refuse it, for it would find an empty log, and vote as if it had
+promised nothing.
 
 Invariant: at any moment either version's log is complete, and an older program that starts finds
-its own one whole, or the fence.
+its own one whole, or the placeholder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samelog.format.errors import UnsupportedFormat
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import FileSystem
 
-FENCE_TEXT = (
+PLACEHOLDER_TEXT = (
     b"The log is in wal.* one directory up. This file keeps older versions from starting.\n"
 )
 
@@ -35,24 +35,24 @@ class FirstLog:
         self._owner = cluster, node
         fs.make_directory(self._directory)
         header = WalEncoder(WalHeader(cluster, node, 0)).header_bytes
-        self._fence = header + FENCE_TEXT
+        self._placeholder = header + PLACEHOLDER_TEXT
         self._paths = self._find()
 
     def _find(self) -> list[str]:
         numbers = numbers_of(self._fs, self._directory, "wal.")
         paths = [path_of(self._directory, "wal.", number) for number in numbers]
-        self._is_fenced = any(map(self._is_the_fence, paths))
-        return [path for path in paths if not self._is_the_fence(path)]
+        self._is_retired = any(map(self._is_placeholder, paths))
+        return [path for path in paths if not self._is_placeholder(path)]
 
-    def _is_the_fence(self, path: str) -> bool:
-        size = len(self._fence)
-        return self._fs.size(path) == size and self._fs.read_file(path, size) == self._fence
+    def _is_placeholder(self, path: str) -> bool:
+        size = len(self._placeholder)
+        return self._fs.size(path) == size and self._fs.read_file(path, size) == self._placeholder
 
     def records(self) -> Sequence[WalRecord]:
-        """All that counts of it. Raises RaftStoreError if it is damaged; or if only the fence is
-        there, for then the shared log was.
+        """All that counts of it. Raises RaftStoreError if it is damaged; or if only the
+        placeholder is there, for then the shared log was.
         """
-        if self._is_fenced:
+        if self._is_retired:
             raise RaftStoreError(damaged(os.path.dirname(self._directory), "its log is missing"))
         found: list[WalRecord] = []
         for path in self._paths:
@@ -79,12 +79,12 @@ class FirstLog:
         return scan.records
 
     def retire(self) -> None:
-        """The shared log has it: put up the fence, then remove the files, the newest by the fence
-        itself.
+        """The shared log has it: write the placeholder in the place of the newest file, then remove
+        the others.
         """
-        if not self._is_fenced:
+        if not self._is_retired:
             newest = self._paths.pop() if self._paths else path_of(self._directory, "wal.", 1)
-            self._fs.write_atomically(newest, self._fence)
+            self._fs.write_atomically(newest, self._placeholder)
         for path in self._paths:
             self._fs.unlink(path)
         if self._paths:

@@ -196,6 +196,28 @@ def test_idle_replicas_hold_up_no_files(tmp_path: Path, monkeypatch: pytest.Monk
         assert kept(again.group(key)) == (0, (entry(1), entry(2)), HardState(3, 1, 2), None)
 
 
+def test_files_that_became_sparse_all_at_once_go_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_log, "FILE_BYTES", 5_000)
+    log = open_log(tmp_path)
+    for index in range(1, 1001):  # nothing of this can go
+        write(log, (0, 0), entry(index, 100))
+        if index % 30 == 0:
+            write(log, (index, 0), entry(1), HardState(1, None, 0))
+    log.sync()
+    assert len(files(tmp_path)) > 20
+    write(log, (0, 0), Base(1000))
+    for index in range(1001, 1060):
+        write(log, (0, 0), entry(index, 100), Base(index))
+        log.sync()
+    assert len(files(tmp_path)) <= member_log.FILES_KEPT + 3
+    log.close()
+    again = open_log(tmp_path)
+    for number in range(30, 1001, 30):
+        assert kept(again.group((number, 0))) == (0, (entry(1),), HardState(1, None, 0), None)
+
+
 def test_a_write_moves_no_more_than_a_bounded_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,10 @@ class MemberLog:
             raise
         self._file.file.close()
         self._start_file()
+        self._plan_moving()
+
+    def _plan_moving(self) -> None:
+        """Whose records are to be moved, if the full files are sparse."""
         full, live = self._sequence - self._oldest, self._replay.live
         is_sparse = full * FILE_BYTES > SPARSE * sum(live.values())
         if full > FILES_KEPT and is_sparse and not self._replay.holes:
@@ -269,6 +273,7 @@ class MemberLog:
             self._fs.sync_directory(self.directory)
             del self._replay.live[self._oldest]
             self._oldest += 1
+        self._plan_moving()
 
     def sync(self) -> None:
         """Make all that was written durable, at once. Raises DiskFault."""

@@ -170,33 +170,33 @@ _FIRST = "tests/sequencer/test_first_log.py::"
 _HISTORIES = _LOG + "test_every_replica_gets_back_what_it_wrote_whatever_happened"
 
 SHARING = (
-    (47, cut_across_groups, _LOG + "test_cutting_one_group_cuts_no_other"),
+    (48, cut_across_groups, _LOG + "test_cutting_one_group_cuts_no_other"),
     (
-        47,
+        48,
         take_records_of_other_replicas,
         _LOG + "test_a_new_replica_of_a_group_has_nothing_of_the_one_before",
     ),
-    (47, remove_what_idle_groups_need, _LOG + "test_idle_replicas_hold_up_no_files"),
-    (47, move_nothing, _LOG + "test_idle_replicas_hold_up_no_files"),
-    (47, moved_records_replace, _HISTORIES),
-    (47, remove_before_it_is_moved_durably, _HISTORIES),
-    (48, one_mark_covers_all, _LOG + "test_a_sync_covers_what_was_written_before_it_began"),
+    (48, remove_what_idle_groups_need, _LOG + "test_idle_replicas_hold_up_no_files"),
+    (48, move_nothing, _LOG + "test_idle_replicas_hold_up_no_files"),
+    (48, moved_records_replace, _HISTORIES),
+    (48, remove_before_it_is_moved_durably, _HISTORIES),
+    (49, one_mark_covers_all, _LOG + "test_a_sync_covers_what_was_written_before_it_began"),
     (
-        48,
+        49,
         only_who_asked_has_failed,
         "tests/sequencer/test_group.py::test_a_failed_sync_of_one_group_fails_all",
     ),
     (
-        49,
+        50,
         trust_who_may_have_lost,
         _LOG + "test_damage_is_damage_of_the_group_whose_record_is_hit",
     ),
-    (49, remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
+    (50, remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
     (
-        50,
+        51,
         leave_no_placeholder,
         _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]",
     ),
-    (50, retire_first, _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]"),
+    (51, retire_first, _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]"),
 )
 """Rule, bug, and the test that finds it."""

@@ -35,6 +35,7 @@ from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
@@ -74,16 +75,12 @@ class GroupReplica:
         presence: Presence,
         owner: ReplicaOwner,
         *,
+        log: MemberLog,
         measures: Measures,
     ) -> None:
         config = given.config
         self._site = ReplicaSite(given, directory, peers, presence, owner, self)
-        self.store = RaftStore.open(
-            given.fs,
-            os.path.join(config.data, "raft", "0"),
-            cluster=config.cluster,
-            node=directory.record.number,
-        )
+        self.store = RaftStore.open(given.fs, log)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
@@ -177,7 +174,6 @@ class GroupReplica:
         self.logs.merging.close()
         self.care.archive.close()
         self.logs.sessions.close()
-        self.store.close()
 
     def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
         """These are the other members now, and the numbers of all."""

@@ -79,7 +79,13 @@ class Node:
         )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            given, directory, links, presence, self, measures=self.member.measures
+            given,
+            directory,
+            links,
+            presence,
+            self,
+            log=self.member.raft_log,
+            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
@@ -181,6 +187,7 @@ class Node:
         for syncer in self.syncers:
             await syncer.close()
         self.group_replica.close()
+        self.member.raft_log.close()
         self.member.directory.stopped_cleanly()
         self.member.directory.close()
         self.member.status.state = NodeState.OFFLINE

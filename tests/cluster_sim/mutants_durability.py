@@ -19,9 +19,10 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
-from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft import member_log
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
@@ -54,7 +55,7 @@ def forgive_failed_syncs() -> Iterator[None]:
     original = RaftGroup._sync
 
     async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
-        _, mark = self._store.unsynced()
+        _, mark = self._store.log.unsynced()
         if asked.get(self) != mark:
             asked[self] = mark
             await original(self, saves)
@@ -83,13 +84,12 @@ def forget_votes() -> Iterator[None]:
 def roll_without_sync() -> Iterator[None]:
     """The end of a full log file is not synced when the next one begins."""
 
-    def roll(self: RaftStore) -> None:
+    def roll(self: MemberLog) -> None:
         self._file.seal()
         self._file.file.close()
-        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
-        self._start_file(sequence, first_index, [self.hard_state])
+        self._start_file()
 
-    with patch.object(RaftStore, "roll", roll):
+    with patch.object(MemberLog, "roll", roll):
         yield
 
 
@@ -101,9 +101,9 @@ def cut_damage() -> Iterator[None]:
         found = scan_wal(data)
         if found.corrupt is None:
             return found
-        return WalScan(found.header, found.records, found.end, True, None, found.chain)
+        return WalScan(found.header, found.pieces[:1], found.end, True, None, found.chain)
 
-    with patch.object(raft_store, "scan_wal", scan):
+    with patch.object(member_log, "scan_wal", scan):
         yield
 
 

@@ -20,7 +20,7 @@ from samelog.consensus import CorruptRecord, HistoryConflict, InvariantError, Ma
 from samelog.consensus.messages import decode_messages, encode_messages
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
-from samelog.consensus.wal import replay, scan_wal
+from samelog.consensus.wal import LogReplay, scan_wal
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import LogFormatError
@@ -134,7 +134,12 @@ def wal(data: bytes) -> None:
     with contextlib.suppress(CorruptRecord, LogFormatError):
         scan = scan_wal(data)
         assert scan.end <= len(data)
-        replay(scan.records)
+        replay = LogReplay()
+        replay.begin_file(1)
+        for piece in scan.pieces:
+            replay.add(piece, 1)
+            replay.add_hole("damaged")
+        replay.end()
 
 
 def snapshot(data: bytes) -> None:

@@ -167,6 +167,19 @@ class ReadReply(RaftMessage, frozen=True, tag=15):
     index: Number
 
 
+URGENT = (
+    PreVote,
+    PreVoteReply,
+    Vote,
+    VoteReply,
+    Heartbeat,
+    HeartbeatReply,
+    TimeoutNow,
+    ReadRequest,
+    ReadReply,
+)
+"""Short, and waited for: they may pass all others."""
+
 AnyRaftMessage = (
     PreVote
     | PreVoteReply

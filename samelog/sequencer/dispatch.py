@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.runtime.network.transport import Connection, Handler
+from samelog.sequencer.bulk_server import Caller
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
@@ -87,8 +88,41 @@ class Dispatcher:
             case ConnectionRole.PULL:
                 self._welcome()
                 return member.connections.pull(self._connection, logs.source, member.rights)
+            case ConnectionRole.BULK:
+                return self._bulk(hello)
 
     def _peer(self, hello: Hello) -> Handler:
+        """A member's control connection, or the question of one for its number."""
+        member = self._member(hello)
+        if hello.number is None:
+            return self._introduce(member)
+        life = self._compared(member, hello)
+        peers, listener = self._gate.peers, self._gate.listener
+        is_new = peers.lives.meet(member.number, life)
+        self._welcome(life=peers.lives.own())
+        listener.peer_introduced(member.number, is_new=is_new)
+        known = life.incarnation, self._connection, listener
+        return PeerServer(member.number, *known, knows_bulk=hello.bulk)
+
+    def _bulk(self, hello: Hello) -> Handler:
+        """A member's bulk connection: its control connection must be there, in the same life."""
+        member, peers = self._member(hello), self._gate.peers
+        life = self._compared(member, hello)
+        if not peers.callers.is_connected(member.number, life.incarnation):
+            text = f"no control connection of this life of {member.name}"
+            raise ProtocolFault(FaultCode.NOT_READY, text, "it is dialled first")
+        self._welcome(life=peers.lives.own())
+        return self._gate.member.connections.bulk(
+            self._connection,
+            Caller(member.number, life.incarnation),
+            self._gate.logs.source,
+            self._gate.member.rights,
+            listener=self._gate.listener,
+            callers=peers.callers,
+        )
+
+    def _member(self, hello: Hello) -> Member:
+        """Which member speaks. Raises ProtocolFault."""
         name = hello.node or ""
         if str(self._connection.identity) != f"samelog://node/{name}":
             self._deny(f"speak for node {name}")
@@ -100,16 +134,14 @@ class Dispatcher:
                 f"{name} is no member of this cluster, or not number {hello.number}",
                 f"samelog node add {name} HOST:PORT",
             )
-        if hello.number is None:
-            return self._introduce(member)
+        return member
+
+    def _compared(self, member: Member, hello: Hello) -> Life:
+        """The life that a member says it is in. Raises ProtocolFault."""
         if hello.life is None:
             raise ProtocolFault(FaultCode.PROTOCOL, "no life in Hello")
         self._compare(member, hello.life)
-        is_new = self._gate.peers.lives.meet(member.number, hello.life)
-        self._welcome(life=self._gate.peers.lives.own())
-        self._gate.listener.peer_introduced(member.number, is_new=is_new)
-        life = hello.life.incarnation
-        return PeerServer(member.number, life, self._connection, self._gate.listener)
+        return hello.life
 
     def _compare(self, member: Member, life: Life) -> None:
         """Raises ProtocolFault unless nothing that is known speaks against this life of a peer."""
@@ -161,6 +193,7 @@ class Dispatcher:
                 is_fresh=is_fresh,
                 cluster_id=self._cluster_id(),
                 life=life,
+                bulk=life is not None,
             )
         )
 

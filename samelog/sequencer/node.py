@@ -70,7 +70,13 @@ class Node:
         links = Links(self._hello, given.tls, self._events, given.rng, clock, level=self._level)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            given, directory, links, presence, self, measures=self.member.measures
+            given,
+            directory,
+            links,
+            presence,
+            self,
+            pulls=links,
+            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
@@ -207,7 +213,7 @@ class Node:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
         self.peers.presence.forget_others(members)
-        self.group_replica.set_peers(peers, members)
+        self.group_replica.set_members(members)
         self.member.rights.set_peers(member.identity for member in members.values())
 
     # --- time -------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from samelog.wire.messages import AnyMessage, Fault, Hello
 from samelog.wire.pull.copies import EARLIEST, CopyState
 from samelog.wire.pull.receiver import DISAGREES, PullTarget
 from samelog.wire.pull.refusal import Refusal
+from samelog.wire.pull.sender import READ_BYTES
+from samelog.wire.sender import Sender
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
@@ -292,7 +294,7 @@ class PullSenderScript(EndScript):
             self.connection,
             self.source,
             Rights((EVERYTHING,), ["n0"]),
-            window_bytes=int(window),
+            sender=Sender(window_bytes=int(window), read_bytes=READ_BYTES),
             clock=cast(Any, self),
         )
 

@@ -197,8 +197,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
 
+    def limit_waiting(self, high_bytes: int, low_bytes: int) -> None:
+        """Be writable while less than `high_bytes` wait to be sent, and again below `low_bytes`."""
+        self._transport.set_write_buffer_limits(high_bytes, low_bytes)
+
     def send_bytes(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes that are no frames."""
+        """Send whole frames that were encoded before, or bytes that are no frames."""
         if self._state is _OPEN:
             self._write(b"", data)
 

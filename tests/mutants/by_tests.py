@@ -46,6 +46,7 @@ from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
+from tests.mutants.links import LINKS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
@@ -332,7 +333,9 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *ONE_ROUND, *PROMISES, *REMOVING, *TELLING, *UPGRADING)),
+    *starmap(
+        Planted, (*FORGETTING, *LINKS, *ONE_ROUND, *PROMISES, *REMOVING, *TELLING, *UPGRADING)
+    ),
     Planted(
         5,
         skip_what_is_missing,

@@ -10,6 +10,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from samelog.config.values import Address
@@ -30,6 +31,7 @@ from samelog.runtime.errors import ConnectFault
 from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.bulk_server import BulkServer, Caller
 from samelog.sequencer.cluster.peers import Callers, PeerLink, PeerServer, make_hello, make_report
+from samelog.sequencer.dispatch import Dispatcher
 from samelog.wire.bounds import Health, Life
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import HEADER_BYTES, FrameType, decode_header
@@ -49,6 +51,7 @@ class Line:
 
     def __init__(self) -> None:
         self.writable = self.is_open = True
+        self.last_received = 1e9
         self.frames: deque[bytes] = deque()
 
     def limit_waiting(self, high_bytes: int, low_bytes: int) -> None:
@@ -266,6 +269,55 @@ def test_a_newer_life_ends_the_bulk_connection_of_an_older_one() -> None:
     late = Bulk("first")
     node.callers.add_bulk(late)
     assert late.is_void
+
+
+def test_a_bulk_connection_of_another_life_is_not_taken() -> None:
+    async def body() -> None:
+        node, took = Listening(), list[Caller]()
+        hello = make_hello(cluster="c", node="n1", number=1, life=LIFE)
+        hello = msgspec.structs.replace(hello, role=ConnectionRole.BULK)
+        with pytest.raises(ProtocolFault, match="no control connection of this life"):
+            dispatcher(node, took).on_message(hello)
+        node.dialled("before")._connection.last_received = -1e9  # type: ignore[attr-defined]
+        with pytest.raises(ProtocolFault, match="no control connection of this life") as caught:
+            dispatcher(node, took).on_message(hello)
+        assert caught.value.code is FaultCode.NOT_READY
+        assert took == []
+        node.dialled("now")
+        dispatcher(node, took).on_message(hello)
+        assert took == [Caller(1, "now")]
+
+    asyncio.run(body())
+
+
+def dispatcher(node: Listening, took: list[Caller]) -> Dispatcher:
+    """What a connection of member 1 to a node meets; `took` gets who dialled a bulk one."""
+    line = SimpleNamespace(
+        identity="samelog://node/n1", send=lambda message: None, hand_over=lambda handler: None
+    )
+    gate = SimpleNamespace(
+        group=SimpleNamespace(halted=""),
+        listener=node,
+        logs=SimpleNamespace(
+            source=None,
+            intake=SimpleNamespace(batch_bytes=1),
+        ),
+        member=SimpleNamespace(
+            config=SimpleNamespace(cluster="c", name="n0"),
+            directory=SimpleNamespace(record=SimpleNamespace(boot=1, cluster_id="c")),
+            rights=None,
+            connections=SimpleNamespace(
+                bulk=lambda line, caller, *rest, **named: took.append(caller)
+            ),
+        ),
+        peers=SimpleNamespace(
+            number=0,
+            callers=node.callers,
+            members=SimpleNamespace(named=lambda name: SimpleNamespace(number=1, name=name)),
+            lives=SimpleNamespace(contradiction=lambda number, life: None, own=lambda: LIFE),
+        ),
+    )
+    return Dispatcher(cast(Any, gate), cast(Any, line))
 
 
 def test_what_still_comes_on_a_void_connection_counts_for_nothing() -> None:

@@ -278,7 +278,7 @@ def test_a_bulk_connection_of_another_life_is_not_taken() -> None:
         hello = msgspec.structs.replace(hello, role=ConnectionRole.BULK)
         with pytest.raises(ProtocolFault, match="no control connection of this life"):
             dispatcher(node, took).on_message(hello)
-        node.dialled("before")._connection.last_received = -1e9  # type: ignore[attr-defined]
+        cast(Any, node.dialled("before"))._connection.last_received = -1e9
         with pytest.raises(ProtocolFault, match="no control connection of this life") as caught:
             dispatcher(node, took).on_message(hello)
         assert caught.value.code is FaultCode.NOT_READY

@@ -18,7 +18,7 @@ from samelog.sequencer.cluster.peers import PeerListener, PeerMessage, hear_raft
 from samelog.wire.frames import GROUP
 from samelog.wire.messages import AnyMessage, OpenMerged, OpenSession
 from samelog.wire.pull.sender import READ_BYTES
-from samelog.wire.shared_sender import Lane, SharedSender
+from samelog.wire.shared_sender import Credit, SharedSender
 
 
 class Caller(NamedTuple):
@@ -41,10 +41,10 @@ class BulkServer(PullServer):
         *,
         on_over: Callable[[PullServer], None],
     ) -> None:
-        lanes = SharedSender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
-        super().__init__(connection, source, rights, sender=lanes, on_over=on_over)
+        shared = SharedSender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
+        super().__init__(connection, source, rights, sender=shared, on_over=on_over)
         self.number, self.incarnation = caller
-        self._lanes = lanes
+        self._shared = shared
         self._listener = listener
         self._is_void = False
 
@@ -61,7 +61,7 @@ class BulkServer(PullServer):
             self._listener.on_peer_message(self.number, message)
             return
         if isinstance(message, OpenMerged | OpenSession):
-            self._lanes.assign(message.handle, Lane(GROUP, isinstance(message, OpenMerged)))
+            self._shared.assign(message.handle, Credit(GROUP, isinstance(message, OpenMerged)))
         super().on_message(message)
 
     def on_raft(self, payload: memoryview) -> None:

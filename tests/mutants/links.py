@@ -11,7 +11,7 @@ from samelog.sequencer.bulk_server import BulkServer
 from samelog.sequencer.cluster import peers
 from samelog.sequencer.cluster.peers import Callers, PeerLink
 from samelog.wire.member_queues import ControlQueue, GroupQueues
-from samelog.wire.shared_sender import Lane, SharedSender
+from samelog.wire.shared_sender import Credit, SharedSender
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def one_window_for_all_groups() -> Iterator[None]:
     """The logs of all groups share the window of a bulk connection."""
     original = SharedSender.assign
 
-    def assign(self: SharedSender, handle: int, lane: Lane) -> None:
-        original(self, handle, Lane(0, lane.is_merged))
+    def assign(self: SharedSender, handle: int, credit: Credit) -> None:
+        original(self, handle, Credit(0, credit.is_merged))
 
     with patch.object(SharedSender, "assign", assign):
         yield
@@ -123,7 +123,7 @@ def never_end_orphans() -> Iterator[None]:
 
 
 _TWO = "tests/sequencer/test_two_connections.py::"
-_LANES = "tests/wire/test_shared_sender.py::"
+_CREDITS = "tests/wire/test_shared_sender.py::"
 _QUEUES = "tests/wire/test_member_queues.py::"
 
 LINKS = (
@@ -151,7 +151,7 @@ LINKS = (
     (
         48,
         one_window_for_all_groups,
-        _LANES + "test_a_group_whose_window_is_full_holds_up_no_other",
+        _CREDITS + "test_a_group_whose_window_is_full_holds_up_no_other",
     ),
     (
         48,

@@ -1,4 +1,4 @@
-"""Many groups' logs on one connection: each lane has its own window, and its turn."""
+"""Many groups' logs on one connection: each credit has its own window, and its turn."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.wire.sender import ReadRange, Seal
-from samelog.wire.shared_sender import FIRST_BYTES, Lane, SharedSender
+from samelog.wire.shared_sender import FIRST_BYTES, Credit, SharedSender
 
 WINDOW, READ = 1000, 100
 ENDLESS = 1 << 40
-SESSIONS, MERGED = Lane(1, is_merged=False), Lane(1, is_merged=True)
-OTHER = Lane(2, is_merged=True)
+SESSIONS, MERGED = Credit(1, is_merged=False), Credit(1, is_merged=True)
+OTHER = Credit(2, is_merged=True)
 
 
-def new_sender(lanes: dict[int, Lane], end: int = ENDLESS) -> SharedSender:
+def new_sender(used: dict[int, Credit], end: int = ENDLESS) -> SharedSender:
     """A log for each handle, `end` bytes long."""
     sender = SharedSender(window_bytes=WINDOW, read_bytes=READ)
-    for handle, lane in lanes.items():
-        sender.assign(handle, lane)
+    for handle, credit in used.items():
+        sender.assign(handle, credit)
         sender.add(handle, 0, 0)
         sender.available(handle, 0, end)
     return sender
@@ -106,29 +106,29 @@ def test_a_file_is_sealed_and_the_next_one_follows() -> None:
 def test_no_lane_passes_its_window_or_waits_for_another(
     logs: list[tuple[int, bool]], steps: list[tuple[int, int]]
 ) -> None:
-    """The model: for each lane what is under way, and who was served since a lane wanted to be."""
-    lanes = {handle: Lane(*log) for handle, log in enumerate(logs)}
-    sender = new_sender(lanes)
+    """The model: what is under way by each credit, and how long each waits that has room."""
+    used = {handle: Credit(*log) for handle, log in enumerate(logs)}
+    sender = new_sender(used)
     under_way = Counter[int]()
-    waits = Counter[Lane]()
+    waits = Counter[Credit]()
     for handle, told in steps:
         taken = min(told, under_way[handle])
         if taken:
             sender.received(handle, taken)
             under_way[handle] -= taken
-        used = {lane: sum(under_way[h] for h in lanes if lanes[h] == lane) for lane in waits}
-        has_room = {lane for lane in lanes.values() if used.get(lane, 0) < WINDOW}
+        in_use = {credit: sum(under_way[h] for h in used if used[h] == credit) for credit in waits}
+        has_room = {credit for credit in used.values() if in_use.get(credit, 0) < WINDOW}
         step = sender.next_read()
         assert isinstance(step, ReadRange) or not has_room
         if not isinstance(step, ReadRange):
             continue
-        lane, size = lanes[step.handle], min(step.limit_bytes, READ)
-        assert lane in has_room or (lane.is_merged and not under_way[step.handle])
+        credit, size = used[step.handle], min(step.limit_bytes, READ)
+        assert credit in has_room or (credit.is_merged and not under_way[step.handle])
         sender.sent(step.handle, size)
         under_way[step.handle] += size
-        for other in set(lanes.values()):
-            waits[other] = 0 if other == lane or other not in has_room else waits[other] + 1
-            assert waits[other] < len(set(lanes.values()))
-        for other in set(lanes.values()):
-            total = sum(under_way[h] for h in lanes if lanes[h] == other)
+        for other in set(used.values()):
+            waits[other] = 0 if other == credit or other not in has_room else waits[other] + 1
+            assert waits[other] < len(set(used.values()))
+        for other in set(used.values()):
+            total = sum(under_way[h] for h in used if used[h] == other)
             assert sender.in_flight_bytes(other) == total

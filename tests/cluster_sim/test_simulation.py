@@ -14,8 +14,11 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
+from samelog.replicator.pull.repair_pull import RepairPull
+from samelog.sequencer.cluster import peers
 from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.node import Node
+from samelog.wire import member_queues
 from samelog.wire.messages import Hello
 from tests.cluster_sim.options import from_seed
 from tests.cluster_sim.run import run_options, run_seed
@@ -73,6 +76,30 @@ def test_worlds_hold_in_which_some_members_know_no_bulk_connections(first: int) 
     with some_are_older():
         results = [run_options(option) for option in options]
     assert sum(result.acknowledged for result in results) > 0
+
+
+SHORT_BYTES = 400
+"""Most of what matters is longer: snapshots, many appends, member lists."""
+
+
+@pytest.mark.parametrize("first", [301, 307])
+def test_worlds_hold_in_which_most_is_too_long_for_control(first: int) -> None:
+    options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 6)]
+    pushed, push = list[bytes](), RepairPull.push
+
+    def counted(self: RepairPull, group: int, frame: bytes) -> bool:
+        pushed.append(frame)
+        return push(self, group, frame)
+
+    with (
+        patch.object(peers, "CONTROL_FRAME_BYTES", SHORT_BYTES),
+        patch.object(member_queues, "CONTROL_FRAME_BYTES", SHORT_BYTES),
+        patch.object(peers, "PART_ITEMS", 5),
+        patch.object(RepairPull, "push", counted),
+    ):
+        results = [run_options(option) for option in options]
+    assert sum(result.acknowledged for result in results) > 0
+    assert pushed
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def send_next(sender: SharedSender) -> int | None:
             return None
 
 
-def test_lanes_take_turns_however_many_logs_each_has() -> None:
+def test_credits_take_turns_however_many_logs_each_has() -> None:
     sender = new_sender({1: SESSIONS, 2: MERGED, 3: MERGED, 4: OTHER})
     assert [send_next(sender) for _ in range(9)] == [1, 2, 4, 1, 3, 4, 1, 2, 4]
 
@@ -103,7 +103,7 @@ def test_a_file_is_sealed_and_the_next_one_follows() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400)), max_size=60),
 )
-def test_no_lane_passes_its_window_or_waits_for_another(
+def test_no_credit_passes_its_window_or_waits_for_another(
     logs: list[tuple[int, bool]], steps: list[tuple[int, int]]
 ) -> None:
     """The model: what is under way by each credit, and how long each waits that has room."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
@@ -45,6 +46,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.wire.frames import GROUP
 
 
 class ReplicaOwner(Protocol):
@@ -102,7 +104,7 @@ def raft_parts(
         store,
         syncer=syncer,
         clock=given.clock,
-        send=site.peers.send_raft,
+        send=partial(site.peers.send_raft, GROUP),
         applier=replica,
         entry_bytes=entry_bytes,
         on_fault=site.owner.fail,

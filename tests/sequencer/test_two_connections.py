@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from samelog.config.values import Address
-from samelog.consensus import decode_messages, encode_messages
+from samelog.consensus import GroupMessages, decode_groups, encode_messages
 from samelog.consensus.messages import (
     Append,
     AppendReject,
@@ -43,6 +43,7 @@ from tests.consensus.group import Group, led
 LIFE = Life(1, "now", (), is_sure=True, cluster_id="c", term=1, last_index=1, last_term=1)
 BEAT = Heartbeat(1, 1, 1, 1)
 LONG = Append(1, 1, 1, 1, (Entry(2, 1, bytes(300_000)),), 1)
+SAID = GroupMessages(0, 0, 0, [LONG])
 SHORT = Append(1, 1, 1, 1, (Entry(2, 1, b"short"),), 1)
 
 
@@ -79,7 +80,7 @@ def decoded(frame: bytes) -> list[Any]:
     """The messages of one frame."""
     payload = frame[HEADER_BYTES:]
     if not any(frame[:HEADER_BYTES]) or decode_header(frame)[0] is FrameType.RAFT:
-        return list(decode_messages(payload))
+        return [message for part in decode_groups(payload) for message in part.messages]
     return [decode_message(payload)]
 
 
@@ -118,7 +119,7 @@ class Ends:
 
 def test_what_is_long_goes_over_the_bulk_connection_and_never_over_control() -> None:
     ends = Ends()
-    ends.link.send_raft([SHORT, LONG, BEAT])
+    ends.link.send_raft(0, [SHORT, LONG, BEAT])
     forward = Forward(1, bytes(100_000))
     assert ends.link.send(forward)
     assert ends.bulk.take() == [LONG, forward]
@@ -129,7 +130,7 @@ def test_what_is_long_goes_over_the_bulk_connection_and_never_over_control() -> 
 def test_many_short_messages_are_no_long_one() -> None:
     ends = Ends()
     some = [SHORT] * 3000
-    ends.link.send_raft(some)
+    ends.link.send_raft(0, some)
     assert all(len(f) - HEADER_BYTES <= CONTROL_FRAME_BYTES for f in ends.control.frames)
     assert ends.control.take() == some
     assert not ends.bulk.frames
@@ -139,9 +140,9 @@ def test_what_is_urgent_leaves_a_crowded_connection_first() -> None:
     ends = Ends()
     ends.control.writable = False
     cursors = Cursors((PartitionOffset(1, 5),))
-    ends.link.send_raft([SHORT])
+    ends.link.send_raft(0, [SHORT])
     assert ends.link.send(cursors)
-    ends.link.send_raft([BEAT])
+    ends.link.send_raft(0, [BEAT])
     assert not ends.control.frames
     ends.control.writable = True
     ends.link.on_writable()
@@ -171,7 +172,7 @@ def test_a_long_report_stays_on_control_in_parts_that_say_the_same() -> None:
 
 def test_an_older_member_gets_what_it_knows() -> None:
     ends = Ends(knows_bulk=False)
-    ends.link.send_raft([SHORT, LONG, BEAT])
+    ends.link.send_raft(0, [SHORT, LONG, BEAT])
     assert ends.control.take() == [SHORT, LONG, BEAT]
     assert ends.link.send(Forward(1, bytes(100_000)))
     assert len(ends.control.take()) == 1
@@ -186,7 +187,7 @@ def test_an_older_member_gets_what_it_knows() -> None:
 def test_the_bulk_connection_ends_with_the_control_connection() -> None:
     ends = Ends()
     ends.bulk.writable = False
-    ends.link.send_raft([LONG])
+    ends.link.send_raft(0, [LONG])
     ends.link.on_closed(None)
     assert not ends.bulk.is_open
     assert not ends.link.bulk._queues
@@ -334,7 +335,7 @@ def test_what_still_comes_on_a_void_connection_counts_for_nothing() -> None:
         payload = memoryview(encode_messages([LONG]))
         server.on_raft(payload)
         server.on_message(Forward(1, b"x"))
-        assert node.heard == [[LONG], Forward(1, b"x")]
+        assert node.heard == [[SAID], Forward(1, b"x")]
         server.void()
         server.on_raft(payload)
         server.on_message(Forward(2, b"y"))
@@ -347,7 +348,7 @@ def test_a_long_frame_ends_a_control_connection() -> None:
     node = Listening()
     long = memoryview(encode_messages([LONG]))
     node.dialled("older", knows_bulk=False).on_raft(long)
-    assert node.heard == [[LONG]]
+    assert node.heard == [[SAID]]
     with pytest.raises(FrameError, match="on a control connection"):
         node.dialled("older").on_raft(long)
     assert len(node.heard) == 1
@@ -411,7 +412,7 @@ def exchange(group: Group, link: PeerLink) -> None:
         to_empty = [message for _, to, message in group.queue if to == 1]
         group.queue = deque(item for item in group.queue if item[1] != 1)
         if to_empty:
-            link.send_raft(to_empty)
+            link.send_raft(0, to_empty)
         group.deliver()
 
 

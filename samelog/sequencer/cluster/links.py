@@ -95,11 +95,11 @@ class Links:
         """The name of a member."""
         return self.open[number].peer.name
 
-    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
+    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
         link = self.open.get(to)
         if link is not None:
-            link.send_raft(messages)
+            link.send_raft(group, messages)
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""

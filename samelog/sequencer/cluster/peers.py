@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from samelog.consensus import decode_messages, encode_messages
+from samelog.consensus import GroupMessages, decode_groups, encode_groups, encode_messages
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.messages import URGENT
 from samelog.format.positions import SessionPosition
@@ -78,8 +78,8 @@ PART_ITEMS = 1000
 class PeerListener(Protocol):
     """What a node does with what its peers say."""
 
-    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
-        """Raft messages."""
+    def on_raft(self, node: int, parts: Sequence[GroupMessages]) -> None:
+        """Raft messages, of some groups."""
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else between peers."""
@@ -110,8 +110,8 @@ class PeerSender(Protocol):
     def connected(self) -> list[int]:
         """Those of them that can be sent to."""
 
-    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
+    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
@@ -177,19 +177,25 @@ class PeerLink:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def send_raft(self, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
+    def send_raft(self, group: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
         connection = self._link.connection
         if connection is None or not self.connected:
             return
-        payload = encode_messages(messages)
+        payload = self._encode(group, messages)
         is_short = len(payload) <= CONTROL_FRAME_BYTES or not self._knows_bulk
         if is_short and connection.writable:
             connection.send_raft(payload)
             return
         for message in messages:
-            frame = encode_frame(FrameType.RAFT, encode_messages([message]))
-            self._send_frame(connection, frame, urgent=isinstance(message, URGENT))
+            frame = encode_frame(FrameType.RAFT, self._encode(group, [message]))
+            self._send_frame(connection, frame, group, urgent=isinstance(message, URGENT))
+
+    def _encode(self, group: int, messages: Sequence[Any]) -> bytes:
+        """For a peer of its build. Replicas have no numbers yet: all are 0."""
+        if self._knows_bulk:
+            return encode_groups([GroupMessages(group, 0, 0, messages)])
+        return encode_messages(messages, group=group)
 
     def send(self, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
@@ -198,10 +204,12 @@ class PeerLink:
             return False
         return all(self._send_frame(connection, encode_message(part)) for part in parts_of(message))
 
-    def _send_frame(self, connection: Connection, frame: bytes, *, urgent: bool = False) -> bool:
+    def _send_frame(
+        self, connection: Connection, frame: bytes, group: int = GROUP, *, urgent: bool = False
+    ) -> bool:
         """One frame, by its length; False if it was dropped."""
         if is_long(frame) and self._knows_bulk:
-            return self.bulk.push(GROUP, frame)
+            return self.bulk.push(group, frame)
         if connection.writable:
             connection.send_bytes(frame)
             return True
@@ -397,10 +405,10 @@ def make_hello(*, cluster: str, node: str, number: int | None, life: Life | None
 def hear_raft(number: int, payload: memoryview, listener: PeerListener) -> None:
     """A frame of Raft messages has come from a peer. Raises ProtocolFault."""
     try:
-        messages = decode_messages(payload)
+        parts = decode_groups(payload)
     except MalformedMessage as error:
         raise ProtocolFault(FaultCode.PROTOCOL, str(error), "") from error
-    listener.on_raft(number, messages)
+    listener.on_raft(number, parts)
 
 
 def is_long(frame: bytes) -> bool:

@@ -21,7 +21,7 @@ from samelog.wire.pull.sender import READ_BYTES
 from samelog.wire.shared_sender import Credit, SharedSender
 
 
-class Caller(NamedTuple):
+class DiallingMember(NamedTuple):
     """Who dialled: a member, in one of its lives."""
 
     number: int
@@ -34,7 +34,7 @@ class BulkServer(PullServer):
     def __init__(
         self,
         connection: Connection,
-        caller: Caller,
+        caller: DiallingMember,
         source: LogSource,
         rights: Rights,
         listener: PeerListener,

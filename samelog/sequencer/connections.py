@@ -10,7 +10,7 @@ from samelog.replicator.interfaces import LogSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection
-from samelog.sequencer.bulk_server import BulkServer, Caller
+from samelog.sequencer.bulk_server import BulkServer, DiallingMember
 from samelog.sequencer.cluster.peers import Callers, PeerListener
 from samelog.sequencer.measures import Measures
 from samelog.wire.messages import Hello
@@ -49,7 +49,7 @@ class Connections:
     def bulk(
         self,
         connection: Connection,
-        caller: Caller,
+        caller: DiallingMember,
         source: LogSource,
         rights: Rights,
         *,

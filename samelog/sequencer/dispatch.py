@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.runtime.network.transport import Connection, Handler
-from samelog.sequencer.bulk_server import Caller
+from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
@@ -114,7 +114,7 @@ class Dispatcher:
         self._welcome(life=peers.lives.own())
         return self._gate.member.connections.bulk(
             self._connection,
-            Caller(member.number, life.incarnation),
+            DiallingMember(member.number, life.incarnation),
             self._gate.logs.source,
             self._gate.member.rights,
             listener=self._gate.listener,

@@ -10,7 +10,9 @@ from samelog.consensus.log import RaftLog
 from samelog.sequencer.bulk_server import BulkServer
 from samelog.sequencer.cluster import peers
 from samelog.sequencer.cluster.peers import Callers, PeerLink
+from samelog.wire import pair_liveness
 from samelog.wire.member_queues import ControlQueue, GroupQueues
+from samelog.wire.pair_liveness import FollowingEnd, LeadingEnd
 from samelog.wire.shared_sender import Credit, SharedSender
 
 
@@ -122,6 +124,41 @@ def never_end_orphans() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def notes_are_heartbeats() -> Iterator[None]:
+    """A leader that makes one group quiet is taken as heard for all that are."""
+    original = FollowingEnd.quiet
+
+    def quiet(self: FollowingEnd, group: int, term: int, now: float) -> None:
+        original(self, group, term, now)
+        self._heard_at = now
+
+    with patch.object(FollowingEnd, "quiet", quiet):
+        yield
+
+
+@contextmanager
+def digest_groups_alone() -> Iterator[None]:
+    """The beat of two members does not say in which terms groups are led."""
+    original = pair_liveness._digest
+    with patch.object(pair_liveness, "_digest", lambda group, term: original(group, 0)):
+        yield
+
+
+@contextmanager
+def beats_cover_what_is_newer() -> Iterator[None]:
+    """A group that became quiet behind a beat is taken as heard by the answer to it."""
+    original = LeadingEnd.quiet
+
+    def quiet(self: LeadingEnd, group: int, term: int) -> None:
+        original(self, group, term)
+        self._since[group] = self._number
+
+    with patch.object(LeadingEnd, "quiet", quiet):
+        yield
+
+
+_LIVENESS = "tests/wire/test_pair_liveness.py::"
 _TWO = "tests/sequencer/test_two_connections.py::"
 _CREDITS = "tests/wire/test_shared_sender.py::"
 _QUEUES = "tests/wire/test_member_queues.py::"
@@ -182,6 +219,17 @@ LINKS = (
         49,
         pull_from_any_life,
         _TWO + "test_the_bulk_connection_leads_to_the_life_that_control_talks_to",
+    ),
+    (
+        50,
+        notes_are_heartbeats,
+        _LIVENESS + "test_a_leader_that_makes_others_quiet_is_not_heard_for_those_that_are",
+    ),
+    (50, digest_groups_alone, _LIVENESS + "test_the_same_groups_in_another_term_differ"),
+    (
+        50,
+        beats_cover_what_is_newer,
+        _LIVENESS + "test_what_became_quiet_behind_a_beat_is_not_heard_by_it",
     ),
 )
 """Rule, bug, and the test that finds it."""

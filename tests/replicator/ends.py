@@ -290,12 +290,10 @@ class PullSenderScript(EndScript):
     def do_connect(self, who: str = "samelog://publisher/p", window: str = "16777216") -> None:
         """`connect [IDENTITY] [WINDOW]`: somebody has said Hello."""
         self.dial(who)
+        rights = Rights((EVERYTHING,), ["n0"])
+        sender = Sender(window_bytes=int(window), read_bytes=READ_BYTES)
         self.end = PullServer(
-            self.connection,
-            self.source,
-            Rights((EVERYTHING,), ["n0"]),
-            sender=Sender(window_bytes=int(window), read_bytes=READ_BYTES),
-            clock=cast(Any, self),
+            self.connection, self.source, rights, sender=sender, clock=cast(Any, self)
         )
 
     def do_append(self, partition: str, *values: str) -> None:

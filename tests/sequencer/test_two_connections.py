@@ -29,7 +29,7 @@ from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import ConnectFault
 from samelog.runtime.network.link import PeerPlace
-from samelog.sequencer.bulk_server import BulkServer, Caller
+from samelog.sequencer.bulk_server import BulkServer, DiallingMember
 from samelog.sequencer.cluster.peers import Callers, PeerLink, PeerServer, make_hello, make_report
 from samelog.sequencer.dispatch import Dispatcher
 from samelog.wire.bounds import Health, Life
@@ -274,7 +274,7 @@ def test_a_newer_life_ends_the_bulk_connection_of_an_older_one() -> None:
 
 def test_a_bulk_connection_of_another_life_is_not_taken() -> None:
     async def body() -> None:
-        node, took = Listening(), list[Caller]()
+        node, took = Listening(), list[DiallingMember]()
         hello = make_hello(cluster="c", node="n1", number=1, life=LIFE)
         hello = msgspec.structs.replace(hello, role=ConnectionRole.BULK)
         with pytest.raises(ProtocolFault, match="no control connection of this life"):
@@ -286,12 +286,12 @@ def test_a_bulk_connection_of_another_life_is_not_taken() -> None:
         assert took == []
         node.dialled("now")
         dispatcher(node, took).on_message(hello)
-        assert took == [Caller(1, "now")]
+        assert took == [DiallingMember(1, "now")]
 
     asyncio.run(body())
 
 
-def dispatcher(node: Listening, took: list[Caller]) -> Dispatcher:
+def dispatcher(node: Listening, took: list[DiallingMember]) -> Dispatcher:
     """What a connection of member 1 to a node meets; `took` gets who dialled a bulk one."""
     line = SimpleNamespace(
         identity="samelog://node/n1", send=lambda message: None, hand_over=lambda handler: None
@@ -326,7 +326,7 @@ def test_what_still_comes_on_a_void_connection_counts_for_nothing() -> None:
         node = Listening()
         server = BulkServer(
             cast(Any, SimpleNamespace(identity="", close=lambda: None)),
-            Caller(1, "first"),
+            DiallingMember(1, "first"),
             cast(Any, None),
             cast(Any, None),
             cast(Any, node),

@@ -231,10 +231,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, fault: Fault | None = None) -> None:
         """End the connection: send what waits, and the fault if any, for at most `close_s`."""
-        if fault is None:
-            self._end(None)
-        else:
-            self._end(ProtocolFault(fault.code, fault.message, fault.remedy), fault)
+        error = fault and ProtocolFault(fault.code, fault.message, fault.remedy)
+        self._end(error, fault)
 
     def abort(self) -> None:
         """End the connection at once, without sending what waits."""
@@ -393,12 +391,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_socket(self, *, going_on: bool) -> None:
         """Whether the event loop is to read from the socket; one that is closing cannot be told."""
-        if self._transport.is_closing():
-            return
-        if going_on:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        if not self._transport.is_closing():
+            transport = self._transport
+            (transport.resume_reading if going_on else transport.pause_reading)()
 
     # --- sending ------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samelog.consensus.pair_liveness import (
+from samelog.wire.pair_liveness import (
     NOTHING,
-    Beat,
+    PairBeat,
     BeatReply,
     FollowingEnd,
     LeadingEnd,
@@ -83,7 +83,7 @@ class Pair:
             self.following.woken(message.there)
             for group in message.there:
                 self.followed.pop(group, None)
-        elif isinstance(message[0], Beat):
+        elif isinstance(message[0], PairBeat):
             beat, led = message
             reply = self.following.hear(beat, self.now)
             assert reply.agrees == (led == self.followed)

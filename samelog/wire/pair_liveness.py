@@ -28,7 +28,7 @@ GroupTerm = tuple[int, int]
 """A group, and a term in it."""
 
 
-class Beat(NamedTuple):
+class PairBeat(NamedTuple):
     """I live, and lead what has this digest, as far as it is quiet between us."""
 
     number: int
@@ -103,10 +103,10 @@ class LeadingEnd:
         """Whether beats speak for the group."""
         return group in self._since
 
-    def beat(self) -> Beat:
+    def beat(self) -> PairBeat:
         """The next beat, to be sent behind all that was said before."""
         self._number += 1
-        return Beat(self._number, self._led.digest)
+        return PairBeat(self._number, self._led.digest)
 
     def heard(self, group: int) -> float:
         """When the follower last agreed that it follows a quiet group; minus infinity: never."""
@@ -158,7 +158,7 @@ class FollowingEnd:
         """Whether beats speak for the group."""
         return group in self._followed.terms
 
-    def hear(self, beat: Beat, now: float) -> BeatReply:
+    def hear(self, beat: PairBeat, now: float) -> BeatReply:
         """The leader lives; whether it leads what is followed here."""
         if beat.digest != self._followed.digest:
             return BeatReply(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from samelog.wire.pair_liveness import (
     NOTHING,
-    PairBeat,
     BeatReply,
     FollowingEnd,
     LeadingEnd,
+    PairBeat,
     TermSet,
     Woken,
 )

@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, fault: Fault | None = None) -> None:
         """End the connection: send what waits, and the fault if any, for at most `close_s`."""
-        error = fault and ProtocolFault(fault.code, fault.message, fault.remedy)
+        error = None if fault is None else ProtocolFault(fault.code, fault.message, fault.remedy)
         self._end(error, fault)
 
     def abort(self) -> None:

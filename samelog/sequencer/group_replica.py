@@ -19,7 +19,6 @@ from contextlib import suppress
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
-from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,7 +29,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
-from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
@@ -76,13 +75,13 @@ class GroupReplica:
         owner: ReplicaOwner,
         *,
         log: MemberLog,
+        pulls: PeerPulls,
         measures: Measures,
     ) -> None:
         config = given.config
         self._site = ReplicaSite(given, directory, peers, presence, owner, self)
         self.store = RaftStore.open(given.fs, log)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
-        self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -98,12 +97,12 @@ class GroupReplica:
         if unknown is not None:
             self.raft.group.halt(unknown)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
+            self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
         )
         self._rest_at = 0.0
-        self._build_upkeep(replica)
+        self._build_upkeep(replica, pulls)
 
-    def _build_upkeep(self, replica: Replica) -> None:
+    def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
         record, clock, is_there = site.directory.record, site.given.clock, site.presence.is_there
@@ -119,7 +118,7 @@ class GroupReplica:
         )
         self.following = Following(
             record.number,
-            self._pulls.following,
+            pulls,
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
@@ -175,10 +174,8 @@ class GroupReplica:
         self.care.archive.close()
         self.logs.sessions.close()
 
-    def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
-        """These are the other members now, and the numbers of all."""
-        for pulls in self._pulls:
-            pulls.set_peers(peers)
+    def set_members(self, members: Container[int]) -> None:
+        """The numbers of all members are these now."""
         self.raft.coordinator.members_changed(members)
         self.reporter.forget_others(members)
 

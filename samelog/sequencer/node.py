@@ -85,6 +85,7 @@ class Node:
             presence,
             self,
             log=self.member.raft_log,
+            pulls=links,
             measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
@@ -228,7 +229,7 @@ class Node:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
         self.peers.presence.forget_others(members)
-        self.group_replica.set_peers(peers, members)
+        self.group_replica.set_members(members)
         self.member.rights.set_peers(member.identity for member in members.values())
 
     # --- time -------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.types import Input
-
-_NEVER = property(lambda self: False, lambda self, value: None)
+from samelog.store.disk.disk_errors import DiskFault
 
 
 @contextmanager
@@ -29,14 +28,19 @@ def take_any_bytes_of_an_entry() -> Iterator[None]:
 @contextmanager
 def vouch_behind_a_failed_round() -> Iterator[None]:
     """A round of session bytes counts although one with bytes before its own has failed."""
-    with patch.object(SessionRounds, "_has_failed", _NEVER, create=True):
+    never = property(lambda self: False, lambda self, value: None)
+    with patch.object(SessionRounds, "_has_failed", never, create=True):
         yield
 
 
 @contextmanager
 def pass_who_waits_for_a_failed_sync() -> Iterator[None]:
     """A sync succeeds at once while who waits for one that failed has not heard of it yet."""
-    with patch.object(GroupSync, "_has_failed", _NEVER, create=True):
+
+    def note(self: GroupSync, fault: DiskFault) -> None:
+        self._error = self._error or fault
+
+    with patch.object(GroupSync, "_note", note):
         yield
 
 

@@ -17,6 +17,7 @@ woken first.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +72,6 @@ class GroupSync:
         self._next_number = 0
         self._error: Exception | None = None
         """The first one of the round."""
-        self._has_failed = False
         self._idle: asyncio.Future[None] | None = None
 
     async def sync(self, files: Iterable[File]) -> None:
@@ -80,8 +80,7 @@ class GroupSync:
         if not wanted:
             return
         is_busy = self._waiting or self._round
-        is_quick = self._pace.is_fast and not self._has_failed
-        if is_quick and len(wanted) <= FEW_FILES and not is_busy:
+        if self._pace.is_fast and len(wanted) <= FEW_FILES and not is_busy:
             for file in wanted:  # it is cheaper to wait for the disk
                 began = time.perf_counter()
                 file.datasync()
@@ -169,7 +168,7 @@ class GroupSync:
 
     def _note(self, fault: DiskFault) -> None:
         self._error = self._error or fault
-        self._has_failed = True
+        self._pace.took(math.inf)  # the next ones go by a thread, behind the waking
 
     def _end_round(self) -> None:
         requests, self._round = self._round, []

@@ -213,6 +213,30 @@ def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyP
         assert again.entries[-1].index == 60
 
 
+def test_what_follows_a_kill_between_a_new_file_and_its_name_survives_a_loss_of_power(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def killed(self: SimFileSystem, path: str) -> None:
+        raise InterruptedError
+
+    for seed in range(30):
+        fs = SimFileSystem(disk := Disk(f"name {seed}"), Process("n", "n"))
+        store = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
+        fill(store, 1, 5)
+        with monkeypatch.context() as patched:
+            patched.setattr(SimFileSystem, "sync_directory", killed)
+            with pytest.raises(InterruptedError):
+                store.roll()
+        store = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
+        fill(store, 6, 7)
+        file, _ = store.unsynced()
+        assert file is not None
+        file.datasync()
+        disk.lose_power()
+        again = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
+        assert again.entries[-1].index == 7
+
+
 def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(
     tmp_path: Path,
 ) -> None:

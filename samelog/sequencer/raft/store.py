@@ -181,6 +181,7 @@ class RaftStore:
         if file.size() != scan.end:
             file.truncate(scan.end)
         file.datasync()
+        self._fs.sync_directory(self._directory)  # who made the file may have been killed before
         self._file = AppendFile(file, scan.end)
         self._encoder = WalEncoder.resume(scan)
         self._synced = scan.end

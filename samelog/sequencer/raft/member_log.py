@@ -83,7 +83,9 @@ class MemberLog:
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, *, cluster: str, node: int) -> MemberLog:
-        """Read what is there, cut a torn tail, and be ready to append. Raises RaftStoreError."""
+        """Read what is there, cut a torn tail, and be ready to append. Names are synced again: who
+        made them may have been killed before. Raises RaftStoreError.
+        """
         log = cls(fs, directory, cluster=cluster, node=node)
         fs.make_directory(os.path.dirname(directory))
         fs.make_directory(directory)
@@ -96,6 +98,7 @@ class MemberLog:
             numbers = [1]
         log._load(numbers)
         first.retire()
+        fs.sync_directory(directory)
         return log
 
     def _begin(self, records: Sequence[WalRecord]) -> None:

@@ -49,7 +49,9 @@ class RaftStore:
     ) -> RaftStore:
         """What the member has of this replica. Raises RaftStoreError."""
         store = cls(fs, log, group, replica)
-        fs.make_directory(store._directory)
+        if not fs.exists(store._directory):
+            fs.make_directory(store._directory)
+            fs.sync_directory(log.directory)
         store._load_snapshot()
         snapshot, kept = store.snapshot, store._group
         if snapshot is not None and not kept.holds(snapshot.last_index, snapshot.last_term):

@@ -5,6 +5,7 @@ damage is damage of those whose records it hit; files go once nobody needs them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import sys
@@ -16,13 +17,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.consensus import Effects, Entry, HardState, Snapshot
-from samelog.consensus.wal import Base, Cut, GroupLog, ReplicaKey, SnapshotMark, WalRecord
+from samelog.consensus.wal import (
+    Base,
+    Cut,
+    GroupLog,
+    ReplicaKey,
+    SnapshotMark,
+    WalEncoder,
+    WalRecord,
+)
 from samelog.consensus.wal.group_log import carried_bytes
 from samelog.sequencer.raft import member_log
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.raft.store import RaftStore
-from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
@@ -231,6 +241,38 @@ def test_a_write_moves_no_more_than_a_bounded_part(
         write(log, (0, 0), Base(index - 1), entry(index))
         after = sum(file.stat().st_size for file in files(tmp_path))
         assert after - before < 1000
+
+
+def test_what_finds_no_room_to_be_moved_is_moved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_log, "FILE_BYTES", 5_000)
+    log = open_log(tmp_path)
+    write(log, (1, 0), entry(1), HardState(1, None, 0))
+    encode, append, moves = WalEncoder.encode, AppendFile.append, [False]
+
+    def noted(self: WalEncoder, *args: Any, moved: bool = False, **options: Any) -> bytes:
+        moves.append(moved)
+        return encode(self, *args, moved=moved, **options)
+
+    def full(self: AppendFile, data: bytes) -> int:
+        if moves[-1]:
+            raise NoSpace("wal", "write", errno.ENOSPC)
+        return append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WalEncoder, "encode", noted)
+        patch.setattr(AppendFile, "append", full)
+        for index in range(1, 400):
+            write(log, (0, 0), Base(index - 1), entry(index, 100))
+            log.sync()
+    assert log._moving
+    write(log, (0, 0), entry(400))
+    assert not log._moving
+    log.close()
+    again = open_log(tmp_path)
+    assert kept(again.group((1, 0))) == (0, (entry(1),), HardState(1, None, 0), None)
+    assert again.group((0, 0)).entries[-1].index == 400
 
 
 def test_cutting_one_group_cuts_no_other(tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ class MemberLog:
         for record in records:
             take(record, file)
         if self._moving and not is_moved:
-            self._move_some()
+            with suppress(NoSpace):  # later, when there is room: what had to be written is
+                self._move_some()
 
     def _move_some(self) -> None:
         """Write some records of the oldest file again."""

@@ -81,10 +81,25 @@ class EntryBytes:
 
     def is_kept(self, entry: Entry) -> bool:
         """Whether a restarted node keeps an entry that it does not know to be committed: what it
-        acknowledged it has the bytes of, unless they rotted.
+        acknowledged it had the bytes of. They may have rotted since, and keep it nonetheless.
+        Raises DiskFault: what cannot be looked at says nothing.
         """
-        damaged = self._sessions.damaged
-        return self.is_backed(entry) or any(part.input in damaged for part in self._parts(entry))
+        parts, damaged = self._parts(entry), self._sessions.damaged
+        return any(part.input in damaged for part in parts) or not any(map(self._never_had, parts))
+
+    def _never_had(self, part: Range) -> bool:
+        state = self._machine.state
+        entry = state.inputs.get(part.input)
+        if entry is None:
+            return part.input >= state.next_input
+        end = _end_of(part)
+        if part.run != entry.run or end <= entry.place:
+            return part.run > entry.run
+        if self._sessions.written(entry) < end:
+            return True
+        data = self._sessions.log(part.input).read(part.run, part.roll, part.start, part.stop)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        return scan.end == part.stop - part.start and scan.digest != part.digest
 
     # --- durability -------------------------------------------------------------------------------
 

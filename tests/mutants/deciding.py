@@ -101,20 +101,20 @@ def forget_what_is_aborted() -> Iterator[None]:
 
 _STATE = "tests/sequencer/test_transaction_state.py::"
 DECIDING = (
-    (46, take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
+    (75, take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
     (
-        46,
+        75,
         go_by_what_is_over,
         _STATE + "test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next",
     ),
     (
-        46,
+        75,
         end_again,
         _STATE + "test_offsets_are_committed_by_the_decision_and_the_marker_ends_it",
     ),
-    (46, fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
-    (46, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
-    (47, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
-    (47, forget_what_is_aborted, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
+    (75, fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (75, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (76, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
+    (76, forget_what_is_aborted, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
 )
 """Rule, bug, and the test that finds it."""

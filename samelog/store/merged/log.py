@@ -242,6 +242,8 @@ class MergedLog(MergedReader):
         self._transactions.catch_up()
         writer = self._writer or self._open_segment()
         position = writer.append(data)
+        if position == 0:  # the file's name may be as new: whoever made it may have been killed
+            self._dirty.touch_directory()
         growing = self._chain.growing
         growing.grow(data, growth)
         self._transactions.took(growing.base_offset, data)

@@ -28,7 +28,12 @@ ANN, HOST = "User:ann", "10.0.0.1"
 def acl(
     operation: AclOperation = READ, name: str = "t", pattern: int = LITERAL, **other: Any
 ) -> AclBinding:
-    given = {"principal": ANN, "host": "*", "permission": ALLOW, "resource": TOPIC} | other
+    given: dict[str, Any] = {
+        "principal": ANN,
+        "host": "*",
+        "permission": ALLOW,
+        "resource": TOPIC,
+    } | other
     return AclBinding(name=name, pattern=pattern, operation=operation, **given)
 
 

@@ -124,14 +124,14 @@ def old_crc_for_new_bytes() -> Iterator[None]:
 
 _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
 GRANTING = (
-    (43, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
+    (60, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
     (
-        43,
+        60,
         decide_once,
         _KAFKA + "test_acls.py::test_decisions_follow_changes_and_identities_are_users",
     ),
-    (43, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
-    (43, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
+    (60, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
+    (60, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
     (
         40,
         together_too_early,
@@ -139,13 +139,13 @@ GRANTING = (
         + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
     ),
     (
-        45,
+        62,
         believe_any_audience,
         _KAFKA + "test_tokens.py::test_other_tokens_are_refused",
     ),
-    (45, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
+    (62, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
     (
-        44,
+        61,
         old_crc_for_new_bytes,
         _KAFKA + "test_recompression.py::test_only_the_codec_the_length_and_the_crc_change",
     ),

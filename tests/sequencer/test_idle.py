@@ -135,6 +135,21 @@ def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -
     run_with(tmp_path, 1, body)
 
 
+def test_a_session_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node, session = nodes[0], Session("s")
+        await merge_one(node, session)
+        log, sessions = next(iter(node.logs.sessions.opened.values())), node.logs.sessions
+
+        def rests() -> bool:
+            sessions.rest()
+            return open_below(log.path) == []
+
+        await until(rests, "files closed")
+        await merge_one(node, session)
+        assert log.read(0, 0, 0, 1 << 20) == session.data
+
+
 def test_closed_sessions_have_no_open_file(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
@@ -157,23 +172,6 @@ def test_closed_sessions_have_no_open_file(tmp_path: Path) -> None:
         assert open_below(below)
         await until(rests, "files closed again")
         assert offset(node) == CLOSED + 2
-
-    run_with(tmp_path, 1, body)
-
-
-def test_a_session_log_at_rest_is_read_as_before(tmp_path: Path) -> None:
-    async def body(nodes: list[Node]) -> None:
-        node, session = nodes[0], Session("s")
-        await merge_one(node, session)
-        log = next(iter(node.logs.sessions.opened.values()))
-
-        def rests() -> bool:
-            node.logs.sessions.rest()
-            return open_below(log.path) == []
-
-        await until(rests, "files closed")
-        await merge_one(node, session)
-        assert log.read(0, 0, 0, 1 << 20) == session.data
 
     run_with(tmp_path, 1, body)
 

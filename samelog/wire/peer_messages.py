@@ -74,7 +74,7 @@ class Forwarded(Message, frozen=True, tag=43):
 class ForwardAll(Message, frozen=True, tag=58):
     """Propose these commands for me, in one entry: the sender does not lead."""
 
-    needs: ClassVar[int] = 2
+    needs: ClassVar[int] = 3
     id: Place63
     commands: bytes
 
@@ -89,7 +89,7 @@ class CommandRefused(NamedTuple):
 class ForwardedAll(Message, frozen=True, tag=59):
     """The answer: the entry's index (None: not the leader, ask again), and what became of each."""
 
-    needs: ClassVar[int] = 2
+    needs: ClassVar[int] = 3
     id: Place63
     index: Place63 | None
     refused: tuple[CommandRefused, ...] = ()

@@ -60,6 +60,12 @@ def test_a_good_token_says_who_it_is(algorithm: str) -> None:
     assert exchange.user == "ann"
 
 
+def test_a_name_may_be_written_as_the_rfc_has_it() -> None:
+    exchange = TokenExchange(tokens())
+    exchange.step(first(ISSUED.token(sub="a=b"), "a=a=3Db"))
+    assert exchange.user == "a=b"
+
+
 def test_another_claim_may_have_the_name() -> None:
     token = ISSUED.token(preferred_username="ann@example.com")
     assert tokens(claim="preferred_username").user_of(token) == "ann@example.com"

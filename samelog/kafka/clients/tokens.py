@@ -103,6 +103,7 @@ class TokenExchange:
         fields = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         scheme, _, token = fields.get("auth", "").partition(" ")
         binding, _, authorization = header.removesuffix(",").partition(",")
+        authorization = authorization.replace("=2C", ",").replace("=3D", "=")
         if binding != "n" or scheme.lower() != "bearer":
             raise AuthenticationFailed("the message is not that of OAUTHBEARER")
         user = self._tokens.user_of(token.strip())

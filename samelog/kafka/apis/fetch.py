@@ -225,9 +225,9 @@ class FetchWork:
         if limit == 0 and not is_first:
             return NOTHING
         if read.is_stable:
-            limit = min(limit, there) if (there := read.available()) else -1
-        if limit < 0:
-            return NOTHING
+            if not (there := read.available()):
+                return NOTHING
+            limit = min(limit, there)
         place = read.place or stream.log.locate(read.asked.offset)
         data = stream.log.view(*place, max(1, limit))
         return data if is_first or len(data) <= limit else NOTHING

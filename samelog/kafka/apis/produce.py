@@ -170,14 +170,21 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
-        problem = None if write.producer is None else self._problem(topic, write)
-        if problem is not None and write.is_confirmed:
-            raise problem
-        if problem is not None or other_codec(topic, data) is not None:
+        belongs = write.producer is None or self._belongs(topic, write)
+        if not belongs or other_codec(topic, data) is not None:
             return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
+
+    def _belongs(self, topic: Topic, write: _PartitionWrite) -> bool:
+        """Whether a batch is known to belong to an open transaction. Raises ApiError if it is known
+        not to.
+        """
+        problem = self._problem(topic, write)
+        if problem is not None and write.is_confirmed:
+            raise problem
+        return problem is None
 
     def _problem(self, topic: Topic, write: _PartitionWrite) -> ApiError | None:
         """Why a batch belongs to no open transaction, as far as is known here."""

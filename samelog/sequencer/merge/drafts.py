@@ -62,7 +62,7 @@ class Draft(msgspec.Struct):
         self.size += part.size
 
 
-class Budget(msgspec.Struct):
+class EntryBudget(msgspec.Struct):
     """How much more may go into one entry; its encoded size grows with ranges and sequences."""
 
     bytes: int

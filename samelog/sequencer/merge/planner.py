@@ -28,7 +28,7 @@ from samelog.sequencer.merge.dedup import (
     last_sequence,
     unwrap,
 )
-from samelog.sequencer.merge.drafts import Budget, Draft, Tail, append_joined, newest
+from samelog.sequencer.merge.drafts import Draft, EntryBudget, Tail, append_joined, newest
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
@@ -164,7 +164,7 @@ class Planner:
         merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
-        budget = Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
+        budget = EntryBudget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
         drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
             if budget.is_spent:
@@ -241,7 +241,7 @@ class Planner:
         reach: tuple[SessionPosition, SessionPosition],
         source: SessionBytes,
         draft: Draft,
-        budget: Budget,
+        budget: EntryBudget,
     ) -> None:
         """Plan one input's share of the entry: what lies between two positions."""
         share = full_share = min(self._limits.input_bytes, budget.bytes)

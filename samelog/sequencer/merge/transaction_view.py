@@ -16,7 +16,12 @@ from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.state.commands import Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.commands import Begin, End
-from samelog.sequencer.state.transactions.state import LogTransactions, Transactions
+from samelog.sequencer.state.transactions.state import (
+    EndedInLog,
+    LogTransactions,
+    Transaction,
+    Transactions,
+)
 
 MARKED_PARTITIONS = 256
 """At most so many get markers by one entry."""
@@ -45,17 +50,15 @@ class TransactionView:
 
     def judge(self, partition: int, facts: BatchFacts) -> Verdict:
         """Whether a batch that is new may be merged, as far as transactions go."""
-        log = self._known.in_log(partition)
-        ended, producer = log.ended.get(facts.producer_id), facts.producer_id
-        if ended is not None and facts.epoch < ended.epoch:
+        log, producer = self._known.in_log(partition), facts.producer_id
+        known = self._known.of_producer(producer) if facts.is_transactional else None
+        newest = max(_epoch_of(log.ended.get(producer)), _epoch_of(known))
+        if facts.epoch < newest:
             return Verdict.FENCED
         begun = self._number_in(log, partition, producer)
         if not facts.is_transactional:
             return Verdict.TAKE if begun is None else Verdict.INVALID_TRANSACTION
-        known = self._known.of_producer(producer)
-        if known is not None and facts.epoch < known.epoch:
-            return Verdict.FENCED
-        if known is None or facts.epoch != known.epoch or not known.takes_part(partition):
+        if known is None or facts.epoch > known.epoch or not known.takes_part(partition):
             return Verdict.INVALID_TRANSACTION
         return Verdict.TAKE if begun in (None, known.number) else Verdict.INVALID_TRANSACTION
 
@@ -98,6 +101,10 @@ class TransactionView:
             if left:
                 found[number] = left
         return found
+
+
+def _epoch_of(known: EndedInLog | Transaction | None) -> int:
+    return -1 if known is None else known.epoch
 
 
 def _key(partition: int, end: End) -> tuple[int, int, int]:

@@ -33,12 +33,7 @@ def due(
     machine: StateMachine, now_ms: int, expiry: Expiry, *, is_released: Callable[[Input], bool]
 ) -> Expire | None:
     """The command that forgets what is idle for too long; None if nothing is."""
-    seen_before = now_ms - 1000 * expiry.producers_s
-    producers = (
-        (producer, seen_ms)
-        for producer, seen_ms in machine.state.producers_seen.items()
-        if seen_ms < seen_before and not machine.state.transactions.is_used(producer)
-    )
+    producers = _idle_producers(machine, now_ms - 1000 * expiry.producers_s)
     idle_before = now_ms - 1000 * expiry.sessions_s
     sessions = (
         (session.name, session.idle_since_ms)
@@ -49,6 +44,13 @@ def due(
     )
     command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
     return command if command.producers or command.sessions else None
+
+
+def _idle_producers(machine: StateMachine, seen_before: int) -> Iterator[tuple[int, int]]:
+    known = machine.state.transactions
+    for producer, seen_ms in machine.state.producers_seen.items():
+        if seen_ms < seen_before and not known.is_used(producer):
+            yield producer, seen_ms
 
 
 def overdue(machine: StateMachine, now_ms: int) -> list[TimeOutTransaction]:

@@ -48,7 +48,7 @@ from samelog.sequencer.state.stage_state import problem_with, release_runs
 from samelog.sequencer.state.transactions.changes import (
     TRANSACTION_COMMANDS,
     Producer,
-    Refused,
+    TransactionRefused,
     change_transactions,
 )
 from samelog.sequencer.state.transactions.commands import TransactionCommand
@@ -468,7 +468,7 @@ class StateMachine:
     def _change_transactions(self, command: TransactionCommand) -> Producer | Rejection:
         try:
             return change_transactions(self.state, command)
-        except Refused as refusal:
+        except TransactionRefused as refusal:
             return Rejection(refusal.code, refusal.text)
 
 

@@ -38,7 +38,7 @@ INVALID = "INVALID_TXN_STATE"
 UNKNOWN = "INVALID_PRODUCER_ID_MAPPING"
 
 
-class Refused(Exception):
+class TransactionRefused(Exception):
     """Why a command changes nothing: a stable code and a sentence."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -58,7 +58,7 @@ class Producer:
 
 
 def change_transactions(state: State, command: Any) -> Producer:
-    """Apply one of these commands. Raises Refused."""
+    """Apply one of these commands. Raises TransactionRefused."""
     return _CHANGES[type(command)](state, command)
 
 
@@ -70,12 +70,13 @@ def _init(state: State, command: InitProducer) -> Producer:
     known = transactions.by_id.get(name)
     if known is None:
         if len(transactions.by_id) >= IDS_MAX:
-            raise Refused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
+            raise TransactionRefused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
         known = transactions.by_id[name] = Transaction(command.new_producer_id)
         transactions.producers[command.new_producer_id] = name
     _check_claim(known, command)
     if known.is_deciding:
-        raise Refused(CONCURRENT, f"the last transaction of {name!r} is being carried out")
+        text = f"the last transaction of {name!r} is being carried out"
+        raise TransactionRefused(CONCURRENT, text)
     if known.is_open:
         _fence(state, name, known, command.at_ms)
         return Producer(NO_PRODUCER, -1, must_wait=True)
@@ -95,10 +96,11 @@ def _check_claim(known: Transaction, command: InitProducer) -> None:
     if command.producer_id == NO_PRODUCER or known.epoch < 0:
         return
     if command.producer_id not in (known.producer_id, known.previous_producer_id):
-        raise Refused(FENCED, f"{command.transactional_id!r} has another producer now")
+        raise TransactionRefused(FENCED, f"{command.transactional_id!r} has another producer now")
     is_free = not (known.is_open or known.is_deciding)
     if is_free and command.epoch not in (known.epoch, known.last_epoch):
-        raise Refused(FENCED, f"epoch {command.epoch} of {command.transactional_id!r} is over")
+        text = f"epoch {command.epoch} of {command.transactional_id!r} is over"
+        raise TransactionRefused(FENCED, text)
 
 
 def _raise_epoch(known: Transaction, claimed: int) -> None:
@@ -116,13 +118,13 @@ def _fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
 
 
 def _producer(state: State, command: Any) -> Transaction:
-    """The transactional id that the command's producer has. Raises Refused."""
+    """The transactional id that the command's producer has. Raises TransactionRefused."""
     known = state.transactions.by_id.get(command.transactional_id)
     if known is None or known.producer_id != command.producer_id:
         text = f"{command.transactional_id!r} does not have producer id {command.producer_id}"
-        raise Refused(UNKNOWN, text)
+        raise TransactionRefused(UNKNOWN, text)
     if known.epoch != command.epoch:
-        raise Refused(FENCED, f"the epoch is {known.epoch}, not {command.epoch}")
+        raise TransactionRefused(FENCED, f"the epoch is {known.epoch}, not {command.epoch}")
     return known
 
 
@@ -132,7 +134,7 @@ def _producer(state: State, command: Any) -> Transaction:
 def _add(state: State, command: AddToTransaction) -> Producer:
     known = _producer(state, command)
     if any(number not in state.partitions for number in command.partitions):
-        raise Refused("UNKNOWN_TOPIC", "a partition is gone")
+        raise TransactionRefused("UNKNOWN_TOPIC", "a partition is gone")
     unit = _begun(state, command.transactional_id, known, command.at_ms)
     for number in command.partitions:
         unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged
@@ -142,9 +144,9 @@ def _add(state: State, command: AddToTransaction) -> Producer:
 
 
 def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
-    """The open transaction, begun now if there is none. Raises Refused."""
+    """The open transaction, begun now if there is none. Raises TransactionRefused."""
     if known.is_deciding:
-        raise Refused(CONCURRENT, "the last transaction is being carried out")
+        raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
     if known.unit is None or not known.unit.is_open:
         known.number += 1
         known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
@@ -158,9 +160,9 @@ def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
     if command.joins:
         _begun(state, command.transactional_id, known, command.at_ms)
     elif known.is_deciding:
-        raise Refused(CONCURRENT, "the last transaction is being carried out")
+        raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
     elif not known.is_open or command.group not in known.groups:
-        raise Refused(INVALID, f"group {command.group!r} is no part of a transaction")
+        raise TransactionRefused(INVALID, f"group {command.group!r} is no part of a transaction")
     offsets = known.groups.setdefault(command.group, {})
     offsets.update(
         (number, offset) for number, offset in command.offsets if number in state.partitions
@@ -172,39 +174,41 @@ def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
 
 
 def _end(state: State, command: EndTransaction) -> Producer:
-    known = state.transactions.by_id.get(command.transactional_id)
-    if known is not None and command.bumps and (again := _said_again(known, command)) is not None:
+    if (again := _said_again(state, command)) is not None:
         return again
-    known = _producer(state, command)
-    wanted = Decision.COMMIT if command.is_commit else Decision.ABORT
-    unit = known.unit
-    if known.is_open:
-        return _decided(state, known, wanted, command)
+    known, wanted = _producer(state, command), _wanted(command)
+    is_same = known.was_decided(wanted)
     if known.is_deciding:
-        is_same = unit is not None and unit.decision is wanted
-        raise Refused(CONCURRENT if is_same else INVALID, "the transaction is decided")
-    if command.bumps and wanted is Decision.ABORT:  # nothing was added to it
+        raise TransactionRefused(CONCURRENT if is_same else INVALID, "the transaction is decided")
+    if command.bumps and not (known.is_open or command.is_commit):  # nothing was added to it
         known.number += 1
         known.unit = TwoPhase(known.number, command.at_ms, known.timeout_ms)
+    if known.is_open:
         return _decided(state, known, wanted, command)
-    if unit is None or unit.decision is not wanted or command.bumps:
-        raise Refused(INVALID, f"there is nothing to end: the transaction is {known.state_name}")
+    if command.bumps or not is_same:
+        text = f"there is nothing to end: the transaction is {known.state_name}"
+        raise TransactionRefused(INVALID, text)
     return Producer(known.producer_id, known.epoch)
 
 
-def _said_again(known: Transaction, command: EndTransaction) -> Producer | None:
+def _wanted(command: EndTransaction) -> Decision:
+    return Decision.COMMIT if command.is_commit else Decision.ABORT
+
+
+def _said_again(state: State, command: EndTransaction) -> Producer | None:
     """The answer to a client that did not get the first one, and so has the epoch before."""
+    known = state.transactions.by_id.get(command.transactional_id)
+    if known is None or not command.bumps:
+        return None
     is_next = (known.producer_id, known.epoch) == (command.producer_id, command.epoch + 1)
-    is_rotated = known.previous_producer_id == command.producer_id and known.epoch == 0
-    if known.unit is None or known.unit.is_open or not (is_next or is_rotated):
+    is_rotated = (known.previous_producer_id, known.epoch) == (command.producer_id, 0)
+    is_before = known.last_epoch == command.epoch and (is_next or is_rotated)
+    if known.unit is None or known.is_open or not is_before:
         return None
-    if known.last_epoch != command.epoch:
-        return None
-    wanted = Decision.COMMIT if command.is_commit else Decision.ABORT
-    if known.unit.decision is not wanted:
-        raise Refused(INVALID, "the transaction was decided otherwise")
+    if not known.was_decided(_wanted(command)):
+        raise TransactionRefused(INVALID, "the transaction was decided otherwise")
     if known.is_deciding:
-        raise Refused(CONCURRENT, "the transaction is being carried out")
+        raise TransactionRefused(CONCURRENT, "the transaction is being carried out")
     return Producer(known.producer_id, known.epoch)
 
 
@@ -226,7 +230,7 @@ def _decided(
 def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms: int) -> None:
     unit = known.unit
     if unit is None or not unit.decide(wanted):
-        raise Refused(INVALID, "the transaction cannot be decided")
+        raise TransactionRefused(INVALID, "the transaction cannot be decided")
     known.used_ms = at_ms
     if wanted is Decision.COMMIT:
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
@@ -242,9 +246,9 @@ def _time_out(state: State, command: TimeOutTransaction) -> Producer:
     known = state.transactions.by_id.get(command.transactional_id)
     unit = None if known is None else known.unit
     if known is None or unit is None or unit.number != command.number:
-        raise Refused(INVALID, "that transaction is over")
+        raise TransactionRefused(INVALID, "that transaction is over")
     if not unit.is_overdue(command.at_ms):
-        raise Refused(INVALID, "the transaction is not overdue")
+        raise TransactionRefused(INVALID, "the transaction is not overdue")
     _fence(state, command.transactional_id, known, command.at_ms)
     return Producer(known.producer_id, known.epoch)
 

@@ -53,6 +53,10 @@ class Transaction(msgspec.Struct):
         """Whether it is decided, and not carried out everywhere."""
         return self.unit is not None and not self.unit.is_open and not self.unit.is_done
 
+    def was_decided(self, decision: Decision) -> bool:
+        """Whether this became of its newest transaction."""
+        return self.unit is not None and self.unit.decision is decision
+
     @property
     def is_exhausted(self) -> bool:
         """Whether the producer has no epoch left."""

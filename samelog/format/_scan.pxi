@@ -196,7 +196,7 @@ def assign_offsets(
     """Give the batches in the writable buffer `data[start:stop]` dense offsets from `base_offset`, and an epoch.
 
     Rewrites baseOffset and partitionLeaderEpoch in place; both lie outside the CRC. `file_position` is where `start`
-    will be in the segment file. Returns (next offset, bytes since the last index entry).
+    will be in the segment file. Returns (next offset, bytes since the last index entry, all attributes, ORed).
 
     Appends to `points` where Kafka's LogSegment.append would write index entries: before each batch, if more than
     `index_interval` bytes were written since the last entry, (last offset of the batch, its position in the file,
@@ -211,6 +211,7 @@ def assign_offsets(
     cdef Header header
     cdef uint8_t *batch
     cdef int64_t at = start, next_offset = base_offset, max_timestamp = -1, max_offset = -1
+    cdef uint32_t attributes = 0
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
         check_range(start, stop, view.len)
@@ -223,6 +224,7 @@ def assign_offsets(
             store64(batch, <uint64_t>next_offset)
             store32(batch + 12, <uint32_t>leader_epoch)
             next_offset += header.records
+            attributes |= header.attributes
             if at == start or header.max_timestamp > max_timestamp:
                 max_timestamp = header.max_timestamp
                 max_offset = next_offset - 1
@@ -233,7 +235,7 @@ def assign_offsets(
             at += header.size
     finally:
         PyBuffer_Release(&view)
-    return next_offset, bytes_since_index
+    return next_offset, bytes_since_index, attributes
 
 
 def stamp_append_time(data not None, int64_t append_ms) -> None:

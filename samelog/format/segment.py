@@ -63,6 +63,8 @@ class Growth(msgspec.Struct, frozen=True):
     size: int
     next_offset: int
     bytes_since_index: int
+    attributes: int
+    """Of all batches, ORed."""
     points: list[Point]
 
 
@@ -92,7 +94,7 @@ class GrowingSegment:
     def assign(self, data: Bytes, size: int, leader_epoch: int) -> Growth:
         """Give the batches in the writable `data` their offsets. Raises CorruptBatch."""
         points: list[Point] = []
-        next_offset, since = kernels.assign_offsets(
+        next_offset, since, attributes = kernels.assign_offsets(
             data,
             0,
             size,
@@ -103,12 +105,12 @@ class GrowingSegment:
             index_interval=INDEX_INTERVAL_BYTES,
             points=points,
         )
-        return Growth(size, next_offset, since, points)
+        return Growth(size, next_offset, since, attributes, points)
 
     def measure(self, data: Bytes, size: int) -> Growth:
         """The same for batches that have the next offsets already. Raises CorruptBatch."""
         points: list[Point] = []
-        next_offset, since = walk_offsets(
+        next_offset, since, attributes = walk_offsets(
             data,
             0,
             size,
@@ -118,7 +120,7 @@ class GrowingSegment:
             index_interval=INDEX_INTERVAL_BYTES,
             points=points,
         )
-        return Growth(size, next_offset, since, points)
+        return Growth(size, next_offset, since, attributes, points)
 
     def grow(self, data: Bytes, growth: Growth) -> None:
         """The bytes of a growth are written."""
@@ -179,22 +181,24 @@ def walk_offsets(
     bytes_since_index: int,
     index_interval: int,
     points: list[Point],
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """What kernels.assign_offsets does, for batches that have dense offsets from `base_offset`.
 
     Raises:
         CorruptBatch: a header is invalid, or an offset is not the next one.
     """
     timestamp = timestamp_offset = -1
+    attributes = 0
     for header in kernels.batch_headers(data, start, stop):
         position = file_position + header[0] - start
         if _BASE_OFFSET.unpack_from(data, header[0])[0] != base_offset:
             raise CorruptBatch(header[0], f"its offset is not {base_offset}")
         base_offset += header[2]
+        attributes |= header[3]
         if header[0] == start or header[5] > timestamp:
             timestamp, timestamp_offset = header[5], base_offset - 1
         if bytes_since_index > index_interval:
             points.append((base_offset - 1, position, timestamp, timestamp_offset))
             bytes_since_index = 0
         bytes_since_index += header[1]
-    return base_offset, bytes_since_index
+    return base_offset, bytes_since_index, attributes

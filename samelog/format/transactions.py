@@ -21,6 +21,8 @@ from samelog.format.batch import HEADER_BYTES, MAX_RECORD_BYTES, Attribute, Byte
 ABORT, COMMIT = 0, 1
 """Kafka's ControlRecordType."""
 ABORTED_BYTES = 34
+TRANSACTIONAL = int(Attribute.TRANSACTIONAL)
+"""A plain number: IntFlag's operators take five calls."""
 _MARKER = int(Attribute.TRANSACTIONAL | Attribute.CONTROL)
 _KEY = struct.Struct(">hh")  # version, type
 _VALUE = struct.Struct(">hi")  # version, coordinator epoch (EndTransactionMarker)
@@ -81,7 +83,7 @@ class OpenTransactions:
     def take(self, data: Bytes) -> list[Aborted]:
         """Go on behind these batches, which have the next offsets: what was aborted in them."""
         scan = kernels.scan(data, verify_crc=False)
-        if not scan.attributes & Attribute.TRANSACTIONAL:
+        if not scan.attributes & TRANSACTIONAL:
             self.offset += scan.records
             return []
         aborted = []
@@ -89,7 +91,7 @@ class OpenTransactions:
             if is_marker(header[3]):
                 found = self._end(header[6], data[header[0] + _TYPE_AT + 1])
                 aborted += [] if found is None else [found]
-            elif header[3] & Attribute.TRANSACTIONAL:
+            elif header[3] & TRANSACTIONAL:
                 self.open.setdefault(header[6], self.offset)
             self.offset += header[2]
         return aborted

@@ -227,19 +227,21 @@ def assign_offsets(
     bytes_since_index: int,
     index_interval: int,
     points: list[tuple[int, int, int, int]],
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     highest: tuple[int, int] | None = None  # timestamp, offset
+    attributes = 0
     for batch in list(read_batches(bytes(data), start, stop, verify_crc=False)):
         data[batch.start : batch.start + 8] = base_offset.to_bytes(8, "big")
         data[batch.start + 12 : batch.start + 16] = leader_epoch.to_bytes(4, "big", signed=True)
         base_offset += batch.count
+        attributes |= batch.attributes
         if highest is None or batch.max_timestamp > highest[0]:
             highest = (batch.max_timestamp, base_offset - 1)
         if bytes_since_index > index_interval:
             points.append((base_offset - 1, file_position + batch.start - start, *highest))
             bytes_since_index = 0
         bytes_since_index += batch.size
-    return base_offset, bytes_since_index
+    return base_offset, bytes_since_index, attributes
 
 
 # --- records -----------------------------------------------------------------------------------

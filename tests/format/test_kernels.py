@@ -32,7 +32,7 @@ ATTRIBUTES = [
 ]
 
 
-Assign = Callable[..., tuple[int, int]]
+Assign = Callable[..., tuple[int, int, int]]
 
 
 # --- CRC ---------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_stamping_refuses_what_is_no_batch(data: bytes) -> None:
     assert (found or None) == (expected or None)
 
 
-def assign(buffer: bytearray | bytes, base_offset: int) -> tuple[int, int]:
+def assign(buffer: bytearray | bytes, base_offset: int) -> tuple[int, int, int]:
     return kernels.assign_offsets(
         buffer,
         0,
@@ -256,7 +256,7 @@ def assign(buffer: bytearray | bytes, base_offset: int) -> tuple[int, int]:
 
 def test_offsets_never_pass_63_bits() -> None:
     buffer = bytearray(kernels.build_record(b"x"))
-    assert assign(buffer, (1 << 63) - 2) == ((1 << 63) - 1, len(buffer))
+    assert assign(buffer, (1 << 63) - 2) == ((1 << 63) - 1, len(buffer), 0)
     before = bytes(buffer)
     for base in ((1 << 63) - 1, -1):
         with pytest.raises(ValueError, match="no offsets"):

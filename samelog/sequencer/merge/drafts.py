@@ -44,11 +44,6 @@ class Draft(msgspec.Struct):
     begins: list[Begin] = []
     ends: list[End] = []
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to propose."""
-        return not (self.ranges or self.ends)
-
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""
         self.ends.extend(ends)

@@ -12,7 +12,7 @@ instruction names.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
@@ -90,6 +90,8 @@ class PartitionMerger:
         self._waiting: dict[int, deque[Range]] = {}
         """Input -> its ranges in `pending`."""
         self._steps: list[_Step] = []
+        self._stop = 0
+        """Where the instruction at the head ends."""
 
     def enqueue(self, merge: Merge) -> None:
         """Take a committed instruction; instructions come in offset order."""
@@ -159,9 +161,11 @@ class PartitionMerger:
             if part.records:
                 self._steps.append(_Step(part, offset, offset + part.records))
                 offset += part.records
-        for end in ends_of(self.pending[0]):
-            self._steps.append(_Step(end, offset, offset + 1))
-            offset += 1
+        if isinstance(self.pending[0], MergeTransactions):
+            for end in self.pending[0].ends:
+                self._steps.append(_Step(end, offset, offset + 1))
+                offset += 1
+        self._stop = offset
 
     def _drop_executed(self, done: int) -> None:
         """Leave behind what the merged log, which reaches to `done`, already holds."""
@@ -182,7 +186,7 @@ class PartitionMerger:
         merge = self.pending.popleft()
         if not self.pending:
             self.pending = _NONE_PENDING
-        end = merge.next_offset
+        end = self._stop
         for part in merge.ranges:
             waiting = self._waiting[part.input]
             waiting.popleft()
@@ -255,11 +259,6 @@ class PartitionMerger:
         if merge.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
-
-
-def ends_of(merge: Merge) -> Sequence[End]:
-    """The markers behind the ranges of an instruction."""
-    return merge.ends if isinstance(merge, MergeTransactions) else ()
 
 
 def _start_of(part: Range) -> SessionPosition:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, Attribute, slice_batch
+from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
 from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.format.transactions import TRANSACTIONAL
 from samelog.sequencer.merge.dedup import (
     BatchFacts,
     DedupView,
@@ -176,12 +177,13 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        for partition, ends in self._transactions.take_markers():
-            drafts.setdefault(partition, self._draft(partition)).end(ends)
+        if self._machine.state.transactions.deciding:
+            for partition, ends in self._transactions.take_markers():
+                drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
-            if not draft.is_empty
+            if draft.ranges or draft.ends
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ class Planner:
         taken = 0
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
-            is_transactional = bool(header[3] & Attribute.TRANSACTIONAL)
+            is_transactional = header[3] & TRANSACTIONAL != 0
             facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
             try:
                 verdict, detail, output = self._judge(
@@ -373,11 +375,13 @@ class Planner:
     def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
         judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
         if judged.verdict is Verdict.TAKE:
-            verdict = self._transactions.judge(entry.partition, facts)
-            if verdict is not Verdict.TAKE:
-                return verdict, -1
+            view, logs = self._transactions, self._machine.state.transactions.logs
+            if facts.is_transactional or view.is_proposed or entry.partition in logs:
+                verdict = view.judge(entry.partition, facts)
+                if verdict is not Verdict.TAKE:
+                    return verdict, -1
             if facts.is_transactional:
-                begin = self._transactions.begin(entry.partition, facts, draft.next_offset)
+                begin = view.begin(entry.partition, facts, draft.next_offset)
                 draft.begins += [] if begin is None else [begin]
             sequence = Sequence5(
                 facts.producer_id,
@@ -430,7 +434,8 @@ class Planner:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
-        self._transactions.clear()
+        if self._transactions.is_proposed:
+            self._transactions.clear()
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

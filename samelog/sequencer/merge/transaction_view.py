@@ -32,6 +32,8 @@ class TransactionView:
 
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
+        self.is_proposed = False
+        """Whether anything is known beside what is applied."""
         self._begun: dict[tuple[int, int], int] = {}
         """(producer id, partition) -> the transaction that a proposed instruction begins."""
         self._ended: set[tuple[int, int, int]] = set()
@@ -45,6 +47,7 @@ class TransactionView:
 
     def clear(self) -> None:
         """Forget the proposals: all are applied, or leadership is lost."""
+        self.is_proposed = False
         self._begun.clear()
         self._ended.clear()
 
@@ -68,6 +71,7 @@ class TransactionView:
         log = self._known.in_log(partition)
         if known is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
+        self.is_proposed = True
         self._begun[facts.producer_id, partition] = known.number
         return Begin(facts.producer_id, facts.epoch, known.number, offset)
 
@@ -88,8 +92,7 @@ class TransactionView:
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
-        if not self._known.deciding:
-            return []
+        self.is_proposed = True
         due = [*islice(self._due().items(), MARKED_PARTITIONS)]
         self._ended.update(_key(number, end) for number, ends in due for end in ends)
         return due

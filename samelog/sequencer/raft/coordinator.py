@@ -209,8 +209,7 @@ class Coordinator:
             self._planner.reset()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        deciding = self._machine.state.transactions.deciding
-        if self._unsettled.to_plan or self.ended or deciding:
+        if self._unsettled.to_plan or self.ended or self._machine.state.transactions.deciding:
             self.plan_soon()
 
     def run_changed(self, session: str) -> None:
@@ -226,7 +225,8 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if self._scheduled or not (self._has_to_plan or self.ended):
+        deciding = self._machine.state.transactions.deciding
+        if self._scheduled or not (self._unsettled.to_plan or self.ended or deciding):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
@@ -243,17 +243,15 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        while self._has_to_plan and self._planner.has_room and self._plan_once():
+        known = self._machine.state.transactions
+        while (
+            (self._unsettled.to_plan or known.deciding)
+            and self._planner.has_room
+            and self._plan_once()
+        ):
             pass
         if self.ended:
             self._close_runs()
-
-    @property
-    def _has_to_plan(self) -> bool:
-        if self._unsettled.to_plan:
-            return True
-        is_any = bool(self._machine.state.transactions.deciding)
-        return is_any and self._planner.owes_markers
 
     def _plan_once(self) -> bool:
         available = self._available()

@@ -32,6 +32,7 @@ from samelog.format.file_names import (
 )
 from samelog.format.marks import LogCheckpoint, MergedMarks
 from samelog.format.segment import GrowingSegment, Growth
+from samelog.format.transactions import TRANSACTIONAL
 from samelog.format.void_batch import void_batches
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import HeldDirectory
@@ -239,14 +240,19 @@ class MergedLog(MergedReader):
         return True
 
     def _write(self, data: Bytes, growth: Growth) -> int:
-        self._transactions.catch_up()
+        known, growing = self._chain.transactions, self._chain.growing
+        if known.offset != growing.next_offset:
+            known = self._transactions.catch_up()
         writer = self._writer or self._open_segment()
         position = writer.append(data)
         if position == 0:  # the file's name may be as new: whoever made it may have been killed
             self._dirty.touch_directory()
         growing = self._chain.growing
         growing.grow(data, growth)
-        self._transactions.took(growing.base_offset, data)
+        if growth.attributes & TRANSACTIONAL:
+            self._transactions.took(growing.base_offset, data)
+        else:
+            known.offset = growth.next_offset
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
         self._unsynced[growing.base_offset] = None
@@ -409,7 +415,8 @@ class MergedLog(MergedReader):
 
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
-        self._transactions.catch_up()
+        if self._chain.transactions.offset != self._chain.growing.next_offset:
+            self._transactions.catch_up()
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
         return self._dirty.drain()

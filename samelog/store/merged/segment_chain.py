@@ -110,7 +110,11 @@ class SegmentChain:
     def end(self) -> LogCheckpoint:
         """Where the log ends."""
         growing, known = self.growing, self.transactions
-        opened = tuple(known.open.items()) if known.offset == growing.next_offset else None
+        opened: tuple[tuple[int, int], ...] | None = ()
+        if known.offset != growing.next_offset:
+            opened = None
+        elif known.open:
+            opened = tuple(known.open.items())
         return LogCheckpoint(
             growing.next_offset, growing.base_offset, growing.size, self.checksum, opened
         )

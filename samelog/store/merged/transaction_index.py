@@ -45,7 +45,7 @@ class TransactionIndex:
         self._segments = segments
         self._store = store
         self._at = chain.start.base, 0
-        """(segment, byte) up to which the log was looked at."""
+        """(segment, byte) up to which the log was looked at, unless that is its end."""
         self._first_found = chain.start.base
         """From this segment on, what was aborted was found from the log."""
         self._found: dict[int, list[Aborted]] = {}

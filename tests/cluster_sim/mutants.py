@@ -169,6 +169,12 @@ FOCUS: dict[str, dict[str, Any]] = {
     "end_in_one_partition": {"kinds": (), **IN_TRANSACTIONS},
     "commit_what_is_overdue": {"kinds": ("kill_leader",), **IN_TRANSACTIONS},
     "forget_what_is_open": {"kinds": ("kill", "kill_leader"), **IN_TRANSACTIONS},
+    "propose_markers_once": {
+        "kinds": ("kill_leader", "isolate_leader", "mend"),
+        **IN_TRANSACTIONS,
+        "latency_s": 0.02,
+    },
+    "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
 

@@ -1,6 +1,6 @@
-"""A kind of command that a newer build brings, and an older one does not know.
+"""A kind of command that a newer build brings, and older builds, which do not know it.
 
-Invariant: an older build refuses an entry with it just as the decoder does.
+Invariant: an older build refuses an entry with what it does not know just as the decoder does.
 """
 
 from __future__ import annotations
@@ -46,5 +46,6 @@ def known() -> Iterator[None]:
 
 def check_known(data: bytes, build: int) -> None:
     """Raises CommandError if a build does not know what is in an entry."""
-    if build < NEW_BUILD and any(isinstance(each, NewKind) for each in decode_commands(data)):
-        raise CommandError("unreadable Raft entry: Invalid value 120")
+    for each in decode_commands(data) if build < NEW_BUILD else ():
+        if each.needs > build:
+            raise CommandError(f"unreadable Raft entry: build {build} has no {type(each).__name__}")

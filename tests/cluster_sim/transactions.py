@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Attribute
+from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
@@ -152,6 +153,9 @@ class TransactionalClient:
             await request(_services(actor), *what)
         except ApiError as error:
             problem = f"{error.code.name}: {error.message}"
+        except InvariantError as error:
+            self.world.violated(Violation("no errors", f"{actor.host}: {error!r}"))
+            raise
         self.world.later(self.world.options.latency_s, lambda: self._answered(step, problem))
 
     def _answered(self, step: int, problem: str) -> None:

@@ -106,6 +106,8 @@ CLUSTER_RULES = {
     "end_in_one_partition": "rule 75",
     "commit_what_is_overdue": "rule 75",
     "forget_what_is_open": "rule 76",
+    "propose_markers_once": "rule 75",
+    "begin_before_all_know": "rule 40",
     "use_what_only_some_know": "rule 40",
     "finalize_by_a_majority": "rule 40",
     "archive_what_is_not_copied": "invariant 7",

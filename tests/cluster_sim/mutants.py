@@ -174,6 +174,16 @@ FOCUS: dict[str, dict[str, Any]] = {
         **IN_TRANSACTIONS,
         "latency_s": 0.02,
     },
+    "ask_only_who_has_reported": {
+        "kinds": ("kill_leader", "wipe"),
+        **IN_TRANSACTIONS,
+        "nodes": 3,
+        "latency_s": 0.02,
+        "sync_s": 0.0002,
+        "slow_chance": 0.1,
+        "slow_s": 0.05,
+        "restart_s": 0.1,
+    },
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""

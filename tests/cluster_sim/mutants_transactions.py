@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.transactions import changes
@@ -96,7 +97,19 @@ def begin_before_all_know() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ask_only_who_has_reported() -> Iterator[None]:
+    """Bytes that a leader names are asked of it only when it has reported what it holds."""
+
+    def peers_to_ask(self: GroupReplica) -> list[int]:
+        return [n for n in self._site.peers.numbers if self._site.presence.is_there(n)]
+
+    with patch.object(GroupReplica, "peers_to_ask", peers_to_ask):
+        yield
+
+
 TRANSACTIONS = (
+    ask_only_who_has_reported,
     begin_before_all_know,
     end_in_one_partition,
     commit_what_is_overdue,

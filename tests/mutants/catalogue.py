@@ -108,6 +108,7 @@ CLUSTER_RULES = {
     "forget_what_is_open": "rule 76",
     "propose_markers_once": "rule 75",
     "begin_before_all_know": "rule 40",
+    "ask_only_who_has_reported": "rule 43",
     "use_what_only_some_know": "rule 40",
     "finalize_by_a_majority": "rule 40",
     "archive_what_is_not_copied": "invariant 7",

@@ -21,6 +21,7 @@ SUBCOMMANDS = (
     "node",
     "publish",
     "subscribe",
+    "peek",
     "sidecar",
     "topic",
     "group",

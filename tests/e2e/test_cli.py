@@ -32,14 +32,22 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     assert read.returncode == 0, read.stderr
     assert read.stdout == lines
 
-    peek = ("topic", "peek", "lines", *config)
+    peek = ("peek", "lines", *config)
     assert samelog(*peek, "--max", "3").stdout == "line 0\nline 1\nline 2\n"
     assert samelog(*peek, "--last", "2").stdout == "line 998\nline 999\n"
     assert samelog(*peek, "--offset", "500", "--max", "1").stdout == "line 500\n"
     assert json.loads(samelog(*peek, "--last", "1", "--json").stdout)["offset"] == 999
     beyond = samelog(*peek, "--offset", "1000")
     assert (beyond.returncode, "from 0 to 1000" in beyond.stderr) == (1, True)
-    assert samelog("topic", "peek", "none", *config).returncode == 1
+    assert samelog(*peek, "--grep", "e 9{2}.$", "--max", "2").stdout == "line 990\nline 991\n"
+    assert samelog(*peek, "--last", "5", "--grep", "[78]$").stdout == "line 997\nline 998\n"
+    assert samelog(*peek, "--at", "2001-01-01", "--max", "1").stdout == "line 0\n"
+    assert samelog(*peek, "--at", "9001-01-01").returncode == 1
+    unknown = samelog(*peek, "--key", "nobody")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    short = samelog(*peek, "--key", "nobody", "--timeout", "0.000001")
+    assert (short.returncode, "--timeout" in short.stderr) == (1, True)
+    assert samelog("peek", "none", *config).returncode == 1
 
     topics = as_json("topic", "list", *config)
     assert [topic["name"] for topic in topics] == ["lines"]

@@ -23,8 +23,6 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import Subscribers
-from samelog.cli.commands.pipeline.common import client_file_option
-from samelog.cli.commands.subscribe import as_line, as_value
 from samelog.cli.output import (
     client_option,
     confirm,
@@ -36,13 +34,7 @@ from samelog.cli.output import (
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
-from samelog.format._kernels import decode_records
-from samelog.format.compression import decompress
 from samelog.runtime.network.tls import NODE_PREFIX
-from samelog.spark.logs.nodes import Nodes, RemoteLogs
-from samelog.spark.plan.offsets import OffsetRange, PartitionName
-
-PEEK_TIMEOUT_S = 10.0
 
 
 @click.group()
@@ -132,62 +124,6 @@ def describe(config: ClientConfig, name: str) -> None:
     columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
     title = f"{found.topic.name} {found.topic.topic_id} {_shown(found.topic)}".rstrip()
     print_table(columns, [_row(partition) for partition in found.partitions], title=title)
-
-
-@command.command()
-@click.argument("name")
-@click.option("--partition", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option("--offset", type=click.IntRange(min=0), help="From this one on; else the oldest.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N records.")
-@click.option("--max", "limit", default=10, show_default=True, type=click.IntRange(min=1))
-@client_file_option
-@json_option
-def peek(
-    *, config: str, name: str, partition: int, offset: int | None, last: int | None, limit: int
-) -> None:
-    """Print some records of the topic NAME as the nodes have them: values, or JSON objects with all
-    there is. Nothing is copied or kept.
-
-    \b
-    Examples:
-      samelog topic peek flights --config client.toml
-      samelog topic peek flights --last 3 --json --config client.toml
-      samelog topic peek flights --partition 2 --offset 1500 --max 20 --config client.toml
-    """
-    if offset is not None and last is not None:
-        raise click.UsageError("either --offset or --last")
-    nodes = Nodes(config, timeout_s=PEEK_TIMEOUT_S)
-    try:
-        whole = _whole(nodes, PartitionName(name, partition))
-        first = whole.start if offset is None else offset
-        if last is not None:
-            first, limit = max(whole.start, whole.end - last), last
-        if first >= whole.end:
-            fail(f"{whole.name} has the offsets from {whole.start} to {whole.end}, without the end")
-        _print_records(nodes, whole._replace(start=first, end=min(whole.end, first + limit)))
-    finally:
-        nodes.close()
-
-
-def _whole(nodes: Nodes, name: PartitionName) -> OffsetRange:
-    """All that a partition has."""
-    state = RemoteLogs(nodes).topic_states([name.topic]).get(name.topic)
-    if state is None:
-        fail(f"there is no topic {name.topic!r}")
-    bounds = state.partitions.get(name.partition)
-    if bounds is None:
-        fail(
-            f"{name.topic!r} has {len(state.partitions)} partitions, no partition {name.partition}"
-        )
-    return OffsetRange(name, state.topic_id, bounds.start, bounds.end)
-
-
-def _print_records(nodes: Nodes, wanted: OffsetRange) -> None:
-    show = as_line if wants_json() else as_value
-    for chunk in nodes.read(wanted):
-        for record in decode_records(chunk.data, 0, chunk.size, *wanted.name, decompress):
-            if wanted.start <= record.offset < wanted.end:
-                click.echo(show(record))
 
 
 @command.command()

@@ -9,7 +9,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from samelog.cli.commands.peek import Choice, Place, command, matching, parse_moment, parse_pattern
+from samelog.cli.commands.look.peek import (
+    Choice,
+    Place,
+    command,
+    matching,
+    parse_moment,
+    parse_pattern,
+)
 from samelog.format._kernels import Record
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 

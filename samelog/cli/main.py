@@ -32,6 +32,7 @@ SUBCOMMANDS = {
     "archive": ("archive", "Show what archiving would do, by the policy."),
     "log-history": ("log_history", "Show every file of merged logs there ever was."),
     "restore": ("restore", "Bring archived records back from their copies."),
+    "top": ("look.top", "Show live what a cluster does: nodes, topics, rates, lag."),
     "status": ("look.status", "Show the nodes, partitions and sessions of a cluster."),
     "verify": ("verify", "Check and compare merged logs in directories."),
     "spark": ("spark", "Check or republish whole archives with Spark."),

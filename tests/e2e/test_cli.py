@@ -55,6 +55,8 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     assert described["partitions"][0]["end_offset"] == 1_000
     status = as_json("status", *config)
     assert len(status["nodes"]) == 3
+    seen = as_json("top", "--once", "--every", "0.1", *config)
+    assert (len(seen["nodes"]), seen["topics"][0]["records"]) == (3, 1_000)
 
     world.wait_offset(1_000, topic="lines")
     nodes = [node.data for node in world.cluster.nodes]

@@ -15,6 +15,7 @@ from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, 
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
 
@@ -37,6 +38,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all groups.
 
@@ -57,6 +59,7 @@ def list_command(config: ClientConfig) -> None:
 @click.argument("group")
 @client_option
 @json_option
+@watchable
 def describe(config: ClientConfig, group: str) -> None:
     """Show the members of GROUP, and how far it has come.
 

@@ -31,6 +31,7 @@ from samelog.cli.output import (
     talk,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import parse_address
 from samelog.wire.plain import to_json
@@ -217,10 +218,11 @@ def _nothing_to_move(leader: str) -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List the members of the cluster, each in its own words.
 
-    A state that its node said more than 5 s ago has a question mark: Live?
+    A state that its node said more than 5 s ago has a question mark: live?
 
     \b
     Example:
@@ -348,8 +350,8 @@ def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
 
 
 def state_text(node: NodeInfo) -> str:
-    """A member's state, as people read it: `Live?` was said long ago."""
-    text = node.state.name.capitalize() + "?" * (node.age_s > FRESH_S)
+    """A member's state, as people read it: `live?` was said long ago."""
+    text = node.state.value + "?" * (node.age_s > FRESH_S)
     if node.state is NodeState.MAINTENANCE:
         text += f" until {_when(node.maintenance_until_ms)}"
     if node.not_ready and node.state in (NodeState.LIVE, NodeState.MAINTENANCE):

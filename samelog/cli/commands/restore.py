@@ -152,6 +152,6 @@ def bring_back(
     if lacking:
         raise CopyFault(f"offset {lacking[0].first_offset} was not copied as {taken}")
     total = sum(copy.manifest.size for copy in copies)
-    with progress("restoring", total) as advance:
+    with progress("restoring", total, unit="bytes") as advance:
         restoring = RangeRestore(OsFileSystem(), list(copies), taken, progress=advance)
         return restoring.into(directory, first=wanted.first, from_ms=wanted.from_ms)

@@ -18,6 +18,7 @@ from samelog.cli.output import (
     report,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
@@ -35,6 +36,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all sessions: who owns them, their newest run, and what is not merged yet.
 

@@ -33,6 +33,7 @@ from samelog.cli.output import (
     report,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.runtime.network.tls import NODE_PREFIX
 
@@ -91,6 +92,7 @@ def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all topics.
 
@@ -110,6 +112,7 @@ def list_command(config: ClientConfig) -> None:
 @click.argument("name")
 @client_option
 @json_option
+@watchable
 def describe(config: ClientConfig, name: str) -> None:
     """Show the topic NAME and its partitions, as one node sees them.
 

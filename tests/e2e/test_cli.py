@@ -144,3 +144,21 @@ def test_verify_finds_a_difference(world: World) -> None:
     log.write_bytes(data)
     os.sync()
     assert samelog("verify", *nodes).returncode == 1
+
+
+def test_doctor_looks_at_a_running_cluster(single: World) -> None:
+    node = single.cluster.nodes[0]
+    looked = samelog("doctor", node.config_file, "--config", single.cluster.client_file, "--json")
+    seen = {(each["of"], each["subject"]): each for each in json.loads(looked.stdout)["findings"]}
+    failed = {subject for (_, subject), each in seen.items() if each["verdict"] == "failed"}
+    assert failed <= {"fsync"}  # a busy machine's disk is slow
+    assert looked.returncode == len(failed)
+    for subject in ("ready", "certificate", "clock"):
+        assert seen[(node.name, subject)]["verdict"] == "ok"
+    for subject in ("versions", "archiving"):
+        assert seen[("cluster", subject)]["verdict"] == "ok", seen
+    node.stop()
+    gone = samelog("doctor", "--config", single.cluster.client_file, "--json")
+    assert gone.returncode == 1
+    answers = [each for each in json.loads(gone.stdout)["findings"] if each["subject"] == "answers"]
+    assert [each["verdict"] for each in answers] == ["failed"]

@@ -65,6 +65,8 @@ GB = 10**9
         (judge_watchers("n", 128), OK),
         (judge_watchers("n", 12), WARNING),
         (judge_levels({"a": 3, "b": 3}, 3, ()), OK),
+        (judge_levels({"a": 3, "b": 0}, 3, ()), OK),
+        (judge_levels({"a": 1}, 0, ()), OK),
         (judge_levels({"a": 3, "b": 2}, 2, ()), WARNING),
         (judge_levels({"a": 3, "b": 3}, 2, ("c is away",)), WARNING),
         (judge_alike("grants", {"a": [1], "b": [1]}, "mend"), OK),

@@ -156,7 +156,7 @@ def test_doctor_looks_at_a_running_cluster(single: World) -> None:
     for subject in ("ready", "certificate", "clock"):
         assert seen[(node.name, subject)]["verdict"] == "ok"
     for subject in ("versions", "archiving"):
-        assert seen[("cluster", subject)]["verdict"] == "ok", seen
+        assert seen[("cluster", subject)]["verdict"] == "ok", seen[("cluster", subject)]
     node.stop()
     gone = samelog("doctor", "--config", single.cluster.client_file, "--json")
     assert gone.returncode == 1

@@ -120,18 +120,20 @@ def judge_watchers(of: str, instances: int) -> Finding:
 
 
 def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]) -> Finding:
-    """Whether all members are of one version, as far as it matters: their feature levels."""
+    """Whether all members are of one version, as far as it matters: their feature levels. One of 0
+    is not known: the member says nothing, or the cluster has just begun.
+    """
     said = ", ".join(f"{name} {supported}" for name, supported in sorted(levels.items()))
-    if len(set(levels.values())) > 1:
+    if len(set(levels.values()) - {0}) > 1:
         remedy = "bring all nodes to one version: docs/upgrades.md"
         return Finding("cluster", "versions", Verdict.WARNING, f"feature levels: {said}", remedy)
     newest = max(levels.values(), default=level)
-    if newest > level:
+    if newest > level > 0:
         why = "; ".join(waits_for)
         told = f"feature level {level}, all support {newest}" + (f" ({why})" if why else "")
         remedy = "samelog cluster upgrade --finalize, once nobody wants to go back"
         return Finding("cluster", "versions", Verdict.WARNING, told, remedy)
-    return ok("cluster", "versions", f"feature level {level} everywhere")
+    return ok("cluster", "versions", f"all support feature level {newest}")
 
 
 def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Finding:

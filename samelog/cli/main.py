@@ -40,6 +40,8 @@ SUBCOMMANDS = {
     "pki": ("pki", "Make and show certificates of a private authority."),
     "config": ("config", "Check and show configuration files."),
     "cluster": ("cluster", "Restart, upgrade or reset a whole running cluster."),
+    "context": ("shell.context", "Give names to clients' configurations."),
+    "completion": ("shell.completion", "Print what makes a shell complete commands and names."),
     "recover": ("recover", "Recover from disasters."),
 }
 """In the order of the help text. Of each its module in `commands`, which has a `command`, and what
@@ -104,8 +106,28 @@ class LazyGroup(click.Group):
             raise told from error
 
 
+def _use_context(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    from samelog.cli.contexts import use_context
+
+    use_context(name)
+
+
+def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from samelog.cli.live_names import complete_contexts
+
+    return complete_contexts(ctx, param, incomplete)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="samelog", message="%(prog)s %(version)s")
+@click.option(
+    "--context",
+    metavar="NAME",
+    expose_value=False,
+    callback=_use_context,
+    shell_complete=_complete_contexts,
+    help="Use this configuration of `samelog context`, not the current one.",
+)
 def main() -> None:
     """Kafka-compatible log shipping: local appends, mutual TLS, byte-identical merged logs.
 

@@ -21,6 +21,7 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import AdminError, all_statuses, ask
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
     fail,
@@ -117,7 +118,7 @@ def add(config: ClientConfig, *, name: str, address: str, learner: bool, wait_s:
 
 
 @command.command()
-@click.argument("old")
+@click.argument("old", shell_complete=complete_nodes)
 @click.argument("name")
 @click.argument("address")
 @wait_option
@@ -138,7 +139,7 @@ def replace(config: ClientConfig, *, old: str, name: str, address: str, wait_s: 
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @client_option
 @json_option
 def remove(config: ClientConfig, *, name: str) -> None:
@@ -156,7 +157,7 @@ def remove(config: ClientConfig, *, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @click.option("--for", "duration", help="How long, such as 90s, 30m, 2h or 1d.")
 @click.option("--end", is_flag=True, help="It is over.")
 @client_option
@@ -183,7 +184,7 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_nodes)
 @click.option(
     "--from", "leader", help="Only if this node leads and another can; else nothing is done."
 )
@@ -256,7 +257,7 @@ def _newest(number: int, answers: Sequence[Status]) -> NodeInfo:
 
 
 @command.command("wait-ready")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @click.option(
     "--timeout",
     "timeout_s",

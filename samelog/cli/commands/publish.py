@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from samelog.cli.errors import operator_error
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     OperatorError,
     api_usage,
@@ -65,7 +66,9 @@ class Publishing(TypedDict):
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.File("rb"))
-@click.option("--topic", required=True, help="Where the records go.")
+@click.option(
+    "--topic", required=True, shell_complete=complete_topics, help="Where the records go."
+)
 @click.option("--session", required=True, help="This publisher's name, its own in the cluster.")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
 @click.option("--format", "kind", default="lines", show_default=True, type=click.Choice(FORMATS))

@@ -10,6 +10,7 @@ import click
 from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
+from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -59,7 +60,7 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sessions)
 @client_option
 @json_option
 def retire(config: ClientConfig, name: str) -> None:

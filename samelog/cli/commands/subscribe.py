@@ -18,6 +18,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
@@ -51,6 +52,7 @@ def parse_from(
     "--topic",
     "topics",
     multiple=True,
+    shell_complete=complete_topics,
     help="May be repeated.  [default: topics of the configuration]",
 )
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")

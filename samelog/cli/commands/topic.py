@@ -23,6 +23,7 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import Subscribers
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
     confirm,
@@ -71,7 +72,7 @@ def create(config: ClientConfig, *, name: str, partitions: int, settings: Sequen
 
 
 @command.command("add-partitions")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.argument("partitions", type=click.IntRange(min=1))
 @client_option
 @json_option
@@ -109,7 +110,7 @@ def list_command(config: ClientConfig) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @client_option
 @json_option
 @watchable
@@ -130,7 +131,7 @@ def describe(config: ClientConfig, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default.")
 @client_option
@@ -153,7 +154,7 @@ def alter(
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--force", is_flag=True, help="Ask nothing, and do not look for readers.")
 @client_option
 @json_option

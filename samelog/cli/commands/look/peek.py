@@ -21,6 +21,7 @@ import re2
 
 from samelog.cli.commands.pipeline.common import client_file_option
 from samelog.cli.commands.subscribe import as_line, as_value
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import fail, json_option, printable, wants_json
 from samelog.format._kernels import Record, decode_records
 from samelog.format.compression import decompress
@@ -93,7 +94,7 @@ class Place:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one.  [default: all]")
 @click.option("--offset", type=click.IntRange(min=0), help="Begin with this offset.")
 @click.option(

@@ -179,3 +179,31 @@ def progress(
 
     with Bar(printable(label), total, is_bytes=unit == "bytes") as bar:
         yield bar.advance
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[Callable[[float, float | None, str], None]]:
+    """As `progress`, for what others do: gives a function that is told how much of how much is
+    done, and what is done now.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total, label: None
+        return
+    from samelog.cli.progress import Bar
+
+    with Bar(printable(label), None, is_bytes=False) as bar:
+        yield lambda done, total, label: bar.set(done, total, printable(label))
+
+
+@contextmanager
+def following(look: Callable[[], tuple[float, float | None, str]]) -> Iterator[None]:
+    """Show on a terminal how far bytes are that others process while the body waits; `look` gives
+    (done, total, what is done now).
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from samelog.cli.progress import Bar, Follower
+
+    with Bar("", None, is_bytes=True) as bar, Follower(bar, look):
+        yield

@@ -5,7 +5,9 @@ Invariant: nothing is shown for what is over within SILENT_S, and nothing stays 
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +26,7 @@ from rich.text import Text
 from samelog.cli.terminal import size_text
 
 SILENT_S = 2.0
+LOOK_S = 0.5
 
 
 def amount_text(amount: float, *, is_bytes: bool) -> str:
@@ -83,6 +86,45 @@ class Bar:
     def advance(self, amount: float) -> None:
         """So much more is done."""
         self._progress.advance(self._task, amount)
+        self._show()
+
+    def set(self, done: float, total: float | None, label: str) -> None:
+        """So much of so much is done, and what is done now."""
+        self._progress.update(self._task, completed=done, total=total, description=label)
+        self._show()
+
+    def _show(self) -> None:
         if not self._is_shown and time.monotonic() >= self._shown_at:
             self._is_shown = True
             self._progress.start()
+
+
+class Follower:
+    """Shows how far work is that somebody else does: looks from a thread of its own while the
+    caller waits. A context manager.
+    """
+
+    def __init__(
+        self, bar: Bar, look: Callable[[], tuple[float, float | None, str]], every_s: float = LOOK_S
+    ) -> None:
+        """`look` gives (done, total, what is done now)."""
+        self._bar, self._look, self._every_s = bar, look, every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="samelog-progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(self._every_s):
+            self._bar.set(*self._look())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from samelog.cli.commands.publish import ShipProgress, unmerged_bytes
 from samelog.cli.output import OperatorError, print_table
-from samelog.cli.progress import SILENT_S, Bar, done_text
+from samelog.cli.progress import SILENT_S, Bar, Follower, done_text
 from samelog.cli.terminal import size_text, style_of
 from samelog.cli.watching import REST_OF_SCREEN, in_place, repeat, watchable
+from samelog.format.positions import SessionPosition
+from samelog.publisher.records import PartitionPositions, Positions, TopicPartition
+from tests.patience import PATIENCE_S
 
 Capture = pytest.CaptureFixture[str]
 NODES = ("node", "state", "role", "term", "commit", "applied", "detail")
@@ -109,6 +114,55 @@ def test_what_is_over_soon_shows_no_progress(
         now = SILENT_S
         bar.advance(1)
         assert bar._is_shown
+
+
+def test_a_follower_shows_how_far_others_are() -> None:
+    looks, seen = iter([(1, 4, "a"), (3, 4, "b")]), Event()
+
+    def look() -> tuple[float, float | None, str]:
+        found = next(looks, None)
+        if found is None:
+            seen.set()
+        return found or (4, 4, "c")
+
+    bar = Bar("", None, is_bytes=True)
+    with bar, Follower(bar, look, 0.001):
+        assert seen.wait(PATIENCE_S)
+    [task] = bar._progress.tasks
+    assert (task.completed, task.total) in {(3, 4), (4, 4)}
+
+
+END = SessionPosition(1, 0, 100)
+PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("appended", "merged", "left"),
+    [
+        ({PLACE: END}, {}, 100),
+        ({PLACE: END}, {PLACE: SessionPosition(1, 0, 40)}, 60),
+        ({PLACE: END, OTHER: END}, {PLACE: END}, 100),
+        ({PLACE: END}, {PLACE: END}, 0),
+        ({PLACE: SessionPosition(1, 1, 5)}, {PLACE: END}, None),
+        ({PLACE: SessionPosition(1, 1, 5)}, {}, None),
+    ],
+)
+def test_what_is_left_of_publishing(
+    appended: PartitionPositions, merged: PartitionPositions, left: int | None
+) -> None:
+    assert unmerged_bytes(Positions(appended, {}, merged)) == left
+
+
+def test_publishing_is_done_as_far_as_less_is_left() -> None:
+    told = iter(
+        [
+            Positions({PLACE: END}, {}, {PLACE: SessionPosition(1, 0, 20)}),
+            Positions({PLACE: END}, {}, {PLACE: END}),
+        ]
+    )
+    shown = ShipProgress(lambda: next(told))
+    assert shown.look() == (0, 80, "merging")
+    assert shown.look() == (80, 80, "merging")
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

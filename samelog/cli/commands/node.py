@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 from msgspec import UNSET
@@ -30,6 +30,7 @@ from samelog.cli.output import (
     print_table,
     report,
     talk,
+    waiting,
     wants_json,
 )
 from samelog.cli.watching import watchable
@@ -280,8 +281,10 @@ def wait_ready(config: ClientConfig, *, name: str, timeout_s: float) -> None:
       samelog node wait-ready rt-sequencer-1 --timeout 600 --config client.toml
     """
     deadline = time.monotonic() + timeout_s
-    while (why := _why_not_ready(config, name)) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    with waiting(name) as show:
+        while (why := _why_not_ready(config, name)) and time.monotonic() < deadline:
+            show(0, None, f"{name}: {why}")
+            time.sleep(POLL_S)
     if why:
         fail(f"{name} is not ready after {timeout_s:g} s: {why}")
     report({"node": name, "ready": True}, f"{name} is ready")
@@ -333,17 +336,26 @@ def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
     """Wait until the change is over: the node votes, and whom it replaces is gone."""
     deadline = time.monotonic() + wait_s
-    while not _is_done(body, _known(config)):
-        if time.monotonic() > deadline:
-            fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
-        time.sleep(POLL_S)
+    with waiting(body.node) as show:
+        while not _is_done(body, _known(config, body.node, show)):
+            if time.monotonic() > deadline:
+                fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
+            time.sleep(POLL_S)
 
 
-def _known(config: ClientConfig) -> dict[str, NodeInfo]:
+def _known(
+    config: ClientConfig, name: str, show: Callable[[float, float | None, str], None]
+) -> dict[str, NodeInfo]:
+    """The members by name; shows how many Raft entries one of them has applied."""
     try:
-        return {node.name: node for node in ask(config, GetStatus()).nodes}
+        status = ask(config, GetStatus())
     except AdminError:
         return {}
+    known = {node.name: node for node in status.nodes}
+    if name in known:
+        said = f"{name} {state_text(known[name])}"
+        show(known[name].applied_index, status.commit_index, said)
+    return known
 
 
 def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:

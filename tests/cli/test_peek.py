@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from samelog.cli.commands.look.peek import (
-    Choice,
-    Place,
+    Beginning,
+    RecordFilter,
     command,
     matching,
     parse_moment,
@@ -35,15 +35,15 @@ def pattern(text: str) -> Any:
 @pytest.mark.parametrize(
     ("choice", "wanted"),
     [
-        (Choice(), [0, 1, 2, 3]),
-        (Choice(key=b"a"), [0, 2]),
-        (Choice(key=b""), [3]),
-        (Choice(pattern=pattern("^x")), [1, 2]),
-        (Choice(b"a", pattern("^x")), [2]),
-        (Choice(pattern=pattern("\\xff|^$")), [3]),
+        (RecordFilter(), [0, 1, 2, 3]),
+        (RecordFilter(key=b"a"), [0, 2]),
+        (RecordFilter(key=b""), [3]),
+        (RecordFilter(pattern=pattern("^x")), [1, 2]),
+        (RecordFilter(b"a", pattern("^x")), [2]),
+        (RecordFilter(pattern=pattern("\\xff|^$")), [3]),
     ],
 )
-def test_records_are_chosen_by_key_and_value(choice: Choice, wanted: list[int]) -> None:
+def test_records_are_chosen_by_key_and_value(choice: RecordFilter, wanted: list[int]) -> None:
     records = [
         record(0, b"a", b"yx"),
         record(1, None, b"x\xff"),
@@ -58,7 +58,7 @@ def test_no_record_is_asked_for_behind_the_last_that_is_shown() -> None:
         yield from map(record, range(3))
         raise AssertionError("asked for more")
 
-    assert [each.offset for each in matching(endless(), Choice(), 3)] == [0, 1, 2]
+    assert [each.offset for each in matching(endless(), RecordFilter(), 3)] == [0, 1, 2]
 
 
 class Times:
@@ -72,15 +72,15 @@ class Times:
 @pytest.mark.parametrize(
     ("place", "first"),
     [
-        (Place(), 5),
-        (Place(offset=7), 7),
-        (Place(last=3), 17),
-        (Place(last=100), 5),
-        (Place(at_ms=1_010), 10),
-        (Place(at_ms=9_999), 20),
+        (Beginning(), 5),
+        (Beginning(offset=7), 7),
+        (Beginning(last=3), 17),
+        (Beginning(last=100), 5),
+        (Beginning(at_ms=1_010), 10),
+        (Beginning(at_ms=9_999), 20),
     ],
 )
-def test_where_to_begin(place: Place, first: int) -> None:
+def test_where_to_begin(place: Beginning, first: int) -> None:
     whole = OffsetRange(PartitionName("t", 0), "id", 5, 20)
     assert place.first(Times(), whole) == first  # type: ignore[arg-type]
 

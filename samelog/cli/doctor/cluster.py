@@ -19,8 +19,8 @@ from samelog.admin.client import AdminError, ask
 from samelog.admin.requests import GetUpgrade, PlanArchive
 from samelog.admin.table import CLUSTER_HEADER
 from samelog.cli.doctor.findings import (
-    Finding,
-    Verdict,
+    Diagnosis,
+    Judgement,
     judge_difference,
     judge_expiry,
     judge_levels,
@@ -36,7 +36,7 @@ from samelog.runtime.network.tls import http_client_context, identity_of
 ANSWER_S = 5.0
 
 
-def check_cluster(config: ClientConfig) -> list[Finding]:
+def check_cluster(config: ClientConfig) -> list[Diagnosis]:
     """The client's own certificate, every node, and what they have in common."""
     own = x509.load_pem_x509_certificate(read_file(config.tls.cert).data)
     findings = [judge_expiry("client", days_left(own))]
@@ -46,16 +46,16 @@ def check_cluster(config: ClientConfig) -> list[Finding]:
     return [*findings, _check_levels(config), _check_policies(config)]
 
 
-def check_node_at(config: ClientConfig, address: Address) -> list[Finding]:
+def check_node_at(config: ClientConfig, address: Address) -> list[Diagnosis]:
     """Whether a node answers and is ready, its certificate and its clock."""
     try:
         return _probe(config, address)
     except (OSError, HTTPException, RuntimeFault, ValueError) as error:
         remedy = "look at its log; check the address, and the certificates of both sides"
-        return [Finding(str(address), "answers", Verdict.FAILED, str(error), remedy)]
+        return [Diagnosis(str(address), "answers", Judgement.FAILED, str(error), remedy)]
 
 
-def _probe(config: ClientConfig, address: Address) -> list[Finding]:
+def _probe(config: ClientConfig, address: Address) -> list[Diagnosis]:
     context = http_client_context(config.tls)
     with (
         socket.create_connection((address.host, address.port), ANSWER_S) as raw,
@@ -80,7 +80,7 @@ def _probe(config: ClientConfig, address: Address) -> list[Finding]:
     return findings
 
 
-def _readiness(of: str, status: int, body: bytes) -> Finding:
+def _readiness(of: str, status: int, body: bytes) -> Diagnosis:
     if status == 200:
         return ok(of, "ready", "yes")
     try:
@@ -88,10 +88,10 @@ def _readiness(of: str, status: int, body: bytes) -> Finding:
     except (ValueError, AttributeError):
         detail = ""
     said = detail or f"status {status}"
-    return Finding(of, "ready", Verdict.FAILED, said, "docs/operations.md#samelognotready")
+    return Diagnosis(of, "ready", Judgement.FAILED, said, "docs/operations.md#samelognotready")
 
 
-def _check_levels(config: ClientConfig) -> Finding:
+def _check_levels(config: ClientConfig) -> Diagnosis:
     try:
         found = ask(config, GetUpgrade())
     except AdminError as error:
@@ -100,23 +100,23 @@ def _check_levels(config: ClientConfig) -> Finding:
     return judge_levels(levels, found.level, found.waits_for)
 
 
-def _check_policies(config: ClientConfig) -> Finding:
+def _check_policies(config: ClientConfig) -> Diagnosis:
     try:
         plan = ask(config, PlanArchive())
     except AdminError as error:
         return _unknown("archiving", error)
     if plan.differing:
         said = f"{', '.join(plan.differing)} have another policy than the leader"
-        return Finding(
-            "cluster", "archiving", Verdict.FAILED, said, "give all nodes the same policy"
+        return Diagnosis(
+            "cluster", "archiving", Judgement.FAILED, said, "give all nodes the same policy"
         )
     if plan.problem:
-        return Finding(
-            "cluster", "archiving", Verdict.WARNING, plan.problem, "mend the policy's file"
+        return Diagnosis(
+            "cluster", "archiving", Judgement.WARNING, plan.problem, "mend the policy's file"
         )
     return ok("cluster", "archiving", "one policy" if plan.policy else "no policy")
 
 
-def _unknown(subject: str, error: AdminError) -> Finding:
+def _unknown(subject: str, error: AdminError) -> Diagnosis:
     remedy = "ask with an administrator's certificate, while a leader is there"
-    return Finding("cluster", subject, Verdict.WARNING, f"not known: {error}", remedy)
+    return Diagnosis("cluster", subject, Judgement.WARNING, f"not known: {error}", remedy)

@@ -22,7 +22,7 @@ DISK_FULL = 0.9
 WATCHERS_LEAST = 128
 
 
-class Verdict(Enum):
+class Judgement(Enum):
     """How well something is."""
 
     OK = "ok"
@@ -31,116 +31,118 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at; `remedy` is empty if it is well."""
 
     of: str
     subject: str
-    verdict: Verdict
+    verdict: Judgement
     said: str
     remedy: str = ""
 
 
-def ok(of: str, subject: str, said: str) -> Finding:
+def ok(of: str, subject: str, said: str) -> Diagnosis:
     """It is well."""
-    return Finding(of, subject, Verdict.OK, said)
+    return Diagnosis(of, subject, Judgement.OK, said)
 
 
-def judge_syncs(of: str, seconds: Sequence[float]) -> Finding:
+def judge_syncs(of: str, seconds: Sequence[float]) -> Diagnosis:
     """How long writing 4 KiB and syncing it took, several times."""
     middle, worst = sorted(seconds)[len(seconds) // 2], max(seconds)
     said = f"{middle * 1000:.1f} ms, at worst {worst * 1000:.1f} ms"
     if middle < SYNC_SLOW_S:
         return ok(of, "fsync", said)
-    verdict = Verdict.FAILED if middle >= SYNC_BAD_S else Verdict.WARNING
+    verdict = Judgement.FAILED if middle >= SYNC_BAD_S else Judgement.WARNING
     remedy = "every acknowledgement waits for two syncs: use a disk with a protected write cache"
-    return Finding(of, "fsync", verdict, said, remedy)
+    return Diagnosis(of, "fsync", verdict, said, remedy)
 
 
-def judge_disk(of: str, total: int, free: int, limit: int | None) -> list[Finding]:
+def judge_disk(of: str, total: int, free: int, limit: int | None) -> list[Diagnosis]:
     """How full a disk is, and whether archiving begins before it is full."""
     said = f"{size_text(free)} of {size_text(total)} are free"
     findings = [ok(of, "disk", said)]
     if free < total * (1 - DISK_FULL):
         remedy = "make room, or lower the archiving policy's limit or time"
-        findings = [Finding(of, "disk", Verdict.WARNING, said, remedy)]
+        findings = [Diagnosis(of, "disk", Judgement.WARNING, said, remedy)]
     if limit is None:
         return findings
     told = f"the archive's limit is {size_text(limit)}, the disk has {size_text(total)}"
     if limit < total:
         return [*findings, ok(of, "archive limit", told)]
     remedy = "lower limit in the archiving policy: the disk is full before it counts"
-    return [*findings, Finding(of, "archive limit", Verdict.FAILED, told, remedy)]
+    return [*findings, Diagnosis(of, "archive limit", Judgement.FAILED, told, remedy)]
 
 
-def judge_clock(of: str, *, is_synchronised: bool | None) -> Finding:
+def judge_clock(of: str, *, is_synchronised: bool | None) -> Diagnosis:
     """Whether the kernel says that something keeps the clock right; None: it says nothing."""
     if is_synchronised:
         return ok(of, "clock", "synchronised")
     said = "the kernel does not say" if is_synchronised is None else "not synchronised"
     remedy = "run chrony or systemd-timesyncd: retention and latencies follow the clock"
-    return Finding(of, "clock", Verdict.WARNING, said, remedy)
+    return Diagnosis(of, "clock", Judgement.WARNING, said, remedy)
 
 
-def judge_difference(of: str, seconds: float) -> Finding:
+def judge_difference(of: str, seconds: float) -> Diagnosis:
     """How far a node's clock is from this host's."""
     said = f"{seconds:+.0f} s from this host's"
     if abs(seconds) <= CLOCK_OFF_S:
         return ok(of, "clock", "as this host's")
-    return Finding(of, "clock", Verdict.WARNING, said, "synchronise the clocks of both hosts")
+    return Diagnosis(of, "clock", Judgement.WARNING, said, "synchronise the clocks of both hosts")
 
 
-def judge_expiry(of: str, days: float) -> Finding:
+def judge_expiry(of: str, days: float) -> Diagnosis:
     """How long a certificate still counts."""
     said = f"expires in {days:.0f} days"
     if days < 0:
         said = f"expired {-days:.0f} days ago"
     if days >= DAYS_SOON:
         return ok(of, "certificate", said)
-    verdict = Verdict.FAILED if days < DAYS_NOW else Verdict.WARNING
-    return Finding(of, "certificate", verdict, said, "issue a new one: samelog pki issue --help")
+    verdict = Judgement.FAILED if days < DAYS_NOW else Judgement.WARNING
+    return Diagnosis(of, "certificate", verdict, said, "issue a new one: samelog pki issue --help")
 
 
-def judge_open_files(of: str, limit: int) -> Finding:
+def judge_open_files(of: str, limit: int) -> Diagnosis:
     """How many files a process may have open."""
     said = f"{limit:,} may be open"
     if limit >= OPEN_FILES_LEAST:
         return ok(of, "descriptors", said)
     remedy = f"let it be {OPEN_FILES_LEAST:,}: LimitNOFILE= of systemd, or ulimit -Hn"
-    return Finding(of, "descriptors", Verdict.WARNING, said, remedy)
+    return Diagnosis(of, "descriptors", Judgement.WARNING, said, remedy)
 
 
-def judge_watchers(of: str, instances: int) -> Finding:
+def judge_watchers(of: str, instances: int) -> Diagnosis:
     """How many inotify instances a user may have."""
     said = f"a user may have {instances}"
     if instances >= WATCHERS_LEAST:
         return ok(of, "inotify", said)
     remedy = f"sysctl fs.inotify.max_user_instances={WATCHERS_LEAST}"
-    return Finding(of, "inotify", Verdict.WARNING, said, remedy)
+    return Diagnosis(of, "inotify", Judgement.WARNING, said, remedy)
 
 
-def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]) -> Finding:
+def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]) -> Diagnosis:
     """Whether all members are of one version, as far as it matters: their feature levels. One of 0
     is not known: the member says nothing, or the cluster has just begun.
     """
     said = ", ".join(f"{name} {supported}" for name, supported in sorted(levels.items()))
     if len(set(levels.values()) - {0}) > 1:
         remedy = "bring all nodes to one version: docs/upgrades.md"
-        return Finding("cluster", "versions", Verdict.WARNING, f"feature levels: {said}", remedy)
+        return Diagnosis(
+            "cluster", "versions", Judgement.WARNING, f"feature levels: {said}", remedy
+        )
     newest = max(levels.values(), default=level)
     if newest > level > 0:
         why = "; ".join(waits_for)
         told = f"feature level {level}, all support {newest}" + (f" ({why})" if why else "")
         remedy = "samelog cluster upgrade --finalize, once nobody wants to go back"
-        return Finding("cluster", "versions", Verdict.WARNING, told, remedy)
+        return Diagnosis("cluster", "versions", Judgement.WARNING, told, remedy)
     return ok("cluster", "versions", f"all support feature level {newest}")
 
 
-def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Finding:
+def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Diagnosis:
     """Whether nodes say the same of what has to be the same."""
     if len({repr(value) for value in values.values()}) == 1:
         return ok("nodes", subject, f"alike in {len(values)} files")
     first = next(iter(values))
     others = [name for name in values if repr(values[name]) != repr(values[first])]
     said = f"{', '.join(others)} differ from {first}"
-    return Finding("nodes", subject, Verdict.FAILED, said, remedy)
+    return Diagnosis("nodes", subject, Judgement.FAILED, said, remedy)

@@ -24,8 +24,8 @@ from cryptography import x509
 from samelog.archiver.policy import PolicyError, parse_policy
 from samelog.cli.config_contents import check_node
 from samelog.cli.doctor.findings import (
-    Finding,
-    Verdict,
+    Diagnosis,
+    Judgement,
     judge_alike,
     judge_clock,
     judge_disk,
@@ -48,7 +48,7 @@ TIMEX_BYTES = 512
 HOST = "this host"
 
 
-def check_host() -> list[Finding]:
+def check_host() -> list[Diagnosis]:
     """What concerns every process here."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = hard if hard != resource.RLIM_INFINITY else 1 << 30
@@ -73,7 +73,7 @@ def clock_is_synchronised() -> bool | None:
     return None if state < 0 else state != TIME_ERROR
 
 
-def check_nodes(configs: Sequence[NodeConfig]) -> list[Finding]:
+def check_nodes(configs: Sequence[NodeConfig]) -> list[Diagnosis]:
     """What the files of nodes say, each and together."""
     findings = [finding for config in configs for finding in check_one(config)]
     if len(configs) < 2:
@@ -88,7 +88,7 @@ def check_nodes(configs: Sequence[NodeConfig]) -> list[Finding]:
     ]
 
 
-def check_one(config: NodeConfig) -> list[Finding]:
+def check_one(config: NodeConfig) -> list[Diagnosis]:
     """What the file of one node, and what it names, are like."""
     of = config.name
     try:
@@ -96,7 +96,7 @@ def check_one(config: NodeConfig) -> list[Finding]:
         findings = [ok(of, "files", "certificates, keys, passwords and policy can be used")]
     except (ConfigurationError, ConfigError, OSError) as error:
         remedy = "mend it: samelog config check"
-        findings = [Finding(of, "files", Verdict.FAILED, str(error), remedy)]
+        findings = [Diagnosis(of, "files", Judgement.FAILED, str(error), remedy)]
     findings += _expiry(of, config.tls.cert)
     place = nearest(config.data)
     findings.append(_syncs(of, place))
@@ -110,7 +110,7 @@ def check_one(config: NodeConfig) -> list[Finding]:
     return findings + [check_peer(of, name, address) for name, address in peers.items()]
 
 
-def _expiry(of: str, file: str) -> list[Finding]:
+def _expiry(of: str, file: str) -> list[Diagnosis]:
     try:
         certificate = x509.load_pem_x509_certificate(read_file(file).data)
     except (ConfigError, OSError, ValueError):
@@ -131,12 +131,12 @@ def nearest(directory: str) -> str:
     return place
 
 
-def _syncs(of: str, directory: str) -> Finding:
+def _syncs(of: str, directory: str) -> Diagnosis:
     try:
         return judge_syncs(of, time_syncs(directory))
     except OSError as error:
         remedy = "let this user write there, or run it as the node's user"
-        return Finding(of, "fsync", Verdict.WARNING, str(error), remedy)
+        return Diagnosis(of, "fsync", Judgement.WARNING, str(error), remedy)
 
 
 def time_syncs(directory: str) -> list[float]:
@@ -161,7 +161,7 @@ def _limit(config: NodeConfig) -> int | None:
         return None  # the finding about files says why
 
 
-def check_port(of: str, address: Address) -> Finding:
+def check_port(of: str, address: Address) -> Diagnosis:
     """Whether a node can listen there, or somebody does already."""
     subject = f"port {address.port}"
     try:
@@ -173,15 +173,15 @@ def check_port(of: str, address: Address) -> Finding:
         if error.errno == errno.EADDRINUSE:
             return ok(of, subject, f"something listens on {address}, such as this node")
         remedy = "listen on an address of this host, on a port that this user may take"
-        return Finding(of, subject, Verdict.FAILED, f"{address}: {error}", remedy)
+        return Diagnosis(of, subject, Judgement.FAILED, f"{address}: {error}", remedy)
     return ok(of, subject, f"{address} is free")
 
 
-def check_peer(of: str, name: str, address: Address) -> Finding:
+def check_peer(of: str, name: str, address: Address) -> Diagnosis:
     """Whether another node takes connections."""
     try:
         socket.create_connection((address.host, address.port), CONNECT_S).close()
     except OSError as error:
         remedy = "start that node; check the address, routes and firewalls between the hosts"
-        return Finding(of, f"peer {name}", Verdict.WARNING, f"{address}: {error}", remedy)
+        return Diagnosis(of, f"peer {name}", Judgement.WARNING, f"{address}: {error}", remedy)
     return ok(of, f"peer {name}", f"{address} takes connections")

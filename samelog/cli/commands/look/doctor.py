@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from samelog.cli.doctor.findings import Finding, Verdict
+from samelog.cli.doctor.findings import Diagnosis, Judgement
 from samelog.cli.output import (
     fail,
     json_option,
@@ -45,8 +45,8 @@ def command(config: ClientConfig | None, *, files: Sequence[str]) -> None:
       samelog doctor rt-sequencer-*/node.toml --config client.toml --json
     """
     findings = look(config, files)
-    failed = sum(each.verdict is Verdict.FAILED for each in findings)
-    warnings = sum(each.verdict is Verdict.WARNING for each in findings)
+    failed = sum(each.verdict is Judgement.FAILED for each in findings)
+    warnings = sum(each.verdict is Judgement.WARNING for each in findings)
     if wants_json():
         print_json({"failed": failed, "warnings": warnings, "findings": findings})
     else:
@@ -55,7 +55,7 @@ def command(config: ClientConfig | None, *, files: Sequence[str]) -> None:
         fail(f"{failed} of {len(findings)} have failed")
 
 
-def look(config: ClientConfig | None, files: Sequence[str]) -> list[Finding]:
+def look(config: ClientConfig | None, files: Sequence[str]) -> list[Diagnosis]:
     """All that was found. Raises ConfigError."""
     from samelog.cli.doctor.cluster import check_cluster
     from samelog.cli.doctor.host import check_host, check_nodes
@@ -65,7 +65,7 @@ def look(config: ClientConfig | None, files: Sequence[str]) -> list[Finding]:
     return findings if config is None else findings + check_cluster(config)
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Diagnosis]) -> None:
     """A table of all, and below it what to do about those that are not well."""
     rows = [(each.verdict, each.of, each.subject, each.said) for each in findings]
     print_table(("verdict", "of", "subject", "what was found"), rows)

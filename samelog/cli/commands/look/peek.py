@@ -57,7 +57,7 @@ def parse_pattern(ctx: click.Context, param: click.Parameter, text: str | None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RecordFilter:
     """Which records are shown: all, or those that have this key and whose value matches."""
 
     key: bytes | None = None
@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Beginning:
     """Where to begin: at an offset, at a time, so many before the end, or else with the oldest."""
 
     offset: int | None = None
@@ -157,14 +157,16 @@ def command(
       samelog peek flights --at 2026-11-20T08:00 --key EWR --config client.toml
       samelog peek flights --last 100000 --grep 'dest.*(LAX|SFO)' --config client.toml
     """
-    begin = Place(**place)
+    begin = Beginning(**place)
     begin.check()
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)
     deadline = time.monotonic() + timeout_s
     remedy = "give more time with --timeout"
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = _ranges(RemoteLogs(nodes), topic, partition, begin)
-        found = matching(_records(nodes, ranges, deadline), Choice(_bytes(key), pattern), limit)
+        found = matching(
+            _records(nodes, ranges, deadline), RecordFilter(_bytes(key), pattern), limit
+        )
         count = _print(found)
     if count == 0:
         fail(f"no record of {topic} is as it was asked for")
@@ -174,7 +176,9 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _ranges(logs: RemoteLogs, topic: str, partition: int | None, begin: Place) -> list[OffsetRange]:
+def _ranges(
+    logs: RemoteLogs, topic: str, partition: int | None, begin: Beginning
+) -> list[OffsetRange]:
     """What to look at, of each partition that has something. Raises OperatorError."""
     state = logs.topic_states([topic]).get(topic)
     if state is None:
@@ -221,7 +225,7 @@ def _end(ranges: list[OffsetRange]) -> tuple[OffsetRange, int]:
     return ranges[-1], ranges[-1].end
 
 
-def matching(records: Iterator[Record], choice: Choice, limit: int) -> Iterator[Record]:
+def matching(records: Iterator[Record], choice: RecordFilter, limit: int) -> Iterator[Record]:
     """The first `limit` records that are chosen; none behind them is asked for."""
     count = 0
     for record in records:

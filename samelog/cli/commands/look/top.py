@@ -31,7 +31,8 @@ from samelog.cli.watching import repeat
 from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
 
-Place = tuple[str, int]
+CopyEnds = dict[tuple[str, int], int]
+"""(topic, partition) -> the next offset of a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def compare(config: ClientConfig, before: Look | None, now: Look) -> dict[str, A
     }
 
 
-def _ends(answer: Status) -> dict[Place, int]:
+def _ends(answer: Status) -> CopyEnds:
     return {(row.topic, row.partition): row.end_offset for row in answer.partitions}
 
 
@@ -111,17 +112,20 @@ def _node(
     rates: Rates,
 ) -> dict[str, Any]:
     """A node: what it merges per second, and how far it is behind the best informed one."""
-    answer = next((each for each in given if each.node == row["name"]), None)
     seen = {key: row.get(key) for key in ("name", "address", "state", "role")}
-    if answer is None:
-        return {**seen, "records_per_s": None, "lag_records": None, "detail": row.get("detail")}
-    before = next((each for each in earlier if each.node == answer.node), None)
-    ends, ended = _ends(answer), None if before is None else _ends(before)
+    said = "; ".join(filter(None, (row.get("not_ready"), row.get("detail"))))
+    ends, ended = _ends_of(row["name"], given), _ends_of(row["name"], earlier)
+    if ends is None:
+        return {**seen, "records_per_s": None, "lag_records": None, "detail": said}
     there = None if ended is None else sum(ended.get(place, 0) for place in ends)
     lag = sum(_lag(each, ends.get((each.topic, each.partition), 0)) for each in best.partitions)
-    said = "; ".join(filter(None, (row.get("not_ready"), row.get("detail"))))
     rate = rates.of(there, sum(ends.values()))
     return {**seen, "records_per_s": rate, "lag_records": lag, "detail": said}
+
+
+def _ends_of(node: str, answers: Sequence[Status]) -> CopyEnds | None:
+    """By its own answer, if it gave one."""
+    return next((_ends(answer) for answer in answers if answer.node == node), None)
 
 
 def _topics(
@@ -161,7 +165,7 @@ def _sums(partitions: Sequence[PartitionInfo]) -> dict[str, tuple[int, int, int]
     return sums
 
 
-def _behind(best: Status, copies: Sequence[dict[Place, int]], topic: str) -> int:
+def _behind(best: Status, copies: Sequence[CopyEnds], topic: str) -> int:
     rows = [row for row in best.partitions if row.topic == topic]
     return max(
         sum(_lag(row, ends.get((topic, row.partition), 0)) for row in rows) for ends in copies

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from samelog.cli.doctor import host
 from samelog.cli.doctor.findings import (
     Diagnosis,
-    Judgement,
+    Soundness,
     judge_alike,
     judge_clock,
     judge_difference,
@@ -41,7 +41,7 @@ from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
 
-OK, WARNING, FAILED = Judgement.OK, Judgement.WARNING, Judgement.FAILED
+OK, WARNING, FAILED = Soundness.OK, Soundness.WARNING, Soundness.FAILED
 GB = 10**9
 
 
@@ -73,7 +73,7 @@ GB = 10**9
         (judge_alike("grants", {"a": [1], "b": [2], "c": [1]}, "mend"), FAILED),
     ],
 )
-def test_judgements(finding: Diagnosis, verdict: Judgement) -> None:
+def test_judgements(finding: Diagnosis, verdict: Soundness) -> None:
     assert finding.verdict is verdict
     assert bool(finding.remedy) == (verdict is not OK)
 
@@ -120,13 +120,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
     return cluster
 
 
-def verdicts(config: NodeConfig) -> dict[str, Judgement]:
+def verdicts(config: NodeConfig) -> dict[str, Soundness]:
     return {each.subject: each.verdict for each in check_one(config)}
 
 
 def test_a_node_that_does_not_run_yet(made: LocalCluster) -> None:
     found = verdicts(load_node(made.nodes[0].config_file))
-    assert (found["files"], found["certificate"], found["disk"] in Judgement) == (OK, OK, True)
+    assert (found["files"], found["certificate"], found["disk"] in Soundness) == (OK, OK, True)
     assert found[f"port {made.nodes[0].address.port}"] is OK
     assert found["peer rt-sequencer-1"] is WARNING
 

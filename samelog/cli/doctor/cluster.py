@@ -20,7 +20,7 @@ from samelog.admin.requests import GetUpgrade, PlanArchive
 from samelog.admin.table import CLUSTER_HEADER
 from samelog.cli.doctor.findings import (
     Diagnosis,
-    Judgement,
+    Soundness,
     judge_difference,
     judge_expiry,
     judge_levels,
@@ -52,7 +52,7 @@ def check_node_at(config: ClientConfig, address: Address) -> list[Diagnosis]:
         return _probe(config, address)
     except (OSError, HTTPException, RuntimeFault, ValueError) as error:
         remedy = "look at its log; check the address, and the certificates of both sides"
-        return [Diagnosis(str(address), "answers", Judgement.FAILED, str(error), remedy)]
+        return [Diagnosis(str(address), "answers", Soundness.FAILED, str(error), remedy)]
 
 
 def _probe(config: ClientConfig, address: Address) -> list[Diagnosis]:
@@ -88,7 +88,7 @@ def _readiness(of: str, status: int, body: bytes) -> Diagnosis:
     except (ValueError, AttributeError):
         detail = ""
     said = detail or f"status {status}"
-    return Diagnosis(of, "ready", Judgement.FAILED, said, "docs/operations.md#samelognotready")
+    return Diagnosis(of, "ready", Soundness.FAILED, said, "docs/operations.md#samelognotready")
 
 
 def _check_levels(config: ClientConfig) -> Diagnosis:
@@ -108,15 +108,15 @@ def _check_policies(config: ClientConfig) -> Diagnosis:
     if plan.differing:
         said = f"{', '.join(plan.differing)} have another policy than the leader"
         return Diagnosis(
-            "cluster", "archiving", Judgement.FAILED, said, "give all nodes the same policy"
+            "cluster", "archiving", Soundness.FAILED, said, "give all nodes the same policy"
         )
     if plan.problem:
         return Diagnosis(
-            "cluster", "archiving", Judgement.WARNING, plan.problem, "mend the policy's file"
+            "cluster", "archiving", Soundness.WARNING, plan.problem, "mend the policy's file"
         )
     return ok("cluster", "archiving", "one policy" if plan.policy else "no policy")
 
 
 def _unknown(subject: str, error: AdminError) -> Diagnosis:
     remedy = "ask with an administrator's certificate, while a leader is there"
-    return Diagnosis("cluster", subject, Judgement.WARNING, f"not known: {error}", remedy)
+    return Diagnosis("cluster", subject, Soundness.WARNING, f"not known: {error}", remedy)

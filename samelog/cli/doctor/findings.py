@@ -22,7 +22,7 @@ DISK_FULL = 0.9
 WATCHERS_LEAST = 128
 
 
-class Judgement(Enum):
+class Soundness(Enum):
     """How well something is."""
 
     OK = "ok"
@@ -36,14 +36,14 @@ class Diagnosis:
 
     of: str
     subject: str
-    verdict: Judgement
+    verdict: Soundness
     said: str
     remedy: str = ""
 
 
 def ok(of: str, subject: str, said: str) -> Diagnosis:
     """It is well."""
-    return Diagnosis(of, subject, Judgement.OK, said)
+    return Diagnosis(of, subject, Soundness.OK, said)
 
 
 def judge_syncs(of: str, seconds: Sequence[float]) -> Diagnosis:
@@ -52,7 +52,7 @@ def judge_syncs(of: str, seconds: Sequence[float]) -> Diagnosis:
     said = f"{middle * 1000:.1f} ms, at worst {worst * 1000:.1f} ms"
     if middle < SYNC_SLOW_S:
         return ok(of, "fsync", said)
-    verdict = Judgement.FAILED if middle >= SYNC_BAD_S else Judgement.WARNING
+    verdict = Soundness.FAILED if middle >= SYNC_BAD_S else Soundness.WARNING
     remedy = "every acknowledgement waits for two syncs: use a disk with a protected write cache"
     return Diagnosis(of, "fsync", verdict, said, remedy)
 
@@ -63,14 +63,14 @@ def judge_disk(of: str, total: int, free: int, limit: int | None) -> list[Diagno
     findings = [ok(of, "disk", said)]
     if free < total * (1 - DISK_FULL):
         remedy = "make room, or lower the archiving policy's limit or time"
-        findings = [Diagnosis(of, "disk", Judgement.WARNING, said, remedy)]
+        findings = [Diagnosis(of, "disk", Soundness.WARNING, said, remedy)]
     if limit is None:
         return findings
     told = f"the archive's limit is {size_text(limit)}, the disk has {size_text(total)}"
     if limit < total:
         return [*findings, ok(of, "archive limit", told)]
     remedy = "lower limit in the archiving policy: the disk is full before it counts"
-    return [*findings, Diagnosis(of, "archive limit", Judgement.FAILED, told, remedy)]
+    return [*findings, Diagnosis(of, "archive limit", Soundness.FAILED, told, remedy)]
 
 
 def judge_clock(of: str, *, is_synchronised: bool | None) -> Diagnosis:
@@ -79,7 +79,7 @@ def judge_clock(of: str, *, is_synchronised: bool | None) -> Diagnosis:
         return ok(of, "clock", "synchronised")
     said = "the kernel does not say" if is_synchronised is None else "not synchronised"
     remedy = "run chrony or systemd-timesyncd: retention and latencies follow the clock"
-    return Diagnosis(of, "clock", Judgement.WARNING, said, remedy)
+    return Diagnosis(of, "clock", Soundness.WARNING, said, remedy)
 
 
 def judge_difference(of: str, seconds: float) -> Diagnosis:
@@ -87,7 +87,7 @@ def judge_difference(of: str, seconds: float) -> Diagnosis:
     said = f"{seconds:+.0f} s from this host's"
     if abs(seconds) <= CLOCK_OFF_S:
         return ok(of, "clock", "as this host's")
-    return Diagnosis(of, "clock", Judgement.WARNING, said, "synchronise the clocks of both hosts")
+    return Diagnosis(of, "clock", Soundness.WARNING, said, "synchronise the clocks of both hosts")
 
 
 def judge_expiry(of: str, days: float) -> Diagnosis:
@@ -97,7 +97,7 @@ def judge_expiry(of: str, days: float) -> Diagnosis:
         said = f"expired {-days:.0f} days ago"
     if days >= DAYS_SOON:
         return ok(of, "certificate", said)
-    verdict = Judgement.FAILED if days < DAYS_NOW else Judgement.WARNING
+    verdict = Soundness.FAILED if days < DAYS_NOW else Soundness.WARNING
     return Diagnosis(of, "certificate", verdict, said, "issue a new one: samelog pki issue --help")
 
 
@@ -107,7 +107,7 @@ def judge_open_files(of: str, limit: int) -> Diagnosis:
     if limit >= OPEN_FILES_LEAST:
         return ok(of, "descriptors", said)
     remedy = f"let it be {OPEN_FILES_LEAST:,}: LimitNOFILE= of systemd, or ulimit -Hn"
-    return Diagnosis(of, "descriptors", Judgement.WARNING, said, remedy)
+    return Diagnosis(of, "descriptors", Soundness.WARNING, said, remedy)
 
 
 def judge_watchers(of: str, instances: int) -> Diagnosis:
@@ -116,7 +116,7 @@ def judge_watchers(of: str, instances: int) -> Diagnosis:
     if instances >= WATCHERS_LEAST:
         return ok(of, "inotify", said)
     remedy = f"sysctl fs.inotify.max_user_instances={WATCHERS_LEAST}"
-    return Diagnosis(of, "inotify", Judgement.WARNING, said, remedy)
+    return Diagnosis(of, "inotify", Soundness.WARNING, said, remedy)
 
 
 def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]) -> Diagnosis:
@@ -127,14 +127,14 @@ def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]
     if len(set(levels.values()) - {0}) > 1:
         remedy = "bring all nodes to one version: docs/upgrades.md"
         return Diagnosis(
-            "cluster", "versions", Judgement.WARNING, f"feature levels: {said}", remedy
+            "cluster", "versions", Soundness.WARNING, f"feature levels: {said}", remedy
         )
     newest = max(levels.values(), default=level)
     if newest > level > 0:
         why = "; ".join(waits_for)
         told = f"feature level {level}, all support {newest}" + (f" ({why})" if why else "")
         remedy = "samelog cluster upgrade --finalize, once nobody wants to go back"
-        return Diagnosis("cluster", "versions", Judgement.WARNING, told, remedy)
+        return Diagnosis("cluster", "versions", Soundness.WARNING, told, remedy)
     return ok("cluster", "versions", f"all support feature level {newest}")
 
 
@@ -145,4 +145,4 @@ def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Diagnos
     first = next(iter(values))
     others = [name for name in values if repr(values[name]) != repr(values[first])]
     said = f"{', '.join(others)} differ from {first}"
-    return Diagnosis("nodes", subject, Judgement.FAILED, said, remedy)
+    return Diagnosis("nodes", subject, Soundness.FAILED, said, remedy)

@@ -25,7 +25,7 @@ from samelog.archiver.policy import PolicyError, parse_policy
 from samelog.cli.config_contents import check_node
 from samelog.cli.doctor.findings import (
     Diagnosis,
-    Judgement,
+    Soundness,
     judge_alike,
     judge_clock,
     judge_disk,
@@ -96,7 +96,7 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
         findings = [ok(of, "files", "certificates, keys, passwords and policy can be used")]
     except (ConfigurationError, ConfigError, OSError) as error:
         remedy = "mend it: samelog config check"
-        findings = [Diagnosis(of, "files", Judgement.FAILED, str(error), remedy)]
+        findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
     findings += _expiry(of, config.tls.cert)
     place = nearest(config.data)
     findings.append(_syncs(of, place))
@@ -136,7 +136,7 @@ def _syncs(of: str, directory: str) -> Diagnosis:
         return judge_syncs(of, time_syncs(directory))
     except OSError as error:
         remedy = "let this user write there, or run it as the node's user"
-        return Diagnosis(of, "fsync", Judgement.WARNING, str(error), remedy)
+        return Diagnosis(of, "fsync", Soundness.WARNING, str(error), remedy)
 
 
 def time_syncs(directory: str) -> list[float]:
@@ -173,7 +173,7 @@ def check_port(of: str, address: Address) -> Diagnosis:
         if error.errno == errno.EADDRINUSE:
             return ok(of, subject, f"something listens on {address}, such as this node")
         remedy = "listen on an address of this host, on a port that this user may take"
-        return Diagnosis(of, subject, Judgement.FAILED, f"{address}: {error}", remedy)
+        return Diagnosis(of, subject, Soundness.FAILED, f"{address}: {error}", remedy)
     return ok(of, subject, f"{address} is free")
 
 
@@ -183,5 +183,5 @@ def check_peer(of: str, name: str, address: Address) -> Diagnosis:
         socket.create_connection((address.host, address.port), CONNECT_S).close()
     except OSError as error:
         remedy = "start that node; check the address, routes and firewalls between the hosts"
-        return Diagnosis(of, f"peer {name}", Judgement.WARNING, f"{address}: {error}", remedy)
+        return Diagnosis(of, f"peer {name}", Soundness.WARNING, f"{address}: {error}", remedy)
     return ok(of, f"peer {name}", f"{address} takes connections")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from samelog.cli.doctor.findings import Diagnosis, Judgement
+from samelog.cli.doctor.findings import Diagnosis, Soundness
 from samelog.cli.output import (
     fail,
     json_option,
@@ -45,8 +45,8 @@ def command(config: ClientConfig | None, *, files: Sequence[str]) -> None:
       samelog doctor rt-sequencer-*/node.toml --config client.toml --json
     """
     findings = look(config, files)
-    failed = sum(each.verdict is Judgement.FAILED for each in findings)
-    warnings = sum(each.verdict is Judgement.WARNING for each in findings)
+    failed = sum(each.verdict is Soundness.FAILED for each in findings)
+    warnings = sum(each.verdict is Soundness.WARNING for each in findings)
     if wants_json():
         print_json({"failed": failed, "warnings": warnings, "findings": findings})
     else:

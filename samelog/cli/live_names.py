@@ -38,7 +38,8 @@ def _config_of(ctx: click.Context) -> ClientConfig:
 
 def _ask(config: ClientConfig, request: Any) -> Any:
     """The first answer of a node."""
-    from samelog.admin.client import AdminError, ask_node
+    from samelog.admin.client import ask_node
+    from samelog.admin.errors import AdminError
 
     names = config.node_names or (None,) * len(config.nodes)
     for address, name in zip(config.nodes, names, strict=True):

@@ -314,7 +314,8 @@ class LocalCluster:
 
     def _is_live(self, node: LocalNode) -> bool:
         from samelog.admin.answers import NodeState
-        from samelog.admin.client import AdminError, node_status
+        from samelog.admin.client import node_status
+        from samelog.admin.errors import AdminError
 
         if node.pid is None:
             return False

@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from samelog.cli.errors import operator_error
 from samelog.cli.output import CommandT, OperatorError, printable, wants_json
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -58,6 +57,8 @@ def _shown(show: Callable[[], None], *, is_terminal: bool, is_first: bool) -> st
         with redirect_stdout(screen):
             show()
     except Exception as error:
+        from samelog.cli.errors import operator_error
+
         told = error if isinstance(error, OperatorError) else operator_error(error)
         if is_first or told is None:
             raise

@@ -34,7 +34,8 @@ from samelog.admin.answers import (
     TopicInfo,
     Topics,
 )
-from samelog.admin.client import AdminError, all_statuses, ask, node_status
+from samelog.admin.client import all_statuses, ask, node_status
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import (
     AdminRequest,
     CreatePartitions,

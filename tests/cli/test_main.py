@@ -102,6 +102,21 @@ def test_the_list_of_commands_loads_click_and_nothing_else(option: str) -> None:
     assert loaded > ours
 
 
+LIGHT = ("node", "topic", "group", "session", "archive", "log-history", "top", "status", "context")
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_help_of_a_command_that_asks_nodes_loads_nothing_that_asking_takes(name: str) -> None:
+    program = (
+        "import sys; from samelog.cli.main import main;"
+        f"main(['{name}', '--help'], standalone_mode=False);"
+        "print(sorted({'asyncio', 'cryptography', 'rich', 'ssl', 'uvloop'} & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[-1] == "[]"
+
+
 def run_raising(error: Exception) -> Result:
     """What the operator sees of an error inside a subcommand."""
     group = LazyGroup("samelog")

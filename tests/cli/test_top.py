@@ -18,7 +18,7 @@ from samelog.admin.answers import (
     SessionInfo,
     Status,
 )
-from samelog.admin.client import AdminError
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import AdminRequest, ListGroups
 from samelog.cli.commands.look.top import Look, compare, show_tables
 from samelog.cli.main import main

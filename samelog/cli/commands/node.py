@@ -19,7 +19,8 @@ from samelog.admin.answers import (
     NodeState,
     Status,
 )
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from samelog.admin.answers import Status
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.commands.node import wait_option, wait_voter
 from samelog.cli.live_names import complete_nodes, complete_topics

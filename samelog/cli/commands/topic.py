@@ -36,7 +36,6 @@ from samelog.cli.output import (
 )
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
-from samelog.runtime.network.tls import NODE_PREFIX
 
 
 @click.group()
@@ -185,6 +184,8 @@ def _readers(config: ClientConfig, topic: str) -> list[str]:
 
 
 def _subscribers(config: ClientConfig, topic: str) -> set[str]:
+    from samelog.runtime.network.tls import NODE_PREFIX
+
     rows = [row for answer in _answers(config) for row in answer.subscribers]
     found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
     return {each for each in found if not each.startswith(NODE_PREFIX)}

@@ -15,7 +15,8 @@ from http.client import HTTPConnection, HTTPException
 
 from cryptography import x509
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import GetUpgrade, PlanArchive
 from samelog.admin.table import CLUSTER_HEADER
 from samelog.cli.doctor.findings import (

@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from dataclasses import replace
 from typing import TypeVar
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig

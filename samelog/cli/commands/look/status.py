@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from samelog.admin.answers import FRESH_S, NodeState, PartitionInfo, Status
-from samelog.admin.client import AdminError, all_statuses
+from samelog.admin.client import all_statuses
+from samelog.admin.errors import AdminError
 from samelog.cli.output import client_option, fail, json_option, print_json, print_table, wants_json
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig

@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from samelog.admin.answers import GroupRow, PartitionInfo, Status
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListGroups
 from samelog.cli.commands.look.status import combine
 from samelog.cli.output import (

@@ -62,6 +62,26 @@ client_option = click.option(
 """Gives the command `config`, a ClientConfig."""
 
 
+def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
+    from samelog.config.document import absolute_place
+    from samelog.config.load import load_client
+
+    load_client(path)
+    return absolute_place(path)
+
+
+client_file_option = click.option(
+    "--config",
+    required=True,
+    envvar=CONFIG_VARIABLE,
+    metavar="FILE|URL",
+    callback=_client_file,
+    help="The client.toml of the cluster, at the same path on all executors; else "
+    f"{CONFIG_VARIABLE} says it.",
+)
+"""Gives the command `config`, the path of a client.toml that can be read."""
+
+
 def optional_client(without: str) -> Callable[[CommandT], CommandT]:
     """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
     text = f"The client.toml of the cluster, else {CONFIG_VARIABLE}; without it or '', {without}."

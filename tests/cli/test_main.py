@@ -102,7 +102,18 @@ def test_the_list_of_commands_loads_click_and_nothing_else(option: str) -> None:
     assert loaded > ours
 
 
-LIGHT = ("node", "topic", "group", "session", "archive", "log-history", "top", "status", "context")
+LIGHT = (
+    "context",
+    "node",
+    "topic",
+    "group",
+    "session",
+    "archive",
+    "log-history",
+    "top",
+    "status",
+    "peek",
+)
 
 
 @pytest.mark.parametrize("name", LIGHT)

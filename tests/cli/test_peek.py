@@ -103,6 +103,6 @@ def test_times_are_utc_unless_they_say() -> None:
 def test_what_cannot_be_understood_is_said_before_anything_is_asked(
     arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("samelog.cli.commands.pipeline.common.load_client", lambda place: None)
+    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
     result = CliRunner().invoke(command, ["t", "--config", "c.toml", *arguments])
     assert result.exit_code == 2, result.output

@@ -14,20 +14,21 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import re2
 
-from samelog.cli.commands.pipeline.common import client_file_option
-from samelog.cli.commands.subscribe import as_line, as_value
 from samelog.cli.live_names import complete_topics
-from samelog.cli.output import fail, json_option, printable, wants_json
+from samelog.cli.output import client_file_option, fail, json_option, printable, wants_json
+from samelog.cli.record_text import as_line, as_value
 from samelog.format._kernels import Record, decode_records
 from samelog.format.compression import decompress
-from samelog.spark.logs.nodes import Nodes, RemoteLogs
-from samelog.spark.plan.catalogue import TopicState
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
+
+if TYPE_CHECKING:
+    from samelog.spark.logs.nodes import Nodes, RemoteLogs
+    from samelog.spark.plan.catalogue import TopicState
 
 ANSWER_S = 10.0
 SHOWN = 10
@@ -157,6 +158,8 @@ def command(
       samelog peek flights --at 2026-11-20T08:00 --key EWR --config client.toml
       samelog peek flights --last 100000 --grep 'dest.*(LAX|SFO)' --config client.toml
     """
+    from samelog.spark.logs.nodes import Nodes, RemoteLogs
+
     begin = Beginning(**place)
     begin.check()
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)

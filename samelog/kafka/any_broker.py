@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.read_rounds import ReadRounds
 from samelog.kafka.shared_timers import SharedTimers

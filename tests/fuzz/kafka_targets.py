@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kio.index import load_request_schema
-from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
 from samelog.kafka.apis.produce import OLDEST
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, MalformedRequest
 from samelog.kafka.codec.framing import FrameReader, read_client_id, read_header
 from samelog.kafka.codec.schemas import read_request, shape_of, write_request

@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_response_schema
-from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 from msgspec.structs import replace
 
 from samelog.kafka.codec import schemas
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.fetch import (
     FetchedPartition,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import EPOCH_MAX, STALE_S, FetchContext, FetchSessions
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from tests.e2e.harness import World, wait_for

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis.metadata import MetadataResponse, MetadataResponseTopic
 from samelog.kafka.codec import schemas
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
 from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
 from samelog.kafka.codec.primitives import MessageReader, MessageWriter

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, NO_COPY
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.archiver.policy import (
@@ -34,6 +32,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
 from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.topic_settings import (

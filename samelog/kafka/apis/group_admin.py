@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.sequencer.state.group_commands import ConsumerMember

@@ -6,8 +6,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, kafka_api
 from samelog.kafka.apis.checks import (
@@ -20,6 +18,7 @@ from samelog.kafka.apis.checks import (
     topic_operations,
     unknown,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Topic

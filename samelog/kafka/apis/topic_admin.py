@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis import configs
@@ -28,6 +26,7 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.sequencer.state.commands import DeleteTopicCommand
@@ -286,7 +285,7 @@ async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     the leader's next round of archiving truncates the files.
     """
     failure = await catch_up(call.broker)
-    wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
+    wait_s = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
     deadline = asyncio.get_running_loop().time() + wait_s
     topics = ((topic.name, topic.partitions) for topic in request.topics)
     return await answer_topics(

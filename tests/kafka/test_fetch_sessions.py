@@ -224,12 +224,12 @@ def test_an_incremental_fetch_tells_what_has_changed(world: World, version: int)
         opened = wire.ask(FETCH, version, fetch_tree(name, 0, session_epoch=0))
         assert opened.session_id > 0
         assert len(opened.responses) == 1
-        session = {"session_id": opened.session_id, "max_wait": 100}
+        session = {"session_id": opened.session_id, "max_wait_ms": 100}
         nothing = fetch_tree(name, 0, **session, session_epoch=1) | {"topics": []}
         assert wire.ask(FETCH, version, nothing).responses == ()
         producer.send(name, b"news").get(20)
         producer.close()
-        wait = {"max_wait": 10_000}
+        wait = {"max_wait_ms": 10_000}
         told = wire.ask(FETCH, version, nothing | wait | {"session_epoch": 2})
         assert told.session_id == opened.session_id
         assert b"news" in told.responses[0].partitions[0].records

@@ -86,8 +86,8 @@ class Member:
     def try_join(self, version: int = 5) -> Any:
         """The answer to joining, whatever it is."""
         wish = {
-            "session_timeout": 10_000,
-            "rebalance_timeout": 10_000,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\0"}],
             "reason": None,
@@ -118,7 +118,7 @@ class Member:
             "topics": [{"name": topic, "partitions": [place]}],
         }
         if 2 <= version <= 4:
-            tree["retention_time"] = -1
+            tree["retention_time_ms"] = -1
         answer = self.ask(OFFSET_COMMIT, version, tree)
         return int(answer.topics[0].partitions[0].error_code)
 
@@ -292,7 +292,7 @@ def heartbeat_848(member: Member, version: int, epoch: int, **more: Any) -> Any:
         "member_epoch": epoch,
         "instance_id": None,
         "rack_id": None,
-        "rebalance_timeout": 10_000,
+        "rebalance_timeout_ms": 10_000,
         "subscribed_topic_names": ["t"],
         "subscribed_topic_regex": None,
         "server_assignor": None,

@@ -158,7 +158,7 @@ def test_gaps_and_old_epochs_are_kafkas_errors(wires: list[Wire], topic: str) ->
 
 
 def test_producer_ids_differ(wires: list[Wire]) -> None:
-    tree = {"transactional_id": None, "transaction_timeout": 1000}
+    tree = {"transactional_id": None, "transaction_timeout_ms": 1000}
     found = [wire.ask(INIT, 4, tree) for wire in wires for _ in range(3)]
     assert len({each.producer_id for each in found}) == 9
     assert all(each.producer_id >= 0 and each.producer_epoch == 0 for each in found)

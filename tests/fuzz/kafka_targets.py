@@ -1,8 +1,8 @@
 """Targets for what Kafka clients send: frames, requests of every API and version, record batches,
 and what clients wrap into requests for each other.
 
-Invariant: the seeds are valid input, written by the library that the listener does not read with
-where it has a codec of its own.
+Invariant: the seeds are valid input, written by Kafka's descriptions, also
+where the listener has a codec of its own.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_fetch_requests_are_read_as_described(
     partitions=st.lists(st.tuples(int32, codes, int64, int64, st.binary(max_size=9)), max_size=3),
     keys=st.lists(st.tuples(names, ids), max_size=3),
 )
-def test_fetch_answers_are_what_the_library_writes(
+def test_fetch_answers_are_what_is_described(
     version: int, head: tuple[int, bool, int], partitions: list[Any], keys: Any
 ) -> None:
     by_id = version >= 13
@@ -186,7 +186,7 @@ def test_produce_requests_are_read_as_described(
     tree = {
         "transactional_id": transaction,
         "acks": acks,
-        "timeout": timeout,
+        "timeout_ms": timeout,
         "topic_data": [{"name": name, "partition_data": listed} for name in topics],
     }
     body = memoryview(schemas.write_request(PRODUCE, version, tree))
@@ -209,7 +209,7 @@ def test_produce_requests_are_read_as_described(
     ),
     topics=st.lists(names, max_size=3),
 )
-def test_produce_answers_are_what_the_library_writes(
+def test_produce_answers_are_what_is_described(
     version: int, partitions: list[Any], topics: list[str]
 ) -> None:
     bad = ((3, "no key"), (4, None))
@@ -275,7 +275,7 @@ def test_damaged_requests_are_read_or_refused() -> None:
     tree = {
         "transactional_id": None,
         "acks": 1,
-        "timeout": 5,
+        "timeout_ms": 5,
         "topic_data": [{"name": "topic", "partition_data": [{"index": 0, "records": b"x" * 50}]}],
     }
     for version in PRODUCE_VERSIONS:
@@ -313,7 +313,7 @@ def test_list_offsets_requests_are_read_as_described(
         "replica_id": -1,
         "isolation_level": 1,
         "topics": [{"name": name, "partitions": listed} for name in topics],
-        "timeout": 7,
+        "timeout_ms": 7,
     }
     body = memoryview(schemas.write_request(LIST_OFFSETS, version, tree))
     wanted = [OffsetWanted(i, epoch if version >= 4 else -1, at) for i, epoch, at in partitions]
@@ -327,7 +327,7 @@ def test_list_offsets_requests_are_read_as_described(
     partitions=st.lists(st.tuples(int32, codes, int64, int64, int32), max_size=3),
     topics=st.lists(names, max_size=3),
 )
-def test_list_offsets_answers_are_what_the_library_writes(
+def test_list_offsets_answers_are_what_is_described(
     version: int, partitions: list[tuple[int, int, int, int, int]], topics: list[str]
 ) -> None:
     mine = ListOffsetsResponse(

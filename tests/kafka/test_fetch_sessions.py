@@ -244,7 +244,7 @@ def test_kafka_python_reads_through_a_session(world: World) -> None:
     assert address is not None
     with Wire(address) as wire:
         topic = {"name": name, "num_partitions": 4, "replication_factor": 1}
-        tree = {"topics": [topic | {"assignments": [], "configs": []}], "timeout": 10_000}
+        tree = {"topics": [topic | {"assignments": [], "configs": []}], "timeout_ms": 10_000}
         assert wire.ask(19, 4, tree | {"validate_only": False}).topics[0].error_code == 0
     producer = KafkaProducer(bootstrap_servers=boot)
     consumer = KafkaConsumer(bootstrap_servers=boot, auto_offset_reset="earliest")

@@ -28,7 +28,7 @@ def coordinator(world: World) -> Callable[[], Wire]:
     address = node.kafka
     with Wire(address) as wire:
         topic = {"name": "t", "num_partitions": 4, "replication_factor": 1}
-        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": 5000}
+        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout_ms": 5000}
         wire.ask(CREATE_TOPICS, 4, tree)
         wait_for(lambda: _names_itself(wire), "the leader coordinates")
     return lambda: Wire(address)

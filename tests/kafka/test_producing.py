@@ -34,7 +34,7 @@ def produce_tree(topic: str, data: bytes | None, **options: Any) -> dict[str, An
     return {
         "transactional_id": options.get("transaction"),
         "acks": options.get("acks", -1),
-        "timeout": options.get("timeout", 10_000),
+        "timeout_ms": options.get("timeout", 10_000),
         "topic_data": [{"name": topic, "partition_data": [partition]}],
     }
 

@@ -319,7 +319,7 @@ def pause_after(wire: Wire, key: int, version: int, tree: dict[str, Any]) -> flo
 def produce_tree(size: int) -> dict[str, Any]:
     part = {"index": 0, "records": batch(os.urandom(size))}
     topics = [{"name": "open", "partition_data": [part]}]
-    return {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": topics}
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 9000, "topic_data": topics}
 
 
 def test_who_writes_more_than_its_quota_waits(secure: Secure) -> None:

@@ -150,6 +150,7 @@ class Part(schemas.Entity, frozen=True):
 
 
 class Misspelt(schemas.ResponseBody, frozen=True):
+    brokers: tuple[Part, ...] = ()
     topics: tuple[Part, ...] = (Part(),)
 
 

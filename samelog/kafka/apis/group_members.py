@@ -209,8 +209,7 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
     error_message: str | None
     member_id: str | None
     member_epoch: int
-    heartbeat_interval: int
-    """In ms."""
+    heartbeat_interval_ms: int
     assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
     """None: it has not changed."""
 

@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
+.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -71,6 +71,9 @@ bench: setup ## measure
 bench-kafka: setup ## what is missing of the comparison with Kafka (an hour; ARGS="--rounds 1"; ARGS=--list)
 	@sh "$(HERE)/scripts/clients.sh" java mvn nats
 	@$(PYTHON) -m bench kafka $(ARGS)
+
+dist: setup ## what is released of the last commit, in dist/: sdist, wheel, SBOM; the wheel is tried
+	@sh "$(HERE)/scripts/dist.sh"
 
 clean: ## remove what was built and cached (.venv stays)
 	@sh "$(HERE)/scripts/clean.sh"

@@ -35,8 +35,8 @@ BODY_BYTES = 2 << 20
 """No request but Produce is ever longer; values take many times as much memory as their bytes."""
 THROTTLE = "throttle_time_ms"
 PartT = TypeVar("PartT")
-Read = Callable[[MessageReader], Any]
-Write = Callable[[MessageWriter, Any], None]
+FieldReader = Callable[[MessageReader], Any]
+FieldWriter = Callable[[MessageWriter, Any], None]
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def _nullable_bytes(reader: MessageReader) -> bytes | None:
     return None if found is None else bytes(found)
 
 
-_READ: Mapping[str, Read] = {
+_READ: Mapping[str, FieldReader] = {
     "bool": _bool,
     "bytes": _bytes,
     "error_code": _error_code,
@@ -163,7 +163,7 @@ _READ_NULLABLE = {"bytes": _nullable_bytes, "string": MessageReader.nullable_str
 
 
 @cache
-def _reader_of(structure: Structure) -> Read:
+def _reader_of(structure: Structure) -> FieldReader:
     plain = tuple(_field_reader(field) for field in structure.fields)
     tagged = tuple((field.tag, field.default, _field_reader(field)) for field in structure.tagged)
     make = structure.type
@@ -182,7 +182,7 @@ def _reader_of(structure: Structure) -> Read:
     return read
 
 
-def _field_reader(field: Field) -> Read:
+def _field_reader(field: Field) -> FieldReader:
     if field.is_array:
         one = _READ[field.kind] if field.structure is None else _reader_of(field.structure)
         return partial(_array, one, field.is_nullable)
@@ -194,7 +194,7 @@ def _field_reader(field: Field) -> Read:
     return lambda reader: None if reader.int8() < 0 else whole(reader)
 
 
-def _array(one: Read, is_nullable: bool, reader: MessageReader) -> tuple[Any, ...] | None:
+def _array(one: FieldReader, is_nullable: bool, reader: MessageReader) -> tuple[Any, ...] | None:
     return reader.array(one, nullable=is_nullable)
 
 
@@ -210,7 +210,7 @@ def _write_uuid(writer: MessageWriter, value: UUID | None) -> None:
     writer.raw(bytes(UUID_BYTES) if value is None else value.bytes)
 
 
-_WRITE: Mapping[str, Write] = {
+_WRITE: Mapping[str, FieldWriter] = {
     "bool": MessageWriter.int8,
     "bytes": _write_bytes,
     "error_code": MessageWriter.int16,
@@ -223,12 +223,12 @@ _WRITE: Mapping[str, Write] = {
 }
 
 
-class _Step(NamedTuple):
+class _FieldStep(NamedTuple):
     """Writes one field. `name` is None where the value that is given has no such field."""
 
     name: str | None
     default: Any
-    write: Write
+    write: FieldWriter
 
 
 def _write(structure: Structure, writer: MessageWriter, given: Any) -> None:
@@ -252,7 +252,7 @@ def _write(structure: Structure, writer: MessageWriter, given: Any) -> None:
 @cache
 def _steps(
     structure: Structure, names: tuple[str, ...]
-) -> tuple[tuple[_Step, ...], tuple[tuple[int, _Step], ...]]:
+) -> tuple[tuple[_FieldStep, ...], tuple[tuple[int, _FieldStep], ...]]:
     """How a value with these fields is written: what is plain, and what has tags. Raises
     InvalidResponse for a name that no version has, and where one is missing. Checked once for each
     set of names.
@@ -265,14 +265,16 @@ def _steps(
     return plain, tagged
 
 
-def _step(structure: Structure, field: Field, names: tuple[str, ...]) -> _Step:
+def _step(structure: Structure, field: Field, names: tuple[str, ...]) -> _FieldStep:
     is_given = field.name in names
     if not is_given and field.default is NEEDED:
         raise InvalidResponse(f"{structure.name} needs {field.name}")
-    return _Step(field.name if is_given else None, field.default, _field_writer(structure, field))
+    return _FieldStep(
+        field.name if is_given else None, field.default, _field_writer(structure, field)
+    )
 
 
-def _field_writer(structure: Structure, field: Field) -> Write:
+def _field_writer(structure: Structure, field: Field) -> FieldWriter:
     write = _WRITE[field.kind] if field.structure is None else partial(_write, field.structure)
     if field.is_array:
         write = partial(_write_array, write)
@@ -284,19 +286,19 @@ def _field_writer(structure: Structure, field: Field) -> Write:
     return partial(_write_needed, write, f"{field.name} of {structure.name}")
 
 
-def _write_needed(write: Write, name: str, writer: MessageWriter, value: Any) -> None:
+def _write_needed(write: FieldWriter, name: str, writer: MessageWriter, value: Any) -> None:
     if value is None:
         raise InvalidResponse(f"{name} may not be null")
     write(writer, value)
 
 
-def _write_nullable(write: Write, writer: MessageWriter, value: Any) -> None:
+def _write_nullable(write: FieldWriter, writer: MessageWriter, value: Any) -> None:
     writer.int8(-1 if value is None else 1)
     if value is not None:
         write(writer, value)
 
 
-def _write_array(write: Write, writer: MessageWriter, value: Sequence[Any] | None) -> None:
+def _write_array(write: FieldWriter, writer: MessageWriter, value: Sequence[Any] | None) -> None:
     writer.count(-1 if value is None else len(value))
     for each in value or ():
         write(writer, each)

@@ -23,7 +23,7 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 	@$(PYTHON) -m samelog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
-	@sh "$(HERE)/scripts/clients.sh"
+	@sh "$(HERE)/scripts/clients.sh" kcat java helm
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
 
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)

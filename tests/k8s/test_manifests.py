@@ -28,6 +28,7 @@ DIRECTORIES = (
 )
 ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
 OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
+CHARTS_ALERTS = DEPLOY.parent / "helm" / "samelog" / "alerts.yaml"
 RULE = """\
 # Written by `make docs` from deploy/prometheus/alerts.yaml.
 apiVersion: monitoring.coreos.com/v1
@@ -186,6 +187,7 @@ def alerts() -> str:
 def test_the_alerts_are_those_of_prometheus() -> None:
     """`make docs` writes them anew."""
     assert OPERATORS_ALERTS.read_text(encoding="utf-8") == alerts()
+    assert CHARTS_ALERTS.read_bytes() == ALERTS.read_bytes()
     rule = find(render("overlays/prod"), "PrometheusRule", "rt-sequencer")
     assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
 
@@ -266,3 +268,4 @@ def test_the_manifests_variables_are_ours() -> None:
 
 if __name__ == "__main__":
     OPERATORS_ALERTS.write_text(alerts(), encoding="utf-8")
+    CHARTS_ALERTS.write_bytes(ALERTS.read_bytes())

@@ -28,9 +28,10 @@ git archive HEAD | tar -x -C "$work/source"
 
 "$python" -m venv --without-pip "$work/environment"
 "$python" -m pip --python "$work/environment/bin/python" install -q "$(echo "dist/samelog-$version"-*.whl)"
+rm "$work/environment"/lib/python*/site-packages/samelog-*.dist-info/direct_url.json # names a place on this machine
 "$python" -m venv "$work/tools"
 "$work/tools/bin/python" -m pip install -q --disable-pip-version-check "cyclonedx-bom>=7,<8"
-"$work/tools/bin/cyclonedx-py" environment --output-reproducible --pyproject pyproject.toml \
+"$work/tools/bin/cyclonedx-py" environment --output-reproducible \
     --output-file "dist/samelog-$version.cdx.json" "$work/environment/bin/python"
 "$work/environment/bin/python" scripts/try_wheel.py
 ls -l dist

@@ -30,13 +30,14 @@ interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record:
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
 
-docs: setup ## write the tables of docs/ that are made from code anew
+docs: setup ## write the tables of docs/ that are made from code anew, and the site in build/site
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout
 	@$(PYTHON) -m tests.campaign.page
+	@$(PYTHON) -m scripts.site
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

@@ -52,6 +52,14 @@ def test_nothing_is_loaded_from_elsewhere(made: Path) -> None:
     assert "@import" not in styles
 
 
+def test_alerts_lead_to_what_to_do(made: Path) -> None:
+    text = (site.ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
+    links = re.findall(r"runbook_url: https://docs\.example\.com/samelog/(.*)#(.*)", text)
+    assert len(links) > 30
+    for page, anchor in links:
+        assert f'id="{anchor}"' in (made / page).read_text(encoding="utf-8")
+
+
 def test_versions_are_listed_the_newest_first(made: Path) -> None:
     index = (made.parent / "index.html").read_text(encoding="utf-8")
     assert re.findall(r">([\d.]+)</a>", index) == [__version__, "0.0.10", "0.0.9"]

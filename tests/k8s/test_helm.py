@@ -83,6 +83,13 @@ def test_kubernetes_takes_a_cluster_in_another_namespace(tmp_path: Path) -> None
     assert claim["spec"]["storageClassName"] == "fast"
 
 
+def test_alerts_link_to_where_the_documentation_is(tmp_path: Path) -> None:
+    resources = template(tmp_path, {"documentation": "https://docs.of.mine"})
+    rule = json.dumps(find(resources, "PrometheusRule", "rt-sequencer"))
+    assert "https://docs.of.mine/docs/operations.html#samelogdown" in rule
+    assert "example.com" not in rule
+
+
 def test_the_chart_has_nothing_that_helm_minds(tmp_path: Path) -> None:
     done = helm(tmp_path, "lint", "--strict", values={})
     assert done.returncode == 0, done.stdout

@@ -238,7 +238,8 @@ def test_the_image_runs_as_the_pods_user() -> None:
     assert f"useradd --uid {user} " in text
     top = DEPLOY.parent.parent
     ignored = set((top / ".dockerignore").read_text().split())
-    assert not ignored & {"samelog", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in"}
+    needed = {"samelog", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"}
+    assert not ignored & needed
     assert {".git", ".venv", "tests"} <= ignored
 
 

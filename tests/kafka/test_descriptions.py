@@ -18,6 +18,7 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from samelog.kafka.codec import schemas
 from samelog.kafka.codec.descriptions import Structure, structure_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.registry import APIS
 
 OLDEST = {0: 3}
@@ -110,3 +111,8 @@ def test_both_read_and_write_the_same(direction: Any, key: int, version: int) ->
         written = schemas.write_message(structure, read)
         assert entity_reader(library)(written, 0) == (entity, len(written))
         assert written == out.getvalue()
+
+
+def test_errors_have_the_same_names_and_numbers() -> None:
+    names = {each.name: each.value for each in TheirErrorCode}
+    assert {each.name: each.value for each in ErrorCode} == names

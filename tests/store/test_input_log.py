@@ -63,9 +63,9 @@ def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path
     os.rename(path / "log.0.1", away)
     assert not log.rest(), "the bytes are in the open file alone"
     os.rename(away, path / "log.0.1")
-    assert open_below(str(path))
+    assert open_below(log.path)
     assert log.rest()
-    assert open_below(str(path)) == []
+    assert open_below(log.path) == []
     log.append(0, 1, len(TWO), THREE)
     assert not log.rest()
     assert log.read(0, 1, 0, 1 << 20) == TWO + THREE

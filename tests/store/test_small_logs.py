@@ -8,9 +8,10 @@ from pathlib import Path
 from samelog.format.file_names import MARKS_FILE
 from samelog.store.merged.log import MergedLog
 from samelog.store.session.log import InputLog
-from tests.store.merged_parts import INDEX_0, LOG_0, ONE, merge
+from tests.store.merged_parts import INDEX_0, LOG_0, ONE, TWO, merge
 from tests.store.storage import (
     batch,
+    contents,
     open_below,
     open_input,
     open_merged,
@@ -73,3 +74,38 @@ def test_index_files_are_open_once_they_have_entries(tmp_path: Path) -> None:
     sync_merged(log)
     assert INDEX_0 in open_names(log)
     assert len((tmp_path / "t-0" / INDEX_0).read_bytes()) == 2 * 8
+
+
+def test_a_session_log_rests_and_goes_on(tmp_path: Path) -> None:
+    log = open_input(tmp_path / "t-0")
+    log.append(RUN, 0, 0, ONE)
+    log.rest()
+    assert SESSION_FILE in open_names(log), "it is to be synced"
+    taken = log.take_dirty()
+    log.rest()
+    assert SESSION_FILE in open_names(log), "it is being synced"
+    for file in taken:
+        file.datasync()
+    log.synced()
+    log.mark_durable(RUN, *log.end(RUN))
+    log.save_marks()
+    log.rest()
+    assert open_names(log) == []
+    assert log.dirty(), "the marks are yet to be synced"
+    assert log.read(RUN, 0, 0, len(ONE)) == ONE
+    log.append(RUN, 0, len(ONE), TWO)
+    sync_input(log, RUN)
+    log.seal(RUN, 0, len(ONE) + len(TWO))
+    assert contents(tmp_path / "t-0")[SESSION_FILE] == ONE + TWO
+
+
+def test_a_session_log_does_not_rest_while_it_alone_has_the_bytes(tmp_path: Path) -> None:
+    log = open_input(tmp_path / "t-0")
+    log.append(RUN, 0, 0, ONE)
+    sync_input(log, RUN)
+    os.rename(tmp_path / "t-0" / SESSION_FILE, tmp_path / "away")
+    log.rest()
+    assert log.read(RUN, 0, 0, len(ONE)) == ONE
+    os.rename(tmp_path / "away", tmp_path / "t-0" / SESSION_FILE)
+    log.rest()
+    assert open_names(log) == []

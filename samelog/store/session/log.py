@@ -11,7 +11,9 @@ cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_asid
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from contextlib import suppress
+from itertools import chain
 
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, NotContiguous
@@ -220,9 +222,9 @@ class InputLog(InputReader):
         """
         return self._dirty.drain()
 
-    def synced(self) -> None:
-        """What was taken by `take_dirty` is synced."""
-        self._dirty.synced()
+    def synced(self, files: Container[File] | None = None) -> None:
+        """A round of syncs is over that had these files; by default all that was taken."""
+        self._dirty.synced(files)
 
     def mark_durable(self, run: int, roll: int, byte: int) -> None:
         """Everything up to this batch boundary was synced."""
@@ -320,19 +322,24 @@ class InputLog(InputReader):
             self._fs.unlink(self._path(name))
 
     def rest(self) -> bool:
-        """Close all files until they are needed again; whether that is done. Not while something is
-        to be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
+        """Close all files until they are needed again; whether that is done. Not while bytes are to
+        be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        if self._dirty or any(run.durable != run.end for run in self._runs.values()):
+        runs = self._runs.values()
+        if self._dirty.has_files or any(run.durable != run.end for run in runs):
             return False
-        held = [data_name(number, roll) for number, run in self._runs.items() for roll in run.files]
-        if not all(self._fs.exists(self._path(name)) for name in held):
+        if not self._is_in_place():
             return False
-        for run in self._runs.values():
-            for file in run.files.values():
-                file.appender = None
+        for held in chain.from_iterable(run.files.values() for run in runs):
+            held.appender = None
         self._files.close()
         return True
+
+    def _is_in_place(self) -> bool:
+        """Whether all open files still have their names."""
+        files = [(number, roll) for number, run in self._runs.items() for roll in run.files]
+        opened = [data_name(*file) for file in files if self._files.find(file) is not None]
+        return all(self._fs.exists(self._path(name)) for name in opened)
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -21,6 +21,7 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.kafka.access.acls import CLUSTER, AclOperation, AclResource
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
@@ -250,12 +251,37 @@ class AnyBroker(ABC):
 
     @abstractmethod
     def may_administer(self, client: KafkaClient) -> bool:
-        """Whether it may create, change and delete topics."""
+        """Whether it may change everything, by the grants of the configuration file."""
+
+    def may(
+        self,
+        client: KafkaClient,
+        operation: AclOperation,
+        kind: AclResource = AclResource.CLUSTER,
+        name: str = CLUSTER,
+    ) -> bool:
+        """Whether it may do something with a topic, a group or the cluster."""
+        reads, writes = (
+            self.granted_topic(client, name) if kind is AclResource.TOPIC else (False, False)
+        )
+        match operation:
+            case AclOperation.READ:
+                return reads
+            case AclOperation.WRITE:
+                return writes
+            case AclOperation.DESCRIBE if reads or writes:
+                return True
+        return self.may_administer(client)
+
+    def granted_topic(self, client: KafkaClient, topic: str) -> tuple[bool, bool]:
+        """Whether the configuration file lets it read a topic, and write to it."""
+        return self.may_read(client, topic), self.may_write(client, topic)
 
     def may_describe(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may know that a topic is there."""
-        return (
-            self.may_read(client, topic)
-            or self.may_write(client, topic)
-            or self.may_administer(client)
-        )
+        return self.may(client, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+
+    def may_create(self, client: KafkaClient, topic: str) -> bool:
+        """Whether it may make a topic of this name."""
+        create = AclOperation.CREATE
+        return self.may(client, create) or self.may(client, create, AclResource.TOPIC, topic)

@@ -40,8 +40,8 @@ from samelog.kafka.codec.produce import (
 )
 
 FETCH, PRODUCE, LIST_OFFSETS = 1, 0, 2
-FETCH_VERSIONS = range(4, 18)
-PRODUCE_VERSIONS = range(3, 12)
+FETCH_VERSIONS = range(4, 19)
+PRODUCE_VERSIONS = range(3, 14)
 LIST_OFFSETS_VERSIONS = range(1, 11)
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -53,6 +53,16 @@ ids = st.binary(min_size=16, max_size=16).filter(any)
 
 def joined(parts: list[Any]) -> bytes:
     return b"".join(bytes(part) for part in parts)
+
+
+def key_of(version: int, name: str) -> str | bytes:
+    """What a topic is called in Produce."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes if version >= 13 else name
+
+
+def named(name: str) -> dict[str, Any]:
+    """Both ways; a version has one of them."""
+    return {"name": name, "topic_id": uuid.uuid5(uuid.NAMESPACE_DNS, name)}
 
 
 def described(key: int, version: int, tree: dict[str, Any]) -> bytes:
@@ -187,7 +197,7 @@ def test_produce_requests_are_read_as_described(
         "transactional_id": transaction,
         "acks": acks,
         "timeout_ms": timeout,
-        "topic_data": [{"name": name, "partition_data": listed} for name in topics],
+        "topic_data": [{**named(name), "partition_data": listed} for name in topics],
     }
     body = memoryview(schemas.write_request(PRODUCE, version, tree))
     read = read_produce(version, body)
@@ -195,7 +205,7 @@ def test_produce_requests_are_read_as_described(
         ProducePartition(index, None if data is None else memoryview(data))
         for index, data in partitions
     ]
-    assert read == ProduceRequest(*head, [(name, wanted) for name in topics])
+    assert read == ProduceRequest(*head, [(key_of(version, name), wanted) for name in topics])
     for _, found in read.topics:
         assert all(part.records is None or part.records.obj is body.obj for part in found)
 
@@ -215,7 +225,7 @@ def test_produce_answers_are_what_is_described(
     bad = ((3, "no key"), (4, None))
     mine = [
         (
-            name,
+            key_of(version, name),
             [
                 ProducedPartition(
                     index,
@@ -234,7 +244,7 @@ def test_produce_answers_are_what_is_described(
     errors = [{"batch_index": i, "batch_index_error_message": text} for i, text in bad]
     theirs = [
         {
-            "name": name,
+            **named(name),
             "partition_responses": [
                 {
                     "index": index,
@@ -262,12 +272,12 @@ def test_produce_answers_are_what_is_described(
     assert written == described(PRODUCE, version, tree)
 
 
-@given(data=st.binary(max_size=200), version=st.integers(0, 17))
+@given(data=st.binary(max_size=200), version=st.integers(0, 18))
 def test_any_bytes_are_read_or_refused(data: bytes, version: int) -> None:
     with suppress(MalformedRequest):
         read_fetch(max(version, 4), memoryview(data))
     with suppress(MalformedRequest):
-        read_produce(min(version, 11), memoryview(data))
+        read_produce(min(version, 13), memoryview(data))
 
 
 def test_damaged_requests_are_read_or_refused() -> None:
@@ -276,7 +286,7 @@ def test_damaged_requests_are_read_or_refused() -> None:
         "transactional_id": None,
         "acks": 1,
         "timeout_ms": 5,
-        "topic_data": [{"name": "topic", "partition_data": [{"index": 0, "records": b"x" * 50}]}],
+        "topic_data": [{**named("topic"), "partition_data": [{"index": 0, "records": b"x" * 50}]}],
     }
     for version in PRODUCE_VERSIONS:
         whole = schemas.write_request(PRODUCE, version, tree)

@@ -70,6 +70,8 @@ def _one(type_: Any, kind: str | None, rng: random.Random) -> Any:
         "records": lambda: rng.randbytes(5),
         "uuid": lambda: uuid.UUID(int=rng.getrandbits(128)),
         "error_code": lambda: rng.choice(list(TheirErrorCode)),
+        "float64": lambda: rng.uniform(-1e300, 1e300),
+        "uint16": lambda: rng.getrandbits(16),
         "timedelta_i32": lambda: i32Timedelta.parse(ms),
         "timedelta_i64": lambda: i64Timedelta.parse(ms),
         "datetime_i64": lambda: datetime.datetime.fromtimestamp(9, datetime.UTC),

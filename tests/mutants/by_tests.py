@@ -46,6 +46,7 @@ from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
+from tests.mutants.granting import GRANTING
 from tests.mutants.links import LINKS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
@@ -336,7 +337,17 @@ _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 PLANTED = (
     *starmap(
         Planted,
-        (*FORGETTING, *LINKS, *ONE_ROUND, *PROMISES, *REMOVING, *SHARING, *TELLING, *UPGRADING),
+        (
+            *FORGETTING,
+            *GRANTING,
+            *LINKS,
+            *ONE_ROUND,
+            *PROMISES,
+            *REMOVING,
+            *SHARING,
+            *TELLING,
+            *UPGRADING,
+        ),
     ),
     Planted(
         5,

@@ -48,7 +48,7 @@ NOTHING = memoryview(b"")
     1,
     "Fetch",
     4,
-    17,
+    18,
     flexible_from=FLEXIBLE_FROM,
     read=read_fetch,
     notes="Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "

@@ -25,6 +25,7 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
+from samelog.sequencer.state.access_state import HEARTBEAT_MS
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
 
@@ -224,10 +225,11 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
 )
 def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
     """A member joins, stays, moves to another assignment, or leaves."""
+    interval_ms = _interval_ms(call, request.group_id)
 
     def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(
-            error, message, request.member_id, request.member_epoch, _interval_ms(call)
+            error, message, request.member_id, request.member_epoch, interval_ms
         )
 
     def make(answer: Beaten) -> ConsumerGroupHeartbeatResponse:
@@ -236,7 +238,7 @@ def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
             answer.message,
             answer.member_id,
             answer.epoch,
-            _interval_ms(call),
+            interval_ms,
             _assignment(call, answer.assigned),
         )
 
@@ -312,5 +314,6 @@ def _assignment(
     )
 
 
-def _interval_ms(call: NodeCall) -> int:
-    return call.broker.config.kafka.groups.consumer_heartbeat_interval_ms
+def _interval_ms(call: NodeCall, group: str) -> int:
+    by_default = call.broker.config.kafka.groups.consumer_heartbeat_interval_ms
+    return call.broker.access.group_ms(group, HEARTBEAT_MS, by_default)

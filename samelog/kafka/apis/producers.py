@@ -26,7 +26,7 @@ class InitProducerIdResponse(ResponseBody, frozen=True):
     22,
     "InitProducerId",
     0,
-    5,
+    6,
     flexible_from=2,
     notes="For idempotent producers. A transactional id is answered with UNSUPPORTED_VERSION.",
 )

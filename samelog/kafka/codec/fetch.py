@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 17: requests in, answers out, records as the buffers they came in.
+"""Fetch (key 1), versions 4 to 18: requests in, answers out, records as the buffers they came in.
 
 Layouts: Kafka's FetchRequest.json and FetchResponse.json. Topics are names up to version 12, and
 ids (16 bytes) from 13 on; fields that consumers do not need (replicas' state) are read over.

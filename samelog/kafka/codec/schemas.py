@@ -14,6 +14,7 @@ Also: a message has no more elements than bytes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -34,6 +35,10 @@ from samelog.kafka.codec.primitives import UUID_BYTES, ByteBuffer, MessageReader
 BODY_BYTES = 2 << 20
 """No request but Produce is ever longer; values take many times as much memory as their bytes."""
 THROTTLE = "throttle_time_ms"
+_FLOAT64 = struct.Struct(">d")
+_UINT16 = 1 << 16
+_LONG = ("", "bytes", "string", "uuid")
+"""What could be null, and is no number."""
 PartT = TypeVar("PartT")
 FieldReader = Callable[[MessageReader], Any]
 FieldWriter = Callable[[MessageWriter, Any], None]
@@ -148,15 +153,25 @@ def _nullable_bytes(reader: MessageReader) -> bytes | None:
     return None if found is None else bytes(found)
 
 
+def _float64(reader: MessageReader) -> float:
+    return float(_FLOAT64.unpack(reader.raw(_FLOAT64.size))[0])
+
+
+def _uint16(reader: MessageReader) -> int:
+    return reader.int16() % _UINT16
+
+
 _READ: Mapping[str, FieldReader] = {
     "bool": _bool,
     "bytes": _bytes,
     "error_code": _error_code,
+    "float64": _float64,
     "int8": MessageReader.int8,
     "int16": MessageReader.int16,
     "int32": MessageReader.int32,
     "int64": MessageReader.int64,
     "string": MessageReader.string,
+    "uint16": _uint16,
     "uuid": _uuid,
 }
 _READ_NULLABLE = {"bytes": _nullable_bytes, "string": MessageReader.nullable_string, "uuid": _uuid}
@@ -210,15 +225,25 @@ def _write_uuid(writer: MessageWriter, value: UUID | None) -> None:
     writer.raw(bytes(UUID_BYTES) if value is None else value.bytes)
 
 
+def _write_float64(writer: MessageWriter, value: float) -> None:
+    writer.raw(_FLOAT64.pack(float(value)))
+
+
+def _write_uint16(writer: MessageWriter, value: int) -> None:
+    writer.raw(int.to_bytes(value, 2))
+
+
 _WRITE: Mapping[str, FieldWriter] = {
     "bool": MessageWriter.int8,
     "bytes": _write_bytes,
     "error_code": MessageWriter.int16,
+    "float64": _write_float64,
     "int8": MessageWriter.int8,
     "int16": MessageWriter.int16,
     "int32": MessageWriter.int32,
     "int64": MessageWriter.int64,
     "string": MessageWriter.nullable_string,
+    "uint16": _write_uint16,
     "uuid": _write_uuid,
 }
 
@@ -280,7 +305,7 @@ def _field_writer(structure: Structure, field: Field) -> FieldWriter:
         write = partial(_write_array, write)
     elif field.structure is not None and field.is_nullable:
         write = partial(_write_nullable, write)
-    is_number = not field.is_array and field.kind.startswith(("int", "error", "bool"))
+    is_number = not field.is_array and field.kind not in _LONG
     if field.is_nullable or is_number:
         return write
     return partial(_write_needed, write, f"{field.name} of {structure.name}")

@@ -140,6 +140,7 @@ class Described(Entity, frozen=True):
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[DescribedMember] = ()
+    error_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

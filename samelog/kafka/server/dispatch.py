@@ -51,7 +51,7 @@ class StartedRequest(msgspec.Struct, frozen=True):
         tally.in_bytes += self.size
         tally.out_bytes += read
         pause_s = 0.0
-        if client.allowances is not None and client.allowances.quotas:
+        if client.allowances is not None and client.allowances.limits_anybody():
             pause_s = self._pause_s(client, read, now)
         if answer is None:
             return None, pause_s

@@ -7,6 +7,7 @@ The environment has nothing of the checkout: Python, the wheel, and what it need
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ KERNELS = {
     "samelog/runtime/disk/_disk_threads",
     "samelog/runtime/network/_tls",
 }
+IMAGE = re.compile(r"""samelog:([0-9.]*[0-9])|(?:newTag|appVersion): "([^"]*)\"""")
 TIMEOUT_S = 900
 
 
@@ -116,3 +118,19 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     # A path alone: the lines of its .pth files, which lead to the checkout, do not count.
     (packages / "needs.pth").write_text(sysconfig.get_path("purelib") + os.linesep)
     run(python, ROOT / "scripts" / "try_wheel.py", where=tmp_path)
+
+
+def test_images_and_chart_have_this_version() -> None:
+    deploy = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    texts = [path.read_text(encoding="utf-8") for path in (*deploy, *(ROOT / "docs").glob("*.md"))]
+    tags = [tag or other for text in texts for tag, other in IMAGE.findall(text)]
+    assert len(tags) >= 5
+    assert set(tags) == {__version__.rpartition(".")[0]}
+    assert f"\nversion: {__version__}\n" in (ROOT / "deploy/helm/samelog/Chart.yaml").read_text()
+
+
+def test_changes_are_listed_by_release() -> None:
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = re.findall(r"^## (\S+)", page, re.MULTILINE)
+    assert found[-1] == "0.1.0"
+    assert found[0] in ("Unreleased", __version__)

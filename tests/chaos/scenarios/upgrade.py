@@ -47,10 +47,21 @@ def begin_with_first_version(field: Field) -> None:
         load.code = FIRST_VERSION
 
 
-def restart_with(field: Field, node: ChaosNode, code: Path | None) -> None:
-    """Another version on a node's host."""
+def upgrade_node(field: Field, node: ChaosNode) -> None:
+    """This version on a node's host."""
     node.stop()
-    node.code = code
+    node.code = None
+    node.start()
+    field.wait_live()
+
+
+def go_back(field: Field, node: ChaosNode) -> None:
+    """The first version on a node's host again: it refuses this version's Raft log, so it begins
+    with an empty directory and is filled from the other nodes.
+    """
+    node.stop()
+    os.rename(node.data, f"{node.data}-set-aside")
+    node.code = FIRST_VERSION
     node.start()
     field.wait_live()
 
@@ -76,10 +87,10 @@ def upgrade(field: Field) -> None:
     """
     leader = field.leader()
     nodes = [*(node for node in field.nodes if node is not leader), leader]
-    restart_with(field, nodes[0], None)
-    restart_with(field, nodes[0], FIRST_VERSION)
+    upgrade_node(field, nodes[0])
+    go_back(field, nodes[0])
     for node in nodes:
-        restart_with(field, node, None)
+        upgrade_node(field, node)
     finalize(field)
     for load in field.loads:
         load.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
 OVERLAYS = ("dev", "prod", "prod-bootstrap", "five")
 DIRECTORIES = (
     *(f"overlays/{name}" for name in OVERLAYS),
-    *(f"examples/{name}" for name in ("publisher", "subscriber", "spark")),
+    *(f"examples/{name}" for name in ("publisher", "subscriber", "spark", "spark-nodes")),
 )
 ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
 OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
@@ -227,6 +228,22 @@ def test_spark_may_read_what_the_subscriber_writes() -> None:
     for context in (*contexts, template["spec"]["securityContext"]):
         assert context["runAsUser"] == owner
         assert 0 in context["supplementalGroups"]
+
+
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_spark_reaches_the_nodes_with_a_secret_that_only_its_pods_may_read(role: str) -> None:
+    spec = find(render("examples/spark-nodes"), "SparkApplication", "minutes")["spec"]
+    own, volumes = spec[role], {each["name"]: each for each in spec["volumes"]}
+    places = {each["mountPath"]: volumes[each["name"]] for each in own["volumeMounts"]}
+    env = {each["name"]: each["value"] for each in own["env"]}
+    directory, name = os.path.split(env["SAMELOG_CONFIG"])
+    assert name == "client.toml"
+    assert places[directory]["secret"]["defaultMode"] == 0o440
+    assert own["podSecurityContext"]["fsGroup"]
+    assert "emptyDir" in places[env["SAMELOG_STATE_DIR"]]
+    policy = find(render("overlays/prod"), "NetworkPolicy", "rt-sequencer")["spec"]
+    asked = [each for rule in policy["ingress"] for each in rule.get("from", ())]
+    assert own["labels"] in [each.get("podSelector", {}).get("matchLabels") for each in asked]
 
 
 def test_the_image_runs_as_the_pods_user() -> None:

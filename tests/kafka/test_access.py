@@ -374,7 +374,7 @@ def test_a_group_has_settings_of_its_own(admin: AdminClient, wire: Wire, topic: 
             "group_id": group,
             "member_id": "a",
             "member_epoch": 0,
-            "rebalance_timeout": 1000,
+            "rebalance_timeout_ms": 1000,
             "subscribed_topic_names": [topic],
             "topic_partitions": [],
         }

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
-from samelog.admin.requests import GetRaftStatus, GetStatus
-from samelog.admin.views import RaftMember, RaftStatus
+from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
+from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.sessions import session_info
 from samelog.sequencer.admin.topics import partition_info
@@ -184,3 +184,10 @@ def _raft_member(node: ServedNode, number: int) -> RaftMember:
         match,
         "" if known is None else known.state.name.lower(),
     )
+
+
+def elections(node: ServedNode, request: GetElections) -> Elections:
+    """The newest elections that this node has seen."""
+    members = node.peers.members
+    seen = node.raft.group.newest_elections
+    return Elections(tuple(Election(e.at_ms, e.term, members.name(e.leader), e.why) for e in seen))

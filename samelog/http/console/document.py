@@ -1,0 +1,57 @@
+"""What pages of the console show of a node, and what changed between two looks at it.
+
+A document has sections; a section has rows by key. A change has only the rows that differ, and
+null for those that are gone. A page that applies all changes since a document has the newest one.
+
+Invariant: everything here is a function of its arguments; applying `changes(a, b)` to `a` is `b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+Row = Mapping[str, Any]
+Section = Mapping[str, Row]
+Document = Mapping[str, Section]
+Change = dict[str, dict[str, Row | None]]
+
+
+def changes(before: Document, now: Document) -> Change:
+    """The rows of `now` that `before` has not, and null for those that are no more."""
+    found = {}
+    for name in (*now, *(each for each in before if each not in now)):
+        rows = _section_changes(before.get(name, {}), now.get(name, {}))
+        if rows:
+            found[name] = rows
+    return found
+
+
+def _section_changes(before: Section, now: Section) -> dict[str, Row | None]:
+    if before is now:
+        return {}
+    found: dict[str, Row | None] = {
+        key: row for key, row in now.items() if key not in before or before[key] != row
+    }
+    found.update((key, None) for key in before if key not in now)
+    return found
+
+
+def apply(document: Document, change: Change) -> dict[str, dict[str, Row]]:
+    """The document after a change: what pages do, too."""
+    found = {name: dict(rows) for name, rows in document.items()}
+    for name, rows in change.items():
+        section = found.setdefault(name, {})
+        for key, row in rows.items():
+            if row is None:
+                section.pop(key, None)
+            else:
+                section[key] = row
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def as_event(kind: str, content: Document | Change) -> bytes:
+    """A server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(content))

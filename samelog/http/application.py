@@ -28,9 +28,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import CLUSTER_HEADER, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.values import Address, is_loopback
 from samelog.format.errors import InvalidName, InvariantError
 from samelog.http.console.assets import SECURITY_HEADERS, Asset
+from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import (
     EventStream,
     HttpApi,
@@ -202,10 +202,10 @@ class HttpApplication:
 
     def _refusal(self, request: web.Request) -> HttpProblem | None:
         """Why a request is refused before it is read; None if it is not."""
-        if self._is_local and not _is_of_this_host(request.host):
+        if self._is_local and not is_of_this_host(request.host):
             text = f"this is not {request.host!r}: without TLS, ask by a name of this host"
             return HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
-        if _is_of_another_page(request):
+        if is_of_another_page(request):
             text = "this is a request of another site's page"
             return HttpProblem(HTTPStatus.FORBIDDEN, text)
         wanted, cluster = request.headers.get(CLUSTER_HEADER, ""), self._api.cluster
@@ -299,24 +299,6 @@ def _outcome(error: BaseException) -> str:
     if isinstance(error, TimeoutError | asyncio.CancelledError):
         return UNKNOWN
     return str(error) or type(error).__name__
-
-
-def _is_of_this_host(host: str) -> bool:
-    """Whether a request means this host. A page of a stranger, open in a browser here, may lead to
-    its own name, which it lets mean this host: it must not get to see anything.
-    """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    return is_loopback(Address(name.strip("[]"), 0))
-
-
-def _is_of_another_page(request: web.Request) -> bool:
-    """Whether a browser says that a page which is not ours asks, whatever its rights here are."""
-    origin = request.headers.get("Origin")
-    if origin is not None and origin.partition("://")[2] != request.host:
-        return True
-    site = request.headers.get("Sec-Fetch-Site", "none")
-    is_navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
-    return site not in ("none", "same-origin") and not is_navigation
 
 
 async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[Any]:

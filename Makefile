@@ -33,6 +33,7 @@ interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record:
 docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
+	@$(PYTHON) -m tests.http.test_runbooks
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout

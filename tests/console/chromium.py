@@ -154,5 +154,3 @@ async def _page(session: aiohttp.ClientSession, port: int) -> AsyncIterator[Page
             await page.call(f"{domain}.enable")
         yield page
         listening.cancel()
-
-

@@ -71,6 +71,7 @@ function draw() {
   render(document.getElementById("top"), header());
   render(document.getElementById("nav"), menu());
   main.dataset.page = shown.name;
+  main.dataset.at = String(one("cluster").now_ms ?? 0);
   main.dataset.ready = String(Boolean(live.document) && (!page.load || shown.loads > 0));
   if (!live.document) {
     render(main, h("p", { class: "empty" }, live.connected === false && live.asked ? "The node does not answer. Asking again." : "Asking the node."));

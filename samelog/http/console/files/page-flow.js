@@ -10,16 +10,17 @@ const [CARD, GAP, SHOWN] = [46, 8, 8];
 
 function figures() {
   const [groups, sessions] = [rows("groups"), rows("sessions")];
-  const worst = groups.reduce((most, each) => (each.lag > (most?.lag ?? 0) ? each : most), null);
+  const worst = groups.reduce((found, each) => (each.lag > (found?.lag ?? 0) ? each : found), null);
   const unmerged = sum(sessions.map((each) => each.unmerged_bytes));
-  const late = (name) => [quantile(name, 0.5), quantile(name, 0.99)];
+  const most = (value) => (value === null ? "–" : ["≤ ", seconds(value)]);
+  const late = (name) => [quantile(name, 0.5), quantile(name, 0.99)].map(most);
   const [merged, mergedMost] = late("append_to_merged");
   const [read, readMost] = late("append_to_read");
   return h("div", { class: "figures" },
     figure("received", perSecond(rate("received_records")), bytesPerSecond(rate("received_bytes")), spark(rates("received_records"), "records per second received")),
     figure("sent to readers", perSecond(rate("sent_records")), bytesPerSecond(rate("sent_bytes")), spark(rates("sent_records"), "records per second sent")),
-    figure("append to merged", ["≤ ", seconds(merged)], ["99 % ≤ ", seconds(mergedMost)]),
-    figure("append to read", ["≤ ", seconds(read)], ["99 % ≤ ", seconds(readMost)]),
+    figure("append to merged", merged, ["99 %: ", mergedMost]),
+    figure("append to read", read, ["99 %: ", readMost]),
     figure("not merged yet", bytes(unmerged), plural(sessions.filter((each) => each.unmerged_bytes > 0).length, "session"), spark(series("unmerged"), "bytes not merged")),
     figure("largest lag", short(worst?.lag ?? 0), worst ? worst.group : "of consumer groups", spark(series("lag"), "largest lag of a group")));
 }

@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -30,6 +29,7 @@ FLAGS = (
     "about:blank",
 )
 POLL_S = 0.05
+LOUD = ("error", "warning", "assert")
 
 
 def executable() -> str | None:
@@ -58,11 +58,11 @@ class Page:
                 self.problems.append(str(details.get("exception", details).get("description")))
             elif found["method"] == "Log.entryAdded":
                 entry = found["params"]["entry"]
-                if entry["level"] in ("error", "warning"):
+                if entry["level"] in LOUD:
                     self.problems.append(f"{entry['text']} {entry.get('url', '')}")
             elif found["method"] == "Runtime.consoleAPICalled":
-                if found["params"]["type"] in ("error", "warning", "assert"):
-                    self.problems.append(json.dumps(found["params"]["args"]))
+                kind, told = found["params"]["type"], found["params"]["args"]
+                self.problems += [json.dumps(told)] if kind in LOUD else []
 
     async def call(self, method: str, **parameters: Any) -> Any:
         """What the browser answers."""
@@ -107,10 +107,10 @@ class Page:
         given = [{"name": name, "value": value} for name, value in features.items()]
         await self.call("Emulation.setEmulatedMedia", features=given)
 
-    async def picture(self, path: Path) -> None:
-        """Write what it looks like now, all of it."""
+    async def picture(self) -> bytes:
+        """What it looks like now, all of it, as PNG."""
         found = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        return base64.b64decode(found["data"])
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ needs_chromium = pytest.mark.skipif(executable() is None, reason="Chromium is no
 @asynccontextmanager
 async def console() -> AsyncIterator[tuple[Page, str, SeededApi]]:
     """A browser at a seeded node, which has said everything."""
-    api, none = SeededApi(), TlsFiles("", "", "")
+    api, none = SeededApi(), TlsFiles(ca="", cert="", key="")
     server = HttpServer(HttpConfig(listen=Address("127.0.0.1", 0)), none, api)
     await server.start()
     try:
@@ -139,8 +139,8 @@ async def _check_pages() -> None:
         assert not page.problems, page.problems
 
 
-RUN_AXE = """axe.run(document).then((found) => found.violations.map((each) =>
-    `${each.id}: ${each.nodes.map((node) => node.html.slice(0, 120) + node.failureSummary).join('; ')}`))"""
+RUN_AXE = """axe.run(document).then((found) => found.violations.map((each) => each.id + ': '
+    + each.nodes.map((node) => node.html.slice(0, 120) + node.failureSummary).join('; ')))"""
 
 
 @needs_chromium
@@ -167,7 +167,8 @@ async def _check_actions() -> None:
         await page.until(
             "[...document.querySelectorAll('button')].some((b) => b.textContent === 'Lead')"
         )
-        click = "[...document.querySelectorAll('%s button')].find((b) => b.textContent === '%s').click()"
+        buttons = "[...document.querySelectorAll('%s button')]"
+        click = buttons + ".find((each) => each.textContent === '%s').click()"
         await page.value(click % ("main", "Lead"))
         await page.until("document.getElementById('dialog').open")
         assert not any(isinstance(each, MoveLeadership) for each in api.asked)
@@ -194,7 +195,8 @@ async def record() -> None:
                 await page.colours(scheme)
                 for name in PAGES:
                     await show(page, base, name)
-                    await page.picture(PICTURES / f"{name}-{width}-{scheme}.png")
+                    picture = await page.picture()
+                    (PICTURES / f"{name}-{width}-{scheme}.png").write_bytes(picture)
         assert not page.problems, page.problems
 
 

@@ -9,7 +9,7 @@ import { chip, empty, head, panel, prose, state, table } from "./parts.js";
 function alarm(each, runbooks) {
   return h("details", { class: `alarm ${each.severity === "critical" ? "bad" : "warn"}`, "data-key": `${each.name} ${each.about}`, open: true },
     h("summary", {}, state(each.severity), h("b", {}, each.name.replace("Samelog", "").replace(/([a-z])([A-Z])/g, "$1 $2")), chip(each.about), h("span", { class: "text" }, each.text)),
-    h("div", { class: "runbook" }, h("h3", {}, "What to do"), prose(runbooks?.[each.name] ?? "")));
+    h("div", { class: "runbook" }, h("h2", {}, "What to do"), prose(runbooks?.[each.name] ?? "")));
 }
 
 export default {

@@ -68,7 +68,7 @@ function card(each) {
 
 function column(title, found, none) {
   const rest = found.length - SHOWN;
-  return h("div", { class: "column" }, h("h3", {}, title, " ", h("span", { class: "many" }, count(found.length))),
+  return h("div", { class: "column" }, h("h2", {}, title, " ", h("span", { class: "many" }, count(found.length))),
     found.length ? h("ul", {}, found.slice(0, SHOWN).map(card)) : empty(none), rest > 0 ? h("p", { class: "rest" }, `and ${count(rest)} more`) : null);
 }
 

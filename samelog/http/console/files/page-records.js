@@ -50,11 +50,11 @@ const brief = (data) => {
 function whole(record, value) {
   const text = value && asText(value);
   const json = text && asJson(text);
-  const part = (name, content) => (content ? h("div", { class: "form" }, h("h4", {}, name), h("pre", { tabindex: "0" }, content)) : null);
+  const part = (name, content) => (content ? h("div", { class: "form" }, h("h3", {}, name), h("pre", { tabindex: "0" }, content)) : null);
   const headers = record.headers.map(([name, held]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, brief(decode(held)))));
   return h("div", { class: "whole" },
     part("JSON", json), json ? null : part("Text", text), value ? part("Bytes", asHex(value)) : null,
-    headers.length ? h("div", { class: "form" }, h("h4", {}, "Headers"), h("table", {}, h("tbody", {}, headers))) : null,
+    headers.length ? h("div", { class: "form" }, h("h3", {}, "Headers"), h("table", {}, h("tbody", {}, headers))) : null,
     record.value_bytes > (value?.length ?? 0) ? h("p", { class: "note" }, `The first ${bytes(value.length)} of ${bytes(record.value_bytes)}.`) : null);
 }
 

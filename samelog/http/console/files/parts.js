@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 export const head = (title, ...aside) => h("div", { class: "head" }, h("h1", { tabindex: "-1" }, title), aside.length ? h("div", { class: "aside" }, ...aside) : null);
 
-export const panel = (title, ...content) => h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), ...content);
+export const panel = (title, ...content) => h("section", { class: "panel" }, h("h2", {}, title), ...content);
 
 export const figure = (label, value, extra, picture) => h("div", { class: "figure" },
   h("div", { class: "label" }, label), h("div", { class: "value" }, value),

@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
+.PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -25,6 +25,10 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@sh "$(HERE)/scripts/clients.sh"
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
+
+console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
+	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
+	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.test_pages,-m pytest tests/console tests/http/test_console.py $(ARGS))
 
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"

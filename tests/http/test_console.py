@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from samelog.admin.answers import LeadershipMoved
 from samelog.admin.requests import AdminRequest, GetIdentity, MoveLeadership
@@ -44,7 +45,10 @@ def test_changes_make_the_next_document(before: Document, now: Document) -> None
 
 
 def test_a_change_has_only_rows_that_differ() -> None:
-    before = {"nodes": {"a": {"lag": 1}, "b": {"lag": 2}, "c": {"lag": 3}}, "groups": {"g": {}}}
+    before: Document = {
+        "nodes": {"a": {"lag": 1}, "b": {"lag": 2}, "c": {"lag": 3}},
+        "groups": {"g": {}},
+    }
     now = {"nodes": {"a": {"lag": 1}, "b": {"lag": 5}}}
     assert changes(before, now) == {"nodes": {"b": {"lag": 5}, "c": None}, "groups": {"g": None}}
 
@@ -165,7 +169,7 @@ def test_pages_are_served_with_headers_that_let_them_do_little() -> None:
                 assert "unsafe" not in policy
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
         for path in ("/ui/none.js", "/ui/..%2fassets.py", "/ui/assets.py", "/ui/inter.LICENSE"):
-            async with session.get(aiohttp.client.URL(base + path, encoded=True)) as answer:
+            async with session.get(URL(base + path, encoded=True)) as answer:
                 assert answer.status == 404, path
 
     serve(body)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from samelog.admin.answers import FRESH_S, NodeState
-from samelog.http.console.document import Document, Row, Section
+from samelog.http.console.document import Document, ShownRow, Section
 
 DAY_S = 86_400
 EXPIRES_DAYS, EXPIRES_NOW_DAYS = 14, 2
@@ -35,7 +35,7 @@ def alarms(document: Document) -> Section:
     return {f"{each.name} {each.about}": each._asdict() for each in found}
 
 
-def _one(document: Document, section: str) -> Row:
+def _one(document: Document, section: str) -> ShownRow:
     return document.get(section, {}).get("", {})
 
 
@@ -104,7 +104,7 @@ def _host(document: Document) -> Iterator[Alarm]:
         yield from _certificate(name, each, cluster)
 
 
-def _certificate(name: str, row: Row, cluster: Row) -> Iterator[Alarm]:
+def _certificate(name: str, row: ShownRow, cluster: ShownRow) -> Iterator[Alarm]:
     days = (row["expires_ms"] - cluster["now_ms"]) / (1000 * DAY_S)
     if days < EXPIRES_DAYS:
         is_urgent = days < EXPIRES_NOW_DAYS

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-Row = Mapping[str, Any]
-Section = Mapping[str, Row]
+ShownRow = Mapping[str, Any]
+Section = Mapping[str, ShownRow]
 Document = Mapping[str, Section]
-Change = dict[str, dict[str, Row | None]]
+Change = dict[str, dict[str, ShownRow | None]]
 
 
 def changes(before: Document, now: Document) -> Change:
@@ -29,17 +29,17 @@ def changes(before: Document, now: Document) -> Change:
     return found
 
 
-def _section_changes(before: Section, now: Section) -> dict[str, Row | None]:
+def _section_changes(before: Section, now: Section) -> dict[str, ShownRow | None]:
     if before is now:
         return {}
-    found: dict[str, Row | None] = {
+    found: dict[str, ShownRow | None] = {
         key: row for key, row in now.items() if key not in before or before[key] != row
     }
     found.update((key, None) for key in before if key not in now)
     return found
 
 
-def apply(document: Document, change: Change) -> dict[str, dict[str, Row]]:
+def apply(document: Document, change: Change) -> dict[str, dict[str, ShownRow]]:
     """The document after a change: what pages do, too."""
     found = {name: dict(rows) for name, rows in document.items()}
     for name, rows in change.items():

@@ -14,7 +14,7 @@ from typing import Any
 import samelog
 from samelog.admin.requests import GetElections, ListSessions, ListSubscribers
 from samelog.http.console.alarms import alarms
-from samelog.http.console.document import Document, Row, Section
+from samelog.http.console.document import Document, ShownRow, Section
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
@@ -25,7 +25,7 @@ from samelog.sequencer.admin.topics import partition_info, partition_name, topic
 from samelog.wire.plain import to_json
 
 SLICE_S = 0.001
-Rows = Iterator[tuple[str, Row]]
+ShownRows = Iterator[tuple[str, ShownRow]]
 
 
 async def look(node: ServedNode, expiries: Callable[[], Mapping[str, float]]) -> Document:
@@ -40,7 +40,7 @@ async def look(node: ServedNode, expiries: Callable[[], Mapping[str, float]]) ->
     return {name: rows for name, rows in found.items() if rows}
 
 
-async def _sliced(rows: Rows) -> Section:
+async def _sliced(rows: ShownRows) -> Section:
     found, until = {}, time.monotonic() + SLICE_S
     for key, row in rows:
         found[key] = row
@@ -50,7 +50,7 @@ async def _sliced(rows: Rows) -> Section:
     return found
 
 
-def _cluster(node: ServedNode) -> Rows:
+def _cluster(node: ServedNode) -> ShownRows:
     raft, config = node.raft.group.raft, node.member.config
     leader = None if raft.leader is None else node.peers.members.name(raft.leader)
     yield (
@@ -72,7 +72,7 @@ def _cluster(node: ServedNode) -> Rows:
     )
 
 
-def _totals(node: ServedNode) -> Rows:
+def _totals(node: ServedNode) -> ShownRows:
     measures, traffic = node.member.measures, node.logs.intake.traffic
     yield (
         "",
@@ -95,7 +95,7 @@ def _histogram(found: Histogram) -> dict[str, Any]:
     return {"bounds": list(found.bounds), "counts": list(found.counts)}
 
 
-def _disk(node: ServedNode) -> Rows:
+def _disk(node: ServedNode) -> ShownRows:
     try:
         usage = shutil.disk_usage(node.member.config.data)
     except OSError:
@@ -103,7 +103,7 @@ def _disk(node: ServedNode) -> Rows:
     yield "", {"used_bytes": usage.used, "free_bytes": usage.free}
 
 
-def _troubles(node: ServedNode) -> Rows:
+def _troubles(node: ServedNode) -> ShownRows:
     """Sentences on what is wrong with this node; empty ones are all right."""
     archive, merging, raft = node.care.archive, node.logs.merging, node.raft.group.raft
     is_voter = node.peers.number in raft.voters
@@ -125,7 +125,7 @@ def _troubles(node: ServedNode) -> Rows:
     )
 
 
-def _nodes(node: ServedNode) -> Rows:
+def _nodes(node: ServedNode) -> ShownRows:
     ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
     for number, member in tuple(node.peers.members.all.items()):
         known = node.raft.group.raft.progress(number)
@@ -152,19 +152,19 @@ def _lag(node: ServedNode, number: int, ends: Mapping[int, int]) -> int | None:
     return sum(max(0, end - durable.get(n, 0)) for n, end in ends.items())
 
 
-def _topics(node: ServedNode) -> Rows:
+def _topics(node: ServedNode) -> ShownRows:
     for topic in tuple(node.logs.machine.state.topics.values()):
         yield topic.name, to_json(topic_info(topic))
 
 
-def _partitions(node: ServedNode) -> Rows:
+def _partitions(node: ServedNode) -> ShownRows:
     for number in tuple(node.logs.machine.state.partitions):
         if number in node.logs.machine.state.partitions:
             row = partition_info(node, number)
             yield f"{row.topic}/{row.partition}", to_json(row)
 
 
-def _sessions(node: ServedNode) -> Rows:
+def _sessions(node: ServedNode) -> ShownRows:
     for session in list_sessions(node, ListSessions()).sessions:
         row = to_json(session)
         row["topics"] = sorted({each.topic for each in session.partitions})
@@ -172,12 +172,12 @@ def _sessions(node: ServedNode) -> Rows:
         yield session.session, row
 
 
-def _subscribers(node: ServedNode) -> Rows:
+def _subscribers(node: ServedNode) -> ShownRows:
     for each in list_subscribers(node, ListSubscribers()).subscribers:
         yield f"{each.identity} {each.peer}", to_json(each)
 
 
-def _groups(node: ServedNode) -> Rows:
+def _groups(node: ServedNode) -> ShownRows:
     logs = node.logs
     for name, group in tuple(logs.machine.state.groups.by_id.items()):
         lags: dict[str, int] = {}
@@ -187,17 +187,17 @@ def _groups(node: ServedNode) -> Rows:
         yield name, {**to_json(group_row(logs, name, group)), "lags": lags}
 
 
-def _events(node: ServedNode) -> Rows:
+def _events(node: ServedNode) -> ShownRows:
     for number, each in enumerate(node.logs.machine.state.events):
         yield str(number), {"at_ms": each.at_ms, "kind": each.kind, "text": each.text}
 
 
-def _elections(node: ServedNode) -> Rows:
+def _elections(node: ServedNode) -> ShownRows:
     for each in elections(node, GetElections()).elections:
         yield f"{each.term} {each.leader}", to_json(each)
 
 
-SECTIONS: Mapping[str, Callable[[ServedNode], Rows]] = {
+SECTIONS: Mapping[str, Callable[[ServedNode], ShownRows]] = {
     "cluster": _cluster,
     "totals": _totals,
     "disk": _disk,

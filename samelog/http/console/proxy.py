@@ -21,7 +21,7 @@ from aiohttp import web
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.http.console.assets import INDEX, SECURITY_HEADERS, assets
-from samelog.http.console.upstream import NodeUnreachable, Upstream, UpstreamAnswer
+from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
 
@@ -29,7 +29,7 @@ COOKIE = "samelog-console"
 BODY_BYTES_MAX = 64 << 10
 EVENTS = "text/event-stream"
 CLOSE_S = 0.2
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ConsoleProxy:
@@ -69,7 +69,7 @@ class ConsoleProxy:
     # --- who asks ---------------------------------------------------------------------------------
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guard(self, request: web.Request, handler: PageHandler) -> web.StreamResponse:
         try:
             self._check(request)
             answer = await handler(request)
@@ -148,13 +148,13 @@ class ConsoleProxy:
         found = [node for _, node in self._nodes() if node.name == leader]
         return await found[0].ask(method, target, body) if leader and found else answer
 
-    def _nodes(self) -> Iterator[tuple[int, Upstream]]:
+    def _nodes(self) -> Iterator[tuple[int, NodeUpstream]]:
         """The one that answered last, then the others."""
         nodes = self._config.nodes
         names = self._config.node_names or (None,) * len(nodes)
         for step in range(len(nodes)):
             index = (self._first + step) % len(nodes)
-            yield index, Upstream(self._config, nodes[index], names[index])
+            yield index, NodeUpstream(self._config, nodes[index], names[index])
 
 
 async def _relayed(request: web.Request, answer: UpstreamAnswer) -> web.StreamResponse:

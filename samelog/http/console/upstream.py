@@ -67,7 +67,7 @@ class UpstreamAnswer:
         self._writer.close()
 
 
-class Upstream:
+class NodeUpstream:
     """One node."""
 
     def __init__(self, config: ClientConfig, address: Address, name: str | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from samelog.admin.answers import FRESH_S, NodeState
-from samelog.http.console.document import Document, ShownRow, Section
+from samelog.http.console.document import Document, Section, ShownRow
 
 DAY_S = 86_400
 EXPIRES_DAYS, EXPIRES_NOW_DAYS = 14, 2

@@ -14,7 +14,7 @@ from typing import Any
 import samelog
 from samelog.admin.requests import GetElections, ListSessions, ListSubscribers
 from samelog.http.console.alarms import alarms
-from samelog.http.console.document import Document, ShownRow, Section
+from samelog.http.console.document import Document, Section, ShownRow
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode

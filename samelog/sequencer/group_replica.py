@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 MARKS_AT_ONCE = 32
 """Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
+REST_S = 30.0
+"""Session files are closed of which nothing was needed for so long."""
 
 
 class GroupReplica:
@@ -99,6 +101,7 @@ class GroupReplica:
         self.logs = log_parts(
             self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
         )
+        self._rest_at = 0.0
         self._build_upkeep(replica)
 
     def _build_upkeep(self, replica: Replica) -> None:
@@ -194,12 +197,15 @@ class GroupReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        if (now := self._site.given.clock.now()) >= self._rest_at:
+            self._rest_at = now + REST_S
+            self.logs.sessions.rest()
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
             self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.ahead(peer))
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
-        self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
+        self._run_keeper.tick(now, is_leader=self.raft.group.is_leader)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""

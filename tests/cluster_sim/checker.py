@@ -10,6 +10,7 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -279,7 +280,8 @@ class Checker:
         path = f"/data/sessions/{session}/{name[0]}-{name[1]}/log.{part.run}.{part.roll}"
 
         def holds(node: NodeActor) -> bool:
-            return node.forgot or self._is_held(node, path, part.stop)
+            is_held = self._is_held(node, path, part.stop)
+            return node.forgot or is_held or _is_set_aside(node, path, part.stop)
 
         if not self.world.membership.is_majority(holds):
             holders = [node.host for node in self.world.nodes if holds(node)]
@@ -418,6 +420,26 @@ def _is_durable(actor: Actor, path: str, size: int) -> bool:
         isinstance(inode, Inode)
         and inode.durable_size() >= size
         and actor.disk.is_named_durably(path)
+    )
+
+
+def _is_set_aside(node: NodeActor, path: str, size: int) -> bool:
+    """Whether a node had the bytes on its disk until it found rot there, and set them aside.
+
+    Leaders plan by what nodes have told them. Bytes that rot between that and the commit are a
+    fault of the disk, as bytes that rot later are, and count as one: a minority's disks may rot.
+    Other bytes of the node, or not durable when they were set aside, excuse nothing.
+    """
+    if not node.has_rotten:
+        return False
+    directory, name = path.rsplit("/", 1)
+    session, partition = directory.rsplit("/", 1)
+    places = rf"{re.escape(session)}/(quarantine/)?{re.escape(partition)}(\.quarantined-\d+)?/"
+    aside = re.compile(rf"{places}{re.escape(name)}(\.quarantined-\d+)?")
+    return any(
+        inode.durable_size() >= size and aside.fullmatch(found) is not None
+        for found, inode in node.disk.files(f"{session}/")
+        if ".quarantined-" in found
     )
 
 

@@ -84,8 +84,8 @@ def roll_without_sync() -> Iterator[None]:
     def roll(self: RaftStore) -> None:
         self._file.seal()
         self._file.file.close()
-        self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
-        self._file.append(self._encoder.encode([self.hard_state], synced=0))
+        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
+        self._start_file(sequence, first_index, [self.hard_state])
 
     with patch.object(RaftStore, "roll", roll):
         yield

@@ -50,6 +50,34 @@ def test_a_sealed_file_alone_writes_no_marks(path: Path, monkeypatch: pytest.Mon
     assert log.durable(0) == (1, len(TWO))
 
 
+def open_files(path: Path) -> list[str]:
+    """Open files of this process in a directory, and the directory."""
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return [file for each in links if (file := os.path.realpath(each)).startswith(str(path))]
+
+
+def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path) -> None:
+    log = write(path, [ONE], [TWO], sync=False)
+    assert not log.rest()
+    files = log.take_dirty()
+    assert not log.rest(), "a sync is under way"
+    for file in files:
+        file.datasync()
+    log.synced()
+    log.mark_durable(0, *log.end(0))
+    away = path.with_name("away")
+    os.rename(path / "log.0.1", away)
+    assert not log.rest(), "the bytes are in the open file alone"
+    os.rename(away, path / "log.0.1")
+    assert open_files(path)
+    assert log.rest()
+    assert open_files(path) == []
+    log.append(0, 1, len(TWO), THREE)
+    assert not log.rest()
+    assert log.read(0, 1, 0, 1 << 20) == TWO + THREE
+    log.close()
+
+
 # --- refusing ------------------------------------------------------------------------------------
 
 

@@ -1,14 +1,14 @@
 """The node's copies of session logs, by input number: the bytes that merge instructions speak of.
 
-Invariant: a file of an input is opened once; its durable position is only ever raised by a finished
-sync.
+Invariant: a file of an input is open once at most; its durable position is only ever raised by a
+finished sync.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -56,6 +56,12 @@ class SessionStore:
         """Input -> what was wrong with its files last."""
         self._begun_anew: set[int] = set()
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
+        self._syncing: Container[int] = ()
+        """Inputs whose files a sync has: they stay open."""
+        self._awake: dict[int, None] = {}
+        """Inputs of which something was synced, read or released since the last `rest`."""
+        self._drowsy: dict[int, None] = {}
+        """Those of the time before."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
@@ -65,6 +71,7 @@ class SessionStore:
 
     def _open_log(self, number: int) -> InputLog:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
+        self._awake[number] = None
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -120,8 +127,11 @@ class SessionStore:
         topic = state.topics[partition.topic_id]
         return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
 
-    def take_dirty(self, numbers: Iterable[int]) -> list[File]:
-        """The files of these inputs written since they were last asked for."""
+    def take_dirty(self, numbers: Collection[int]) -> list[File]:
+        """The files of these inputs written since they were last asked for; until `mark_durable`
+        they are being synced.
+        """
+        self._syncing = numbers
         files: list[File] = []
         for number in numbers:
             held = self.opened.get(number)
@@ -190,6 +200,7 @@ class SessionStore:
 
     def mark_durable(self, ends: Mapping[int, Mapping[int, RunPosition]]) -> None:
         """Everything below these ends was synced."""
+        self._syncing = ()
         for number, runs in ends.items():
             held = self.opened.get(number)
             if held is None:
@@ -199,7 +210,7 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked[number] = None
+            self._unmarked[number] = self._awake[number] = None
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
@@ -219,7 +230,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self._unmarked[number] = None
+        self._unmarked[number] = self._awake[number] = None
         try:
             for run in held.runs():
                 if run < place.run or (is_over and run == place.run):
@@ -243,6 +254,7 @@ class SessionStore:
         """The range's bytes; None when this node does not hold all of them."""
         if part.input not in self._machine.state.inputs:
             return None
+        self._awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
             log = self.opened.get(part.input) or self._open_log(part.input)
@@ -258,14 +270,35 @@ class SessionStore:
             log.error("%s", trouble)
 
     def save_marks(self, most: int) -> None:
-        """Persist durable marks of so many logs, those first that wait longest; lazily. Those that
-        are written to no more rest then. Raises DiskFault.
+        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
+        DiskFault.
         """
         for number in [*islice(self._unmarked, most)]:
             if number in self.opened:
                 self.opened[number].save_marks()
-                self.opened[number].rest()
             del self._unmarked[number]
+
+    def rest(self) -> None:
+        """Close the files of logs that nothing was done with since the last call. What is not
+        synced of them is synced first, such as that files are gone.
+        """
+        tired, self._drowsy, self._awake = self._drowsy, self._awake, {}
+        inputs = self._machine.state.inputs
+        for number in tired.keys() - self._drowsy.keys():
+            held = self.opened.get(number)
+            if held is not None and number in inputs and not self._rests(number, held):
+                self._awake[number] = None
+
+    def _rests(self, number: int, held: InputLog) -> bool:
+        if number in self._syncing:
+            return False
+        if held.dirty():
+            self._events.session_log_unsynced(number)
+        try:
+            return held.rest()
+        except DiskFault as fault:  # who needs the files will say more
+            self._say_once(number, f"session files cannot be closed: {fault}")
+            return True
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""

@@ -28,7 +28,7 @@ test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytes
 
 console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
 	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
-	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.test_pages,-m pytest tests/console tests/http/test_console.py $(ARGS))
+	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.showing,-m pytest tests/console tests/http/test_console.py $(ARGS))
 
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"

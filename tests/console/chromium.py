@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.patience import PATIENCE_S
 
@@ -35,6 +36,9 @@ LOUD = ("error", "warning", "assert")
 def executable() -> str | None:
     """Where it is; None: this host has none."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+needs_chromium = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
 
 
 class Page:
@@ -86,6 +90,10 @@ class Page:
         async with asyncio.timeout(PATIENCE_S):
             while not await self.value(f"Boolean({expression})"):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
+
+    async def version(self) -> str:
+        """Of the browser."""
+        return str((await self.call("Browser.getVersion"))["product"]).rpartition("/")[2]
 
     async def go(self, address: str) -> None:
         """Open an address."""

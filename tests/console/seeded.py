@@ -8,20 +8,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from samelog.admin.requests import AdminRequest
-from samelog.admin.table import OPERATIONS
 from samelog.format._kernels import crc32c
 from samelog.http.console.alarms import alarms
 from samelog.http.console.document import Document
-from samelog.http.console.producer import Producer
-from samelog.http.console.routes import console_routes
-from samelog.http.routes import Route
-from samelog.runtime.clock import SystemClock
 
 LOOKS = 120
 BEGAN_MS = 1_795_420_800_000
 DAY_MS = 86_400_000
 TOPICS = {"flights": 4, "orders": 2, "payments": 2, "telemetry": 8}
+SETTINGS = {
+    "telemetry": {"retention.ms": "604800000"},
+    "flights": {"value_schema": '{"flight": "int32", "dest": "string", "delay": "int32"}'},
+}
 SESSIONS = {
     "feed-ewr": ("flights", 41_200.0),
     "feed-jfk": ("flights", 30_900.0),
@@ -114,7 +112,7 @@ def _node(name: str, number: int, step: int) -> dict[str, Any]:
 
 
 def _topic(name: str, count: int) -> dict[str, Any]:
-    settings = {"retention.ms": "604800000"} if name == "telemetry" else {}
+    settings = SETTINGS.get(name, {})
     return {"name": name, "topic_id": crc_id(name), "partitions": count, "settings": settings}
 
 
@@ -195,31 +193,3 @@ def _elections() -> dict[int, dict[str, Any]]:
         term: {"at_ms": BEGAN_MS - 1000 * ago_s, "term": term, "leader": leader, "why": why}
         for term, ago_s, leader, why in rows
     }
-
-
-class SeededApi:
-    """Implements routes.HttpApi."""
-
-    title, cluster = "a seeded node", "flights-eu"
-
-    def __init__(self) -> None:
-        self._step = 0
-        self.asked: list[AdminRequest[Any]] = []
-        table = tuple(Route(operation, self._handle) for operation in OPERATIONS)
-        self.routes = (*table, *console_routes(Producer(self._look, SystemClock())))
-
-    def may_read(self, identity: str) -> bool:
-        return True
-
-    def may_change(self, identity: str) -> bool:
-        return True
-
-    async def _look(self) -> Document:
-        self._step = min(LOOKS, self._step + 1)
-        return document(self._step)
-
-    async def _handle(self, request: AdminRequest[Any], identity: str) -> object:
-        from tests.console.seeded_answers import ANSWERS
-
-        self.asked.append(request)
-        return ANSWERS[type(request)](request)

@@ -11,6 +11,8 @@ from samelog.format._kernels import crc32c
 from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, document
 
 HOUR_MS = 3_600_000
+FIRST_ID = (1 << 53) + 1
+"""JavaScript has no such number."""
 FEEDS = ("feed-ewr", "feed-jfk", "feed-lga")
 
 
@@ -35,7 +37,9 @@ def _files(request: requests.LogHistory) -> answers.LogHistoryPage:
 def _records(request: requests.PeekRecords) -> views.RecordPage:
     rows = []
     for number in range(12):
-        value = {"flight": 1400 + number, "origin": "EWR", "dest": "LAX", "delay": number * 7 % 23}
+        value = {"id": FIRST_ID + number, "flight": 1400 + number, "dest": "LAX"}
+        if number != 1:
+            value["delay"] = number * 7 % 23
         data = bytes(range(24)) if number == 7 else json.dumps(value).encode()
         key = None if number == 3 else f"N{51_000 + 37 * number}".encode()
         headers = (("samelog.session", FEEDS[number % 3].encode()), ("schema", b"flights-3"))

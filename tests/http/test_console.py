@@ -30,7 +30,7 @@ from samelog.http.server import HttpServer
 from samelog.runtime.clock import SystemClock
 from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
-from tests.console.seeded import SeededApi
+from tests.console.seeded_node import SeededApi
 from tests.patience import PATIENCE_S
 
 KEYS = st.sampled_from(["", "a", "b", "c"])

@@ -151,3 +151,21 @@ async def _check_records() -> None:
         assert "00 01 02 03" in binary
         assert "Text" not in binary
         assert not page.problems, page.problems
+
+
+@needs_chromium
+def test_what_a_reader_has_closed_stays_closed() -> None:
+    asyncio.run(_check_closed())
+
+
+async def _check_closed() -> None:
+    async with console() as (page, base, _):
+        await show(page, base, "alarms")
+        await page.value("document.querySelector('details').open = false")
+        await page.value("dispatchEvent(new HashChangeEvent('hashchange'))")  # it is drawn anew
+        await page.until("document.getElementById('main').dataset.ready === 'true'")
+        opened = "[...document.querySelectorAll('details')].map((each) => each.open)"
+        first, *others = await page.value(opened)
+        assert not first
+        assert others
+        assert all(others)

@@ -2,6 +2,7 @@
 
 import { h, render } from "./dom.js";
 import { post } from "./api.js";
+import { choices } from "./parts.js";
 
 const dialog = () => document.getElementById("dialog");
 export const me = { may_change: false, identity: "", node: "" };
@@ -10,11 +11,13 @@ export const button = (label, action, tone = "") => (me.may_change
   ? h("button", { type: "button", class: `action ${tone}`, onclick: action }, label) : null);
 
 function field(each) {
-  const common = { name: each.name, id: `field-${each.name}`, required: each.required ?? false };
-  const input = each.options
-    ? h("select", common, each.options.map((option) => h("option", { value: option, selected: option === each.value }, option)))
-    : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", min: each.min, pattern: each.pattern, autocomplete: "off", spellcheck: "false" });
-  return h("p", { class: "field" }, h("label", { for: common.id }, each.label), input, each.hint ? h("small", {}, each.hint) : null);
+  const { name, label, options, hint, type = "text", value = "", required = false, min, pattern } = each;
+  const common = { name, id: `field-${name}`, required };
+  const input = options
+    ? h("select", common, choices(options, value))
+    : h("input", { ...common, type, value, min, pattern, autocomplete: "off", spellcheck: "false" });
+  return h("p", { class: "field" },
+    h("label", { for: common.id }, label), input, hint ? h("small", {}, hint) : null);
 }
 
 // Asks {title, text, fields, confirm, danger}; `request` makes [path, body] of the fields' values.

@@ -1,10 +1,11 @@
 // The shell: which page is shown, who looks at what, and light or dark.
 
-import { h, link, render } from "./dom.js";
+import { h, render } from "./dom.js";
 import { live, one, rows, start, watch } from "./live.js";
 import { get } from "./api.js";
 import { me } from "./actions.js";
 import { count, plural } from "./format.js";
+import { choices } from "./parts.js";
 import flow from "./page-flow.js";
 import { topic, topics } from "./page-topics.js";
 import records from "./page-records.js";
@@ -25,14 +26,17 @@ const MENU = [
 const PARENTS = { topic: "topics", group: "groups" };
 const THEMES = ["auto", "light", "dark"];
 
-let shown = { page: flow, params: {}, name: "flow", data: null, problem: "", loading: false, loads: 0 };
+// The page that is shown, and what it has asked the node for.
+const begun = (name, params) => ({
+  name, params, page: PAGES[name], data: null, problem: "", loading: false, loads: 0, ticks: 0,
+});
+let shown = begun("flow", {});
 
 // #/topic/flights?partition=2 is the page `topic`, of "flights", with a partition.
 function parse() {
   const [where, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name = "", id = ""] = where.split("/").map(decodeURIComponent);
-  const page = Object.hasOwn(PAGES, name) ? name : "flow";
-  return { name: page, page: PAGES[page], params: { id, ...Object.fromEntries(new URLSearchParams(query)) } };
+  return begun(Object.hasOwn(PAGES, name) ? name : "flow", { id, ...Object.fromEntries(new URLSearchParams(query)) });
 }
 
 async function load() {
@@ -40,7 +44,7 @@ async function load() {
   if (!mine.page.load || mine.loading) return;
   mine.loading = true;
   try {
-    mine.data = await mine.page.load(mine.params, mine.data);
+    mine.data = await mine.page.load(mine.params);
     mine.problem = "";
   } catch (error) {
     mine.problem = error.message;
@@ -52,7 +56,7 @@ async function load() {
 
 function navigate() {
   const before = shown.name;
-  shown = { ...parse(), data: null, problem: "", loading: false, loads: 0, ticks: 0 };
+  shown = parse();
   closeMenu();
   draw();
   load();
@@ -64,54 +68,73 @@ function navigate() {
 
 function draw() {
   const main = document.getElementById("main");
-  const { page, params, data, problem } = shown;
-  const title = page.title(params);
+  const title = shown.page.title(shown.params);
   document.title = `${title} – ${one("cluster").cluster ?? "samelog"}`;
   main.setAttribute("aria-label", title);
-  render(document.getElementById("top"), header());
-  render(document.getElementById("nav"), menu());
   main.dataset.page = shown.name;
   main.dataset.at = String(one("cluster").now_ms ?? 0);
-  main.dataset.ready = String(Boolean(live.document) && (!page.load || shown.loads > 0));
-  if (!live.document) {
-    render(main, h("p", { class: "empty" }, live.connected === false && live.asked ? "The node does not answer. Asking again." : "Asking the node."));
-    return;
-  }
-  render(main, [
-    problem ? h("p", { class: "banner bad", "data-key": "problem" }, problem) : null,
-    h("div", { class: "page", "data-key": `${shown.name} ${params.id}` }, page.view({ params, data, redraw: draw, reload: load, again: navigate })),
-  ]);
+  main.dataset.ready = String(Boolean(live.document) && (!shown.page.load || shown.loads > 0));
+  render(document.getElementById("top"), header());
+  render(document.getElementById("nav"), menu());
+  render(main, live.document ? content() : h("p", { class: "empty" }, waiting()));
 }
 
-function header() {
-  const cluster = one("cluster");
-  const troubles = rows("alarms");
-  const bad = troubles.some((each) => each.severity === "critical");
-  const lost = live.document && !live.connected;
+const waiting = () => (live.asked ? "The node does not answer. Asking again." : "Asking the node.");
+
+function content() {
+  const { name, page, params, data, problem } = shown;
   return [
-    h("button", { type: "button", class: "menu", "aria-expanded": String(document.body.classList.contains("open")), "aria-controls": "nav", onclick: toggleMenu }, "Menu"),
-    h("a", { class: "brand", href: "#/flow" }, "samelog"),
-    h("span", { class: "where" }, cluster.cluster ? [h("b", {}, cluster.cluster), h("span", { class: "from" }, ` as ${cluster.node} sees it`)] : ""),
-    h("span", { class: "leader" }, cluster.cluster ? (cluster.leader ? ["leader ", h("b", {}, cluster.leader), h("span", { class: "term" }, `, term ${count(cluster.term)}`)] : h("b", { class: "bad" }, "no leader")) : ""),
-    h("a", { class: `alarms ${troubles.length ? (bad ? "bad" : "warn") : "good"}`, href: "#/alarms" }, troubles.length ? plural(troubles.length, "alarm") : "no alarms"),
-    h("span", { class: `live ${lost ? "bad" : live.connected ? "good" : ""}`, role: "status" }, lost ? "connection lost" : live.connected ? "live" : "connecting"),
-    h("label", { class: "theme" }, h("span", { class: "hidden" }, "Colours"),
-      h("select", { onchange: (event) => setTheme(event.target.value) },
-        THEMES.map((each) => h("option", { value: each, selected: each === theme() }, each)))),
+    problem ? h("p", { class: "banner bad", "data-key": "problem" }, problem) : null,
+    h("div", { class: "page", "data-key": `${name} ${params.id}` },
+      page.view({ params, data, redraw: draw, reload: load })),
   ];
+}
+
+// --- what is around every page --------------------------------------------------------------------
+
+function header() {
+  const [cluster, troubles] = [one("cluster"), rows("alarms")];
+  const worst = troubles.some((each) => each.severity === "critical") ? "bad" : "warn";
+  return [
+    h("button", { type: "button", class: "menu", "aria-expanded": String(isMenuOpen()), "aria-controls": "nav",
+      onclick: toggleMenu }, "Menu"),
+    h("a", { class: "brand", href: "#/flow" }, "samelog"),
+    h("span", { class: "where" }, cluster.cluster
+      ? [h("b", {}, cluster.cluster), h("span", { class: "from" }, ` as ${cluster.node} sees it`)] : ""),
+    h("span", { class: "leader" }, cluster.cluster ? leader(cluster) : ""),
+    h("a", { class: `alarms ${troubles.length ? worst : "good"}`, href: "#/alarms" },
+      troubles.length ? plural(troubles.length, "alarm") : "no alarms"),
+    connection(),
+    h("label", { class: "theme" }, h("span", { class: "hidden" }, "Colours"),
+      h("select", { onchange: (event) => setTheme(event.target.value) }, choices(THEMES, theme()))),
+  ];
+}
+
+function leader(cluster) {
+  if (!cluster.leader) return h("b", { class: "bad" }, "no leader");
+  return ["leader ", h("b", {}, cluster.leader), h("span", { class: "term" }, `, term ${count(cluster.term)}`)];
+}
+
+function connection() {
+  const lost = live.document && !live.connected;
+  const [tone, text] = lost ? ["bad", "connection lost"] : live.connected ? ["good", "live"] : ["", "connecting"];
+  return h("span", { class: `live ${tone}`, role: "status" }, text);
 }
 
 function menu() {
   const active = PARENTS[shown.name] ?? shown.name;
-  return MENU.map(([title, names]) => h("div", { class: "part" }, h("h2", {}, title), h("ul", {}, names.map((name) => h("li", {},
-    h("a", { href: `#/${name}`, "aria-current": name === active ? "page" : null }, PAGES[name].title({}), badge(name)))))));
+  const entry = (name) => h("li", {},
+    h("a", { href: `#/${name}`, "aria-current": name === active ? "page" : null }, PAGES[name].title({}), badge(name)));
+  return MENU.map(([title, names]) => h("div", { class: "part" }, h("h2", {}, title), h("ul", {}, names.map(entry))));
 }
 
+const COUNTED = ["topics", "groups", "sessions", "nodes", "alarms"];
+
 function badge(name) {
-  const found = { topics: "topics", groups: "groups", sessions: "sessions", nodes: "nodes", alarms: "alarms" }[name];
-  if (!found || !live.document) return null;
-  const many = rows(found).length;
-  return name === "alarms" && !many ? null : h("span", { class: `badge ${name === "alarms" ? "bad" : ""}` }, count(many));
+  if (!COUNTED.includes(name) || !live.document) return null;
+  const many = rows(name).length;
+  if (name === "alarms") return many ? h("span", { class: "badge bad" }, count(many)) : null;
+  return h("span", { class: "badge" }, count(many));
 }
 
 // --- light and dark, the menu of small screens ----------------------------------------------------
@@ -123,6 +146,8 @@ function setTheme(name) {
   document.documentElement.dataset.theme = name;
 }
 
+const isMenuOpen = () => document.body.classList.contains("open");
+
 function toggleMenu() {
   document.body.classList.toggle("open");
   draw();
@@ -133,7 +158,7 @@ function closeMenu() {
 }
 
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && document.body.classList.contains("open")) toggleMenu();
+  if (event.key === "Escape" && isMenuOpen()) toggleMenu();
 });
 
 // --- beginning ------------------------------------------------------------------------------------
@@ -152,8 +177,7 @@ const EVERY = 3; // of events: pages that ask for more ask for it again
 setTheme(theme());
 addEventListener("hashchange", navigate);
 watch(() => {
-  live.asked = true;
-  shown.ticks = (shown.ticks ?? 0) + 1;
+  shown.ticks += 1;
   if (live.connected && shown.page.live && shown.ticks % EVERY === 0 && !document.hidden) load();
   draw();
 });

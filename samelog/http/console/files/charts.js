@@ -26,24 +26,26 @@ export function spark(points, label) {
   s("path", { class: "line", d: drawn }));
 }
 
-// Lines over the same time, each with a name and a class; `show` writes a value.
-export function chart(lines, label, show = short) {
+// Lines over the same time, each with a name and a class.
+export function chart(lines, label) {
   const drawn = lines.filter((each) => each.points.length > 1);
   if (!drawn.length) return h("p", { class: "empty" }, "Nothing was seen for long enough yet: stay on this page.");
   const [width, height] = [720, 150];
   const top = Math.max(1, ...drawn.flatMap((each) => each.points.map((point) => point.value)));
   const spanMs = Math.max(...drawn.map((each) => each.points.at(-1).at - each.points[0].at));
   return h("figure", { class: "chart" },
-    h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, show(top)), h("span", {}, show(top / 2)), h("span", {}, "0")),
+    h("div", { class: "axis", "aria-hidden": "true" },
+      h("span", {}, short(top)), h("span", {}, short(top / 2)), h("span", {}, "0")),
     s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": `${label}: ${drawn.map((each) => `${each.name} ${show(each.points.at(-1).value)}`).join(", ")}` },
+      "aria-label": `${label}: ${drawn.map((each) => `${each.name} ${short(each.points.at(-1).value)}`).join(", ")}` },
     [0, 0.5, 1].map((share) => s("path", { class: "grid", d: `M0 ${1 + share * (height - 2)}H${width}` })),
     drawn.map((each) => s("path", { class: `line ${each.tone ?? ""}`, d: line(each.points, width, height, top) }))),
     h("figcaption", {}, h("span", {}, `the last ${Math.round(spanMs / 1000)} s`), h("span", {}, "now")));
 }
 
-export const TONES = 8;
-// The same session has the same colour on every page: by its name, as far as colours go.
+const TONES = 8;
+
+// Name -> colour's class: in the order of names, and from the first colour on again once all are used.
 export function tones(names) {
   const taken = new Map();
   for (const name of [...names].sort()) taken.set(name, `tone-${taken.size % TONES}`);
@@ -52,6 +54,8 @@ export function tones(names) {
 
 export function meter(share, label, tone = "") {
   const width = Math.max(0, Math.min(1, share)) * 100;
-  return s("svg", { class: `meter ${tone}`, viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": label },
-    s("rect", { class: "rail", width: 100, height: 6 }), s("rect", { class: "fill", width: width.toFixed(2), height: 6 }));
+  const shape = { viewBox: "0 0 100 6", preserveAspectRatio: "none" };
+  return s("svg", { class: `meter ${tone}`, ...shape, role: "img", "aria-label": label },
+    s("rect", { class: "rail", width: 100, height: 6 }),
+    s("rect", { class: "fill", width: width.toFixed(2), height: 6 }));
 }

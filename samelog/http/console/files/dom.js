@@ -2,7 +2,9 @@
 // Nothing here, or anywhere, makes elements of text: the page's policy forbids it.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HANDLERS = ["onclick", "onsubmit", "onchange", "oninput", "ontoggle"];
+const HANDLERS = ["onclick", "onsubmit", "onchange", "oninput"];
+
+const present = (nodes) => nodes.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
 
 function make(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -10,7 +12,7 @@ function make(element, attributes, children) {
     if (HANDLERS.includes(name)) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  element.append(...present(children));
   return element;
 }
 
@@ -19,8 +21,7 @@ export const s = (tag, attributes, ...children) => make(document.createElementNS
 
 // Changes what `place` has into `nodes`. Elements with a data-key are the same ones wherever they are.
 export function render(place, nodes) {
-  const wanted = [nodes].flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false)
-    .map((each) => (each instanceof Node ? each : document.createTextNode(each)));
+  const wanted = present([nodes]).map((each) => (each instanceof Node ? each : document.createTextNode(each)));
   const keyed = new Map([...place.children].filter((each) => each.dataset.key).map((each) => [each.dataset.key, each]));
   let at = place.firstChild;
   for (const node of wanted) {
@@ -51,11 +52,12 @@ function update(known, node) {
     if (known.data !== node.data) known.data = node.data;
     return;
   }
+  const isReaders = (name) => name === "open" && known.nodeName === "DETAILS";
   for (const { name } of [...known.attributes]) {
-    if (!node.hasAttribute(name) && !(name === "open" && known.nodeName === "DETAILS")) known.removeAttribute(name);
+    if (!node.hasAttribute(name) && !isReaders(name)) known.removeAttribute(name);
   }
   for (const { name, value } of node.attributes) {
-    if (known.getAttribute(name) !== value) known.setAttribute(name, value);
+    if (known.getAttribute(name) !== value && !isReaders(name)) known.setAttribute(name, value);
   }
   for (const name of HANDLERS) known[name] = node[name];
   render(known, [...node.childNodes]);

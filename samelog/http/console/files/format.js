@@ -39,7 +39,7 @@ export function seconds(value) {
   return span(value);
 }
 
-export function span(value) {
+function span(value) {
   if (value < 60) return `${Math.floor(value)}${THIN}s`;
   if (value < 3600) return `${Math.floor(value / 60)}${THIN}min`;
   if (value < 172_800) return `${Math.floor(value / 3600)}${THIN}h`;

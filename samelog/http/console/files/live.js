@@ -5,7 +5,7 @@ import { sum } from "./format.js";
 const KEPT = 300;
 const AGAIN_MS = 2000;
 
-export const live = { document: null, connected: false, problem: "", history: new Map() };
+export const live = { document: null, connected: false, asked: false, node: "", history: new Map() };
 const watchers = new Set();
 
 export const watch = (watcher) => watchers.add(watcher);
@@ -27,17 +27,19 @@ function apply(change) {
 
 export function start() {
   const source = new EventSource("/ui/events");
+  const told = (connected) => {
+    Object.assign(live, { connected, asked: true });
+    watchers.forEach((watcher) => watcher());
+  };
   const take = (handle) => (event) => {
     handle(JSON.parse(event.data));
-    live.connected = true;
     remember();
-    watchers.forEach((watcher) => watcher());
+    told(true);
   };
   source.addEventListener("document", take((found) => { live.document = found; }));
   source.addEventListener("change", take(apply));
   source.onerror = () => {
-    live.connected = false;
-    watchers.forEach((watcher) => watcher());
+    told(false);
     if (source.readyState === EventSource.CLOSED) setTimeout(start, AGAIN_MS);
   };
 }
@@ -49,7 +51,6 @@ function note(name, value) {
   if (!live.history.has(name)) live.history.set(name, []);
   const points = live.history.get(name);
   const at = now();
-  // A counter of another node, or one that began anew, is another series.
   if (points.length && points.at(-1).at >= at) return;
   points.push({ at, value });
   if (points.length > KEPT) points.shift();
@@ -57,7 +58,7 @@ function note(name, value) {
 
 function remember() {
   const { node } = one("cluster");
-  if (live.node !== node) live.history.clear();
+  if (live.node !== node) live.history.clear(); // another node counts from elsewhere
   live.node = node;
   const totals = one("totals");
   for (const name of ["received_bytes", "received_records", "sent_bytes", "sent_records"]) note(name, totals[name]);

@@ -9,18 +9,22 @@ import { chart, meter, spark } from "./charts.js";
 import { ask, button } from "./actions.js";
 
 const reset = (name, topics, again) => ask({
-  title: `Reset ${name}`, text: "The group goes on elsewhere: it reads records again, or leaves some out. It must have no members.", confirm: "Reset", danger: true,
+  title: `Reset ${name}`,
+  text: "The group goes on elsewhere: it reads records again, or leaves some out. It must have no members.",
+  confirm: "Reset",
+  danger: true,
   fields: [
     { name: "topic", label: "Topic", options: topics, required: true },
     { name: "to", label: "To", options: ["earliest", "latest", "offset", "time", "shift"] },
-    { name: "offset", label: "Offset, time in ms, or distance", type: "number", hint: "Only where it goes to one of these." },
+    { name: "offset", label: "Offset, time in ms, or distance", type: "number",
+      hint: "Only where it goes to one of these." },
     { name: "partition", label: "Partition", type: "number", min: 0, hint: "Empty: all." },
   ],
   request: (given) => {
     const body = { topic: given.topic, to: given.to };
     if (given.offset !== "") body.offset = Number(given.offset);
     if (given.partition !== "") body.partition = Number(given.partition);
-    return [`/groups/${encodeURIComponent(name)}/reset`, body];
+    return [`/${path("groups", name, "reset")}`, body];
   },
   done: again,
 });
@@ -34,42 +38,86 @@ function trend(name) {
   return grows > 0 ? `+${short(grows)}/s` : `−${short(-grows)}/s`;
 }
 
+const groupRow = (each) => ({
+  key: each.group,
+  cells: [
+    link(path("group", each.group), each.group),
+    state(each.state),
+    number(count(each.members)),
+    each.protocol || "–",
+    Object.keys(each.lags).join(", ") || "–",
+    number(short(each.lag)),
+    number(trend(each.group)),
+    spark(series(`group ${each.group}`), "lag"),
+  ],
+});
+
 export const groups = {
   title: () => "Groups",
   view: ({ redraw }) => {
-    const [input, found] = filtered("groups", [...rows("groups")].sort((a, b) => b.lag - a.lag), (each) => each.group, redraw);
-    return [head("Groups", input), table("Consumer groups", ["Group", "State", "Members#", "Protocol", "Topics", "Lag#", "Changes#", "Lag over time"], found.map((each) => ({
-      key: each.group,
-      cells: [link(path("group", each.group), each.group), state(each.state), number(count(each.members)), each.protocol || "–", Object.keys(each.lags).join(", ") || "–",
-        number(short(each.lag)), number(trend(each.group)), spark(series(`group ${each.group}`), "lag")],
-    })), "There are no consumer groups.")];
+    const sorted = [...rows("groups")].sort((a, b) => b.lag - a.lag);
+    const [input, found] = filtered("groups", sorted, (each) => each.group, redraw);
+    const columns = ["Group", "State", "Members#", "Protocol", "Topics", "Lag#", "Changes#", "Lag over time"];
+    return [head("Groups", input),
+      table("Consumer groups", columns, found.map(groupRow), "There are no consumer groups.")];
   },
 };
+
+// --- one group ------------------------------------------------------------------------------------
+
+function partitionRow(each) {
+  const there = each.end - each.begin;
+  return {
+    key: `${each.topic}/${each.partition}`,
+    cells: [
+      link(path("topic", each.topic), each.topic),
+      number(count(each.partition)),
+      number(count(each.begin)),
+      number(each.committed < 0 ? "–" : count(each.committed)),
+      number(count(each.end)),
+      number(count(each.lag)),
+      meter(there > 0 ? (there - each.lag) / there : 1, `${count(each.lag)} records behind`),
+      ago(now(), each.committed_at_ms),
+    ],
+  };
+}
+
+const memberRow = (each) => ({
+  key: each.member_id,
+  cells: [
+    each.instance_id ?? each.member_id,
+    each.client_id,
+    each.client_host,
+    each.partitions.map(([topic, part]) => `${topic}/${part}`).join(", ") || "–",
+  ],
+});
 
 export const group = {
   title: (params) => params.id,
   live: true,
-  load: (params) => get(`/groups/${encodeURIComponent(params.id)}`),
+  load: (params) => get(`/${path("groups", params.id)}`),
   view: ({ params, data, reload }) => {
     const name = params.id;
     const known = live.document.groups?.[name];
     if (!data || !known) return [head(name), empty(data ? "There is no such group." : "Asking the node.")];
     const topics = [...new Set(data.partitions.map((each) => each.topic))];
+    const mayReset = topics.length && !known.members;
     return [
-      head(name, state(known.state), topics.length && !known.members ? button("Reset offsets", () => reset(name, topics, reload), "danger") : null),
+      head(name, state(known.state),
+        mayReset ? button("Reset offsets", () => reset(name, topics, reload), "danger") : null),
       h("div", { class: "figures" },
-        figure("lag", short(known.lag), trend(name)), figure("members", count(known.members), known.protocol || "no protocol"),
-        figure("generation", count(known.generation), known.protocol_type || "–"), figure("partitions", count(data.partitions.length), plural(topics.length, "topic"))),
+        figure("lag", short(known.lag), trend(name)),
+        figure("members", count(known.members), known.protocol || "no protocol"),
+        figure("generation", count(known.generation), known.protocol_type || "–"),
+        figure("partitions", count(data.partitions.length), plural(topics.length, "topic"))),
       panel("Lag over time", chart([{ name: "lag", points: series(`group ${name}`) }], "Lag of the group")),
-      panel("Partitions", table("Partitions", ["Topic", "Partition#", "First#", "Committed#", "End#", "Lag#", "Read", "Committed"], data.partitions.map((each) => ({
-        key: `${each.topic}/${each.partition}`,
-        cells: [link(path("topic", each.topic), each.topic), number(count(each.partition)), number(count(each.begin)), number(each.committed < 0 ? "–" : count(each.committed)), number(count(each.end)), number(count(each.lag)),
-          meter(each.end > each.begin ? (each.end - each.begin - each.lag) / (each.end - each.begin) : 1, `${count(each.lag)} records behind`), ago(now(), each.committed_at_ms)],
-      })), "It has committed nothing.")),
-      panel("Members", table("Members", ["Member", "Client", "Host", "Partitions"], data.members.map((each) => ({
-        key: each.member_id, cells: [each.instance_id ?? each.member_id, each.client_id, each.client_host, each.partitions.map(([topic, part]) => `${topic}/${part}`).join(", ") || "–"],
-      })), "It has no members now.")),
-      h("p", { class: "note" }, `In all partitions: ${plural(sum(data.partitions.map((each) => each.lag)), "record")} behind.`),
+      panel("Partitions", table("Partitions",
+        ["Topic", "Partition#", "First#", "Committed#", "End#", "Lag#", "Read", "Committed"],
+        data.partitions.map(partitionRow), "It has committed nothing.")),
+      panel("Members", table("Members",
+        ["Member", "Client", "Host", "Partitions"], data.members.map(memberRow), "It has no members now.")),
+      h("p", { class: "note" },
+        `In all partitions: ${plural(sum(data.partitions.map((each) => each.lag)), "record")} behind.`),
     ];
   },
 };

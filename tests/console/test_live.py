@@ -11,6 +11,9 @@ from pathlib import Path
 from confluent_kafka import Consumer
 
 from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.config.load import load_client
+from samelog.config.values import Address
+from samelog.http.console.proxy import ConsoleProxy
 from tests.console.chromium import Page, chromium, needs_chromium
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
@@ -37,15 +40,27 @@ async def _check(world: World) -> None:
 
 
 async def check_lag(world: World, page: Page) -> None:
-    """A group reads a step after the other, and the page follows each."""
-    node = (await asyncio.to_thread(world.followers))[0]
+    """A group reads a step after the other, and a page of `samelog ui` follows each."""
     await asyncio.to_thread(publish, world)
-    await page.go(f"http://{node.http}/ui#/groups")
+    tested = ConsoleProxy(load_client(world.cluster.client_file), Address("127.0.0.1", 0))
+    await tested.start()
+    try:
+        await page.go(tested.link)
+        await page.until("location.pathname === '/ui'")
+        await follow_lag(world, page, f"http://{tested.address}/ui")
+    finally:
+        await page.go("about:blank")
+        await tested.close()
+
+
+async def follow_lag(world: World, page: Page, base: str) -> None:
+    """Read a step after the other."""
+    await page.go(f"{base}#/groups")
     with late_group(world.cluster.client_config().kafka_bootstrap) as consumer:
         for left in range(RECORDS - STEP, -1, -STEP):
             await asyncio.to_thread(read, consumer)
             await page.until(f"{LAG} === '{left}'")
-    await page.go(f"http://{node.http}/ui#/group/late")
+    await page.go(f"{base}#/group/late")
     chart = "document.querySelector('.chart svg')?.getAttribute('aria-label')"
     await page.until(f"{chart} === 'Lag of the group: lag 0'")
 

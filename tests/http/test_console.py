@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from yarl import URL
 from samelog.admin.answers import LeadershipMoved
 from samelog.admin.requests import AdminRequest, GetIdentity, MoveLeadership
 from samelog.admin.views import Whoami
-from samelog.config.load import load_client
+from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
 from samelog.http.console import producer
@@ -180,8 +181,10 @@ def test_events_are_a_document_and_then_changes() -> None:
         async with session.get(f"{base}/ui/events") as answer:
             assert answer.content_type == "text/event-stream"
             assert answer.headers["Cache-Control"] == "no-store"
-            events = [await anext(_events(answer)) for _ in range(1)]
-            assert told(events[0])[0] == "document"
+            events = _events(answer)
+            assert told(await anext(events))[0] == "document"
+            kind, change = told(await anext(events))
+            assert (kind, list(change["nodes"])) == ("change", ["rt-1", "rt-2", "rt-3"])
 
     serve(body)
 
@@ -216,8 +219,7 @@ def test_pages_of_others_get_nothing(headers: dict[str, str], status: int) -> No
 
 
 @asynccontextmanager
-async def proxy(cluster: FakeCluster) -> AsyncIterator[tuple[aiohttp.ClientSession, ConsoleProxy]]:
-    config = await asyncio.to_thread(load_client, cluster.client_file)
+async def proxy(config: ClientConfig) -> AsyncIterator[tuple[aiohttp.ClientSession, ConsoleProxy]]:
     tested = ConsoleProxy(config, Address("127.0.0.1", 0))
     await tested.start()
     jar = aiohttp.CookieJar(unsafe=True)
@@ -234,7 +236,7 @@ def test_who_has_the_link_sees_the_cluster_and_nobody_else(tmp_path: Path) -> No
             node.answer = answers(node.name, "n1")
 
         async def body() -> None:
-            async with proxy(cluster) as (session, tested):
+            async with proxy(cluster.config) as (session, tested):
                 for path in ("/ui", "/whoami", "/ui/app.js", "/login", "/login?token=x"):
                     async with session.get(path) as answer:
                         assert answer.status == 403, path
@@ -269,3 +271,31 @@ def answers(name: str, leader: str) -> Callable[[AdminRequest[Any]], Answer]:
         return problem_of(FaultCode.NOT_LEADER, "not here", leader=leader)
 
     return answer
+
+
+async def post_by_proxy(config: ClientConfig) -> tuple[int, str]:
+    """Status and text of the answer to a change."""
+    async with proxy(config) as (session, tested):
+        async with session.get(tested.link):
+            pass
+        async with session.post("/leadership", json={"to": "n2"}) as answer:
+            return answer.status, await answer.text()
+
+
+def test_a_change_that_may_be_made_is_not_sent_again(tmp_path: Path) -> None:
+    with FakeCluster(tmp_path) as cluster:
+        for node in cluster.nodes:
+            node.answer = lambda request: ConnectionError()
+        status, text = asyncio.run(post_by_proxy(cluster.config))
+        assert (status, "it may have been done" in text) == (504, True)
+        assert [len(node.asked) for node in cluster.nodes] == [1, 0, 0]
+
+
+def test_nothing_is_said_to_whoever_is_not_the_node(tmp_path: Path) -> None:
+    with FakeCluster(tmp_path, count=1) as cluster:
+        node = cluster.nodes[0]
+        node.answer = answers("n0", "n0")
+        status, text = asyncio.run(post_by_proxy(replace(cluster.config, node_names=("n9",))))
+        assert (status, "the peer is samelog://node/n0" in text) == (503, True)
+        assert not node.asked
+        assert asyncio.run(post_by_proxy(cluster.config))[0] == 200

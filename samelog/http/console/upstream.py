@@ -63,8 +63,8 @@ class UpstreamAnswer:
         return await self._reader.read(CHUNK_BYTES)
 
     def close(self) -> None:
-        """End the connection."""
-        self._writer.close()
+        """End the connection; the node may be silent."""
+        self._writer.transport.abort()
 
 
 class NodeUpstream:
@@ -99,7 +99,7 @@ class NodeUpstream:
         try:
             self._check_identity(writer.get_extra_info("ssl_object"))
         except BaseException:
-            writer.close()
+            writer.transport.abort()
             raise
         return reader, writer
 

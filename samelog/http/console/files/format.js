@@ -20,7 +20,7 @@ function scaled(value, step, units) {
 
 export function bytes(value) {
   if (value === null || value === undefined) return DASH;
-  return scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]).join(THIN);
+  return scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]).join(THIN);
 }
 
 export function short(value) {

@@ -284,6 +284,19 @@ def test_a_bad_batch_below_the_mark_is_set_aside(path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("byte", [11, 19, 100], ids=["length", "CRC", "content"])
+def test_bytes_that_were_damaged_since_they_were_written_are_compared_with_nobodys(
+    path: Path, byte: int
+) -> None:
+    log = write(path, [ONE, TWO])
+    file = path / "log.0.0"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[len(ONE) + byte] ^= 1
+    file.write_bytes(spoilt)
+    assert (log.end(0), log.last_batch(0)) == ((0, len(ONE + TWO)), None)
+    log.close()
+
+
 def test_a_file_shorter_than_its_mark_is_damage(path: Path) -> None:
     write(path, [ONE, TWO]).close()
     os.truncate(path / "log.0.0", len(ONE) + 5)

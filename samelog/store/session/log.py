@@ -325,15 +325,18 @@ class InputLog(InputReader):
         """
         if self._dirty.has_files or any(run.durable != run.end for run in self._runs.values()):
             return False
-        files = [(number, roll) for number, run in self._runs.items() for roll in run.files]
-        opened = [data_name(*file) for file in files if self._files.find(file) is not None]
-        if not all(self._fs.exists(self._path(name)) for name in opened):
+        if not all(self._fs.exists(self._path(name)) for name in self._open_names()):
             return False
         for run in self._runs.values():
             for held in run.files.values():
                 held.appender = None
         self._files.close()
         return True
+
+    def _open_names(self) -> list[str]:
+        """Of data files."""
+        files = [(number, roll) for number, run in self._runs.items() for roll in run.files]
+        return [data_name(*file) for file in files if self._files.find(file) is not None]
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -22,6 +22,7 @@ from samelog.admin.views import Whoami
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
+from samelog.http.console import look as looking
 from samelog.http.console import producer
 from samelog.http.console.document import Document, apply, changes
 from samelog.http.console.producer import READERS_MAX, Producer, TooManyReaders
@@ -130,6 +131,26 @@ def test_a_slow_reader_starts_anew_with_a_document(monkeypatch: pytest.MonkeyPat
                 kinds.append(kind)
                 last = found["rows"]["a"]["look"]
         await slow.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(body())
+
+
+def test_a_look_lets_others_run_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "SLICE_S", 0)
+
+    async def body() -> None:
+        turns, rows = 0, 20
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        found = await looking._sliced((str(number), {}) for number in range(rows))
+        beside.cancel()
+        assert (len(found), turns >= rows) == (rows, True)
 
     asyncio.run(body())
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import samelog
-from samelog.admin.requests import GetElections, ListSessions, ListSubscribers
+from samelog.admin.requests import GetElections, ListSubscribers
 from samelog.http.console.alarms import alarms
 from samelog.http.console.document import Document, Section, ShownRow
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import list_subscribers
-from samelog.sequencer.admin.sessions import list_sessions
+from samelog.sequencer.admin.sessions import session_rows
 from samelog.sequencer.admin.status import elections, node_info
 from samelog.sequencer.admin.topics import partition_info, partition_name, topic_info
 from samelog.wire.plain import to_json
@@ -165,7 +165,7 @@ def _partitions(node: ServedNode) -> ShownRows:
 
 
 def _sessions(node: ServedNode) -> ShownRows:
-    for session in list_sessions(node, ListSessions()).sessions:
+    for session in session_rows(node):
         row = to_json(session)
         row["topics"] = sorted({each.topic for each in session.partitions})
         del row["partitions"]

@@ -16,8 +16,8 @@ from samelog.config.values import parse_address
 from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
-from samelog.runtime.network.expiry import tls_files_of
 from samelog.runtime.network.tls import NODE_PREFIX
+from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import read_partitions
@@ -31,9 +31,7 @@ SYNCED = ("merged", "raft", "session")
 
 def node_certificates(config: NodeConfig) -> common.Certificates:
     """Those of a node and its listeners."""
-    files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    known = tls_files_of(config.tls, config.http, files)
-    return common.Certificates(known, NODE_PREFIX + config.name)
+    return common.Certificates(node_tls_files(config), NODE_PREFIX + config.name)
 
 
 def node_metrics(

@@ -14,7 +14,8 @@ from msgspec import structs
 import samelog
 from samelog.admin.requests import GetAccess, GetIdentity
 from samelog.admin.views import Access, CertificateRow, GrantRow, Whoami
-from samelog.config.tables.node import Grant
+from samelog.config.tables.node import Grant, NodeConfig
+from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.expiry import certificate_paths, earliest_expiry, tls_files_of
 from samelog.sequencer.admin.parts import ServedNode
 
@@ -30,11 +31,15 @@ async def whoami(node: ServedNode, request: GetIdentity, identity: str) -> Whoam
 
 async def get_access(node: ServedNode, request: GetAccess) -> Access:
     """Grants that are in force, and certificates as they are on disk."""
-    config = node.member.config
-    listeners = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    paths = certificate_paths(tls_files_of(config.tls, config.http, listeners))
+    paths = certificate_paths(node_tls_files(node.member.config))
     certificates = await asyncio.to_thread(_certificates, paths)
     return Access(tuple(map(_grant, node.member.rights.grants)), certificates)
+
+
+def node_tls_files(config: NodeConfig) -> dict[str, TlsFiles]:
+    """Name -> files of a node, and of its listeners that have their own."""
+    listeners = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
+    return tls_files_of(config.tls, config.http, listeners)
 
 
 def _grant(grant: Grant) -> GrantRow:

@@ -27,6 +27,7 @@ OTHER = "another node stood"
 
 
 KEPT = 100
+"""Of the newest elections."""
 
 
 class SeenElection(NamedTuple):

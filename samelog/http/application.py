@@ -29,7 +29,7 @@ from samelog.admin.requests import AdminRequest
 from samelog.admin.table import CLUSTER_HEADER, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.errors import InvalidName, InvariantError
-from samelog.http.console.assets import SECURITY_HEADERS, Asset
+from samelog.http.console.assets import Asset, secure
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import (
     EventStream,
@@ -146,7 +146,7 @@ class HttpApplication:
 
         longest = max(route.operation.body_bytes_max for route in self._api.routes)
         application = web.Application(middlewares=[guard], client_max_size=longest)
-        application.on_response_prepare.append(_secure)
+        application.on_response_prepare.append(secure)
         for route in self._api.routes:
             operation = route.operation
             application.router.add_route(operation.method, operation.path, self._handler(route))
@@ -320,8 +320,7 @@ async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[A
 
 def _response(answer: object) -> web.Response:
     if isinstance(answer, Asset):
-        headers = {"Content-Type": answer.content_type, "Cache-Control": "no-cache"}
-        return web.Response(body=answer.body, headers=headers)
+        return answer.response()
     if isinstance(answer, PlainText):
         response = web.Response(body=answer.text.encode())
         response.headers["Content-Type"] = answer.content_type
@@ -344,10 +343,6 @@ async def _stream(request: web.Request, answer: EventStream) -> web.StreamRespon
             if not response.prepared:
                 raise
     return response
-
-
-async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(SECURITY_HEADERS)
 
 
 def _defect(request: web.Request, error: Exception) -> HttpProblem:

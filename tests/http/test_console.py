@@ -24,7 +24,7 @@ from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
 from samelog.http.console import look as looking
 from samelog.http.console import producer
-from samelog.http.console.document import Document, apply, changes
+from samelog.http.console.document import Change, Document, ShownRow, changes
 from samelog.http.console.producer import READERS_MAX, Producer, TooManyReaders
 from samelog.http.console.proxy import ConsoleProxy
 from samelog.http.routes import problem_of
@@ -38,6 +38,19 @@ from tests.patience import PATIENCE_S
 KEYS = st.sampled_from(["", "a", "b", "c"])
 ROWS = st.dictionaries(KEYS, st.integers(0, 3) | st.none(), max_size=2)
 DOCUMENTS = st.dictionaries(KEYS, st.dictionaries(KEYS, ROWS, min_size=1, max_size=3), max_size=3)
+
+
+def apply(document: Document, change: Change) -> dict[str, dict[str, ShownRow]]:
+    """The document after a change, as pages make it."""
+    found = {name: dict(rows) for name, rows in document.items()}
+    for name, rows in change.items():
+        section = found.setdefault(name, {})
+        for key, row in rows.items():
+            if row is None:
+                section.pop(key, None)
+            else:
+                section[key] = row
+    return {name: rows for name, rows in found.items() if rows}
 
 
 @given(DOCUMENTS, DOCUMENTS)

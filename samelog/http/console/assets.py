@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
+from aiohttp import web
 
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -31,7 +32,6 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer, whatever it is."""
 INDEX = "index.html"
 
 
@@ -40,6 +40,16 @@ class Asset(msgspec.Struct, frozen=True):
 
     body: bytes
     content_type: str
+
+    def response(self) -> web.Response:
+        """The file as an answer, which browsers do not keep: a node may be upgraded."""
+        headers = {"Content-Type": self.content_type, "Cache-Control": "no-cache"}
+        return web.Response(body=self.body, headers=headers)
+
+
+async def secure(request: web.Request, response: web.StreamResponse) -> None:
+    """Let a page do little, whatever the answer is."""
+    response.headers.update(SECURITY_HEADERS)
 
 
 @cache

@@ -3,7 +3,8 @@
 A document has sections; a section has rows by key. A change has only the rows that differ, and
 null for those that are gone. A page that applies all changes since a document has the newest one.
 
-Invariant: everything here is a function of its arguments; applying `changes(a, b)` to `a` is `b`.
+Invariant: everything here is a function of its arguments; `a` with `changes(a, b)` is `b`. Pages
+apply changes in `files/live.js`.
 """
 
 from __future__ import annotations
@@ -37,19 +38,6 @@ def _section_changes(before: Section, now: Section) -> dict[str, ShownRow | None
     }
     found.update((key, None) for key in before if key not in now)
     return found
-
-
-def apply(document: Document, change: Change) -> dict[str, dict[str, ShownRow]]:
-    """The document after a change: what pages do, too."""
-    found = {name: dict(rows) for name, rows in document.items()}
-    for name, rows in change.items():
-        section = found.setdefault(name, {})
-        for key, row in rows.items():
-            if row is None:
-                section.pop(key, None)
-            else:
-                section[key] = row
-    return {name: rows for name, rows in found.items() if rows}
 
 
 def as_event(kind: str, content: Document | Change) -> bytes:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
-from samelog.http.console.assets import INDEX, SECURITY_HEADERS, assets
+from samelog.http.console.assets import INDEX, assets, secure
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
@@ -42,7 +42,7 @@ class ConsoleProxy:
         self._first = 0
         """The node that is asked first: the one that answered last."""
         application = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
-        application.on_response_prepare.append(_secure)
+        application.on_response_prepare.append(secure)
         application.router.add_get("/login", self._login)
         application.router.add_get("/ui", self._page)
         application.router.add_route("*", "/{path:.*}", self._forward)
@@ -104,13 +104,13 @@ class ConsoleProxy:
     # --- answers ----------------------------------------------------------------------------------
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        return _asset(INDEX)
+        return assets()[INDEX].response()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         """A file of the pages, or what a node answers. Raises HttpProblem."""
         name = request.path.removeprefix("/ui/")
         if request.method == "GET" and name in assets():
-            return _asset(name)
+            return assets()[name].response()
         if request.method not in ("GET", "POST"):
             raise HttpProblem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST are forwarded")
         body = await request.read() if request.method == "POST" else None
@@ -170,13 +170,3 @@ async def _relayed(request: web.Request, answer: UpstreamAnswer) -> web.StreamRe
     except (OSError, asyncio.IncompleteReadError):
         pass  # one of the two is gone; the browser asks again
     return response
-
-
-def _asset(name: str) -> web.Response:
-    found = assets()[name]
-    headers = {"Content-Type": found.content_type, "Cache-Control": "no-cache"}
-    return web.Response(body=found.body, headers=headers)
-
-
-async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(SECURITY_HEADERS)

@@ -27,7 +27,7 @@ export function partitionsState(found) {
   const halted = found.filter((each) => each.halted).length;
   const missing = found.filter((each) => each.wanted_offset > each.end_offset).length;
   if (halted) return state(`${halted} halted`, "bad");
-  return missing ? state(`${missing} lack records`, "bad") : state("moves", "good");
+  return missing ? state(`${missing} lack records`, "bad") : state("ok", "good");
 }
 
 // Pairs of a colour's class and what it means.

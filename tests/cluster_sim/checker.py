@@ -207,10 +207,7 @@ class Checker:
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
             elif isinstance(command, SoftReset | HardReset):
-                self.world.resets.done(command.reset_id)
-                if isinstance(command, HardReset) and command.reset_id not in self._resets:
-                    self._resets.add(command.reset_id)
-                    self._reset(actor, actor.node.raft.replica.machine.state)
+                self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
                     if outcome.code == "UNKNOWN_TOPIC":
@@ -221,6 +218,18 @@ class Checker:
                     self._merge_committed(actor, part)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
+
+    def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
+        """It ended while it told others what its state machine has taken: they know of resets."""
+        for command in decode_commands(entry.data):
+            if isinstance(command, SoftReset | HardReset) and command.reset_id in state.resets:
+                self._was_reset(actor, command, state)
+
+    def _was_reset(self, actor: NodeActor, command: SoftReset | HardReset, state: State) -> None:
+        self.world.resets.done(command.reset_id)
+        if isinstance(command, HardReset) and command.reset_id not in self._resets:
+            self._resets.add(command.reset_id)
+            self._reset(actor, state)
 
     def _reset(self, actor: NodeActor, state: State) -> None:
         """All logs begin anew, with higher epochs than any before."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,6 +212,41 @@ def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyP
         disk.lose_power()
         again = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
         assert again.entries[-1].index == 60
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_what_follows_a_kill_between_a_new_name_and_its_sync_survives_a_loss_of_power(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    sync = SimFileSystem.sync_directory
+    for seed in range(30):
+        fs = SimFileSystem(disk := Disk(f"name {seed}"), Process("n", "n"))
+        fs.make_directory("/raft")  # whose name the node syncs, in its data directory
+        syncs = iter(range(1, 99))
+
+        def killed(self: SimFileSystem, path: str, syncs: Iterator[int] = syncs) -> None:
+            if next(syncs) == number:
+                raise InterruptedError
+            sync(self, path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SimFileSystem, "sync_directory", killed)
+            with pytest.raises(InterruptedError):
+                begin(fs).roll()
+        store = begin(fs)
+        file, _ = store.unsynced()
+        assert file is not None
+        file.datasync()
+        disk.lose_power()
+        again = RaftStore.open(cast(Any, fs), "/raft/0", cluster="c", node=0)
+        assert len(again.entries) == len(store.entries) + 5
+
+
+def begin(fs: SimFileSystem) -> RaftStore:
+    store = RaftStore.open(cast(Any, fs), "/raft/0", cluster="c", node=0)
+    last = store.entries[-1].index if store.entries else 0
+    fill(store, last + 1, last + 5)
+    return store
 
 
 def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(

@@ -97,10 +97,13 @@ class RaftStore:
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, *, cluster: str, node: int) -> RaftStore:
-        """Read what is there, cut a torn tail, and be ready to append. Raises RaftStoreError."""
+        """Read what is there, cut a torn tail, and be ready to append. Names are synced again: who
+        made them may have been killed before. Raises RaftStoreError.
+        """
         store = cls(fs, directory, cluster=cluster, node=node)
         fs.make_directory(os.path.dirname(directory))
         fs.make_directory(directory)
+        fs.sync_directory(os.path.dirname(directory))
         recovered = store._load_logs()
         store._load_snapshot()
         if recovered is not None and store.snapshot is not None:
@@ -181,6 +184,7 @@ class RaftStore:
         if file.size() != scan.end:
             file.truncate(scan.end)
         file.datasync()
+        self._fs.sync_directory(self._directory)
         self._file = AppendFile(file, scan.end)
         self._encoder = WalEncoder.resume(scan)
         self._synced = scan.end

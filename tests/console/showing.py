@@ -57,12 +57,12 @@ IS_LIVE = "document.querySelector('#top .live').textContent === 'live'"
 
 @asynccontextmanager
 async def console() -> AsyncIterator[tuple[Page, str, SeededApi]]:
-    """A browser at a seeded node, which has said everything."""
+    """A browser at a seeded node that has said everything; a slow page misses nothing of it."""
     api = SeededApi()
     async with _served(api) as base, chromium() as page:
         await page.size(*WIDE)
         await page.colours("light")
-        with patch.multiple(producer, INTERVAL_S=0.005, SHARE=1):
+        with patch.multiple(producer, INTERVAL_S=0.005, SHARE=1, READER_BYTES_MAX=1 << 30):
             await page.go(base)
             await page.until(f"document.querySelector('.figures') && ({STEP}) === {ENDS_MS}")
         yield page, base, api

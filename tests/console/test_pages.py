@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 from pathlib import Path
+
+from PIL import Image
 
 from samelog.admin.requests import MoveLeadership
 from samelog.http.console import assets
@@ -89,6 +92,23 @@ async def _check_trees() -> None:
             await show(page, base, name)
             recorded = (TREES / f"{name}.txt").read_text(encoding="utf-8")
             assert await tree(page) == recorded, f"{name}: look, then make console-test --record"
+
+
+def test_what_differs_in_a_picture_is_counted() -> None:
+    plain = Image.new("RGB", (100, 100), (250, 250, 250))
+    other = plain.copy()
+    other.paste((250, 250, 240), (0, 0, 10, 6))  # to be seen
+    other.paste((250, 245, 250), (50, 0, 60, 10))  # not to be seen
+    assert difference(png(plain), png(plain)) == 0
+    assert difference(png(plain), png(other)) == 0.006
+    assert difference(png(plain), png(plain.crop((0, 0, 100, 99)))) == 1
+
+
+def png(picture: Image.Image) -> bytes:
+    """As a file."""
+    into = io.BytesIO()
+    picture.save(into, "PNG")
+    return into.getvalue()
 
 
 @needs_chromium

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from samelog.consensus.doubt import Doubt, Trust
 from samelog.consensus.effects import NOTHING, Addressed, Effects
-from samelog.consensus.log import RaftLog
+from samelog.consensus.log import Backing, RaftLog
 from samelog.consensus.membership import Membership, Memberships, configurations_in
 from samelog.consensus.messages import Append, Commit, RaftMessage
 from samelog.consensus.patience import Patience
@@ -108,11 +108,11 @@ class Core:
     __slots__ = (
         "_handed",
         "applied",
+        "backing",
         "changed",
         "commit",
         "config",
         "doubt",
-        "doubted",
         "elected",
         "election_deadline",
         "forwarded",
@@ -181,14 +181,13 @@ class Core:
         """Who is known to have been elected in this term; doubt does not change that."""
         self.leader_seen = now
         self.votes: dict[int, bool] = {}
-        self.doubted: set[int] = set()
-        """Whose votes are part of no majority."""
 
         self.log = log
         self.snapshot = snapshot
         self.commit = max(hard_state.commit, snapshot.last_index if snapshot else 0)
         self.applied = snapshot.last_index if snapshot else 0
         self.saves = Saves(log.last_index, self.term)
+        self.backing = Backing()
         self.receiver = SnapshotReceiver()
         self.installing: Snapshot | None = None
         self.forwarded = ForwardedReads(random.getrandbits(60))

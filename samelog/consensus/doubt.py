@@ -49,13 +49,15 @@ class Doubt:
 class Trust:
     """Who else may have forgotten what it promised, as far as one node knows."""
 
-    __slots__ = ("agreed_term", "ahead", "begins", "elected_in_doubt", "needs_all")
+    __slots__ = ("agreed_term", "ahead", "begins", "doubted", "elected_in_doubt", "needs_all")
 
     def __init__(self) -> None:
         self.begins = False
         """The node was made for a group that is yet to begin."""
         self.needs_all = False
         """It campaigns for the votes of all: too few of those that it has are of any majority."""
+        self.doubted: set[int] = set()
+        """Whose votes for this node are part of no majority."""
         self.agreed_term = -1
         """In which it voted, while suspect, for a candidate that needs all."""
         self.elected_in_doubt = False

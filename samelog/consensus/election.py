@@ -62,7 +62,8 @@ def campaign(core: Core) -> None:
         return
     core.role = Role.PRE_CANDIDATE
     core.set_leader(None)
-    core.votes, core.doubted, core.trust.needs_all = {core.node_id: True}, _own_doubt(core), False
+    core.votes, core.trust.doubted = {core.node_id: True}, _own_doubt(core)
+    core.trust.needs_all = False
     core.restart_election_timer()
     _ask(core, transfer=False)
 
@@ -130,7 +131,7 @@ def on_vote_reply(core: Core, sender: int, message: VoteReply) -> None:
 
 def _take(core: Core, sender: int, message: PreVoteReply | VoteReply) -> None:
     if sender not in core.votes and not message.counts:
-        core.doubted.add(sender)
+        core.trust.doubted.add(sender)
     core.votes.setdefault(sender, message.granted)
     _count(core)
 
@@ -158,7 +159,7 @@ def _become_candidate(core: Core, *, transfer: bool) -> None:
     core.elected = None
     core.role = Role.CANDIDATE
     core.set_leader(None)
-    core.votes, core.doubted = {}, _own_doubt(core)
+    core.votes, core.trust.doubted = {}, _own_doubt(core)
     core.restart_election_timer()
     _ask(core, transfer=transfer)
 
@@ -184,7 +185,7 @@ def _ask(core: Core, *, transfer: bool) -> None:
 
 
 def _count(core: Core) -> None:
-    doubted = core.voters if core.trust.needs_all or core.is_beginning else core.doubted
+    doubted = core.voters if core.trust.needs_all or core.is_beginning else core.trust.doubted
     outcome = tally(core.votes, core.voters, doubted)
     if outcome is Tally.LOST:
         core.become_follower(core.term, None)
@@ -205,7 +206,9 @@ def _won_pre_votes(core: Core) -> None:
 
 def _is_sure_majority(core: Core) -> bool:
     """Whether a majority that has forgotten nothing grants what it was asked for."""
-    sure = {voter: voter not in core.doubted for voter, granted in core.votes.items() if granted}
+    sure = {
+        voter: voter not in core.trust.doubted for voter, granted in core.votes.items() if granted
+    }
     return tally(sure, core.voters) is Tally.WON
 
 

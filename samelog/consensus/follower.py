@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from samelog.consensus.core import Core
 from samelog.consensus.errors import HistoryConflict, MalformedMessage
+from samelog.consensus.log import with_commit
 from samelog.consensus.messages import (
     Append,
     AppendReject,
@@ -31,17 +32,41 @@ from samelog.consensus.types import Entry, Role
 def on_append(core: Core, sender: int, message: Append) -> None:
     """Entries behind a place where our log must meet the leader's, or a probe for it."""
     _follow(core, sender)
+    if message.entries:
+        _check_entries(message)
+    backing = core.backing
+    joined = backing.joined(message)
+    rest = _take(core, sender, joined or message)
+    if joined is not None or backing.held is None:
+        backing.hold(rest, core.now)
+
+
+def bytes_came(core: Core) -> None:
+    """Take what was held back, as far as its bytes are here now, if its leader still leads."""
+    held, leader = core.backing.held, core.leader
+    if held is not None:
+        follows = leader is not None and held.term == core.term
+        rest = _take(core, leader, held) if leader is not None and follows else None
+        core.backing.hold(rest, core.now)
+
+
+def _take(core: Core, sender: int, message: Append) -> Append | None:
+    """Take the entries that may be saved, and answer; what has to be held back."""
     log = core.log
     prev_index = message.prev_index
     entries: Sequence[Entry] = message.entries
-    if entries:
-        _check_entries(message)
     if prev_index < core.commit:
         prev_index, entries = _skip_committed(core, prev_index, message.prev_term, entries)
     elif log.term_at(prev_index) != message.prev_term:
         _check_committed(core, prev_index, message.prev_term)
         _reject(core, sender, message)
-        return
+        return None
+    rest = None
+    if entries and (count := core.backing.count(log, entries, message.commit)) < len(entries):
+        rest = _behind(message, prev_index, entries, count)
+        entries = entries[:count]
+        if not entries:
+            return rest
     if entries:
         _store(core, prev_index, entries)
     match = prev_index + len(entries)
@@ -51,18 +76,38 @@ def on_append(core: Core, sender: int, message: Append) -> None:
     core.send_after_save_queue.append(
         (sender, AppendReply(core.term, message.stream, match, core.may_vote))
     )
+    return rest
+
+
+def _behind(message: Append, prev_index: int, entries: Sequence[Entry], count: int) -> Append:
+    """The same append without what comes before the first `count` of these entries, and them."""
+    before = entries[count - 1].term if count else message.prev_term
+    if not count and prev_index != message.prev_index:
+        before = message.entries[prev_index - message.prev_index - 1].term
+    return Append(
+        message.term,
+        message.stream,
+        prev_index + count,
+        before,
+        tuple(entries[count:]),
+        message.commit,
+    )
 
 
 def on_commit(core: Core, sender: int, message: Commit) -> None:
     """A new commit index, told without waiting for the next entries."""
     _follow(core, sender)
+    _let_go(core, message.index)
     _learn_commit(core, message.index, message.entry_term)
 
 
 def on_heartbeat(core: Core, sender: int, message: Heartbeat) -> None:
     """The leader lives."""
     _follow(core, sender)
+    _let_go(core, message.commit)
     _learn_commit(core, message.commit, message.commit_term)
+    if core.backing.held is not None and core.now - core.backing.since > core.config.hold_back_s:
+        _give_back(core, sender, core.backing.held)
     core.send(sender, HeartbeatReply(core.term, message.round, core.may_vote))
     doubt = core.doubt
     if doubt is not None and doubt.must_ask(core.term, core.now, core.config.heartbeat_s):
@@ -152,6 +197,23 @@ def _reject(core: Core, sender: int, message: Append) -> None:
     reject = AppendReject(
         core.term, message.stream, message.prev_index, hint_index, hint_term, log.last_index
     )
+    core.send_after_save(sender, reject)
+
+
+def _let_go(core: Core, commit: int) -> None:
+    """The leader has committed so far: what is held back up to there need not wait for bytes."""
+    held = core.backing.held
+    if held is not None and held.commit < commit:
+        core.backing.held = with_commit(held, commit)
+        if held.prev_index < commit:
+            bytes_came(core)
+
+
+def _give_back(core: Core, sender: int, held: Append) -> None:
+    """The bytes did not come for long: keep nothing for them; the leader sends it again."""
+    core.backing.hold(None, core.now)
+    index, last = held.prev_index, core.log.last_index
+    reject = AppendReject(core.term, held.stream, index + 1, index, held.prev_term, last)
     core.send_after_save(sender, reject)
 
 

@@ -241,6 +241,30 @@ class Raft(Core):
         """This node was made for a new group, which all voters elect the first leader of."""
         self.trust.begins = True
 
+    def require_bytes(self, is_backed: Callable[[Entry], bool]) -> None:
+        """Entries name bytes outside of the log. `is_backed`: whether those of an entry are here,
+        durable or not; with a call of `bytes_came` it may say so of one that was not. A batch is
+        saved when the bytes that its entries name are durable, too.
+        """
+        self.backing.is_backed = is_backed
+
+    def cut_unbacked(self, is_kept: Callable[[Entry], bool]) -> None:
+        """To be called on a restarted node that has applied what it knows to be committed: forget
+        the entries from the first one on that is not to be kept, because its bytes are not here. It
+        has acknowledged none of them.
+        """
+        for entry in self.log.entries(self.commit + 1, self.log.last_index + 1):
+            if entry.data and not is_kept(entry):
+                self.cut_from(entry.index)
+                return
+
+    def bytes_came(self, now: float) -> None:
+        """More entries may be backed than before."""
+        if self.backing.held is not None:
+            self.now = now
+            self.touched = True
+            follower.bytes_came(self)
+
     def become_suspect(self) -> None:
         """A peer knows of something that this node has forgotten: it counts for nothing more."""
         self.touched = True
@@ -338,6 +362,11 @@ class Raft(Core):
     def applied_index(self) -> int:
         """The last entry handed out in Effects.apply, or covered by an installed snapshot."""
         return self.applied
+
+    @property
+    def held_back(self) -> Entry | None:
+        """The first entry of the leader that waits for its bytes."""
+        return None if self.backing.held is None else self.backing.held.entries[0]
 
     @property
     def durable_index(self) -> int:

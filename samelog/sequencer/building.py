@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,7 +32,7 @@ from samelog.sequencer.events import NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merging import Merging
@@ -38,11 +40,13 @@ from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.wire.frames import GROUP
 
 
 class ReplicaOwner(Protocol):
@@ -85,16 +89,25 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    group = RaftGroup(
-        restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now()),
-        store,
-        syncer=site.owner.new_syncer(),
-        clock=given.clock,
-        send=site.peers.send_raft,
-        applier=replica,
+    raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
+    entry_bytes = EntryBytes(
+        raft,
+        machine,
+        sessions,
         sync_always=config.fsync is Fsync.ALWAYS,
+        syncer=site.owner.new_syncer(),
+        on_named=site.events.bytes_named,
+    )
+    group = RaftGroup(
+        raft,
+        store,
+        clock=given.clock,
+        send=partial(site.peers.send_raft, GROUP),
+        applier=replica,
+        entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
     )
+    replica.decoded = entry_bytes.decoded
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
@@ -123,7 +136,8 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    return RaftParts(group, replica, proposer, upgrade, coordinator, staging, snapshotter)
+    decided = proposer, upgrade, coordinator, staging, snapshotter
+    return RaftParts(group, replica, *decided, entry_bytes)
 
 
 def log_parts(
@@ -132,7 +146,7 @@ def log_parts(
     sessions: SessionStore,
     merging: Merging,
     *,
-    pulls: PullKinds,
+    pulls: PeerPulls,
     ask: Callable[[], list[int]],
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
@@ -148,10 +162,11 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
-        syncer=site.owner.new_syncer(),
+        syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
     )
+    raft.entry_bytes.rounds = intake.rounds
     source = NodeLogSource(
         machine,
         merging,
@@ -161,17 +176,18 @@ def log_parts(
     )
     repair = RepairParts(
         SessionRepair(
-            pulls.repair, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
+            pulls, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
         ),
         MergedRepair(
-            pulls.copying,
+            pulls,
             machine=machine,
             merging=merging,
             clock=clock,
             ask=ask,
             takes_in=lambda: intake.stopped is None,
+            budget=Budget(config.recovery_bytes_per_s),
         ),
-        PieceRepair(site.given.fs, pulls.repair, ask),
+        PieceRepair(site.given.fs, pulls, ask),
     )
     return LogParts(machine, sessions, merging, intake, source, repair, quotas)
 

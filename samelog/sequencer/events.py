@@ -14,7 +14,7 @@ from typing import Protocol
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import AnyCommand, Merge
+from samelog.sequencer.state.commands import AnyCommand, Merge, Range
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.files import File
 
@@ -65,8 +65,10 @@ class MergingEvents(Recording, Protocol):
 class IntakeEvents(Protocol):
     """Of the intake."""
 
-    def bytes_received(self, number: int) -> None:
-        """This node has received more bytes of an input; they need not be durable yet."""
+    def bytes_received(self, number: int) -> bool:
+        """This node has received more bytes of an input; they need not be durable yet. Whether an
+        entry is about to name them, and to be synced with them.
+        """
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         """This node holds these inputs durably up to their positions."""
@@ -117,8 +119,18 @@ class ApplyEvents(Protocol):
         """The replicated state was replaced: what was derived from the old one is stale."""
 
 
+class EntryBytesEvents(Protocol):
+    """Of who knows which bytes entries name."""
+
+    def bytes_named(self, parts: Sequence[Range]) -> None:
+        """An entry of the leader names these ranges, all of which are here."""
+
+
 class CoordinatorEvents(Protocol):
     """Of the coordinator."""
+
+    def ends_wanted(self, session: str, run_id: str, ends: Ends, nodes: Sequence[int]) -> None:
+        """This node leads, and has to know how much of a run each of these others holds."""
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         """This node leads, and a majority has merged durably up to these offsets, by partition."""
@@ -132,6 +144,7 @@ class NodeEvents(
     MergingEvents,
     IntakeEvents,
     ApplyEvents,
+    EntryBytesEvents,
     CoordinatorEvents,
     Protocol,
 ):

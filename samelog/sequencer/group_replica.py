@@ -19,7 +19,6 @@ from contextlib import suppress
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
-from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,14 +29,15 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
-from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
+from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 MARKS_AT_ONCE = 32
 """Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
+SHORT_WAIT_S = 0.02
+"""Most bytes that come at all come as fast after the entry that names them."""
 REST_S = 30.0
 """Session files are closed of which nothing was needed for so long."""
 
@@ -72,18 +74,14 @@ class GroupReplica:
         presence: Presence,
         owner: ReplicaOwner,
         *,
+        log: MemberLog,
+        pulls: PeerPulls,
         measures: Measures,
     ) -> None:
         config = given.config
         self._site = ReplicaSite(given, directory, peers, presence, owner, self)
-        self.store = RaftStore.open(
-            given.fs,
-            os.path.join(config.data, "raft", "0"),
-            cluster=config.cluster,
-            node=directory.record.number,
-        )
+        self.store = RaftStore.open(given.fs, log)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
-        self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -99,12 +97,12 @@ class GroupReplica:
         if unknown is not None:
             self.raft.group.halt(unknown)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
+            self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
         )
         self._rest_at = 0.0
-        self._build_upkeep(replica)
+        self._build_upkeep(replica, pulls)
 
-    def _build_upkeep(self, replica: Replica) -> None:
+    def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
         record, clock, is_there = site.directory.record, site.given.clock, site.presence.is_there
@@ -120,7 +118,7 @@ class GroupReplica:
         )
         self.following = Following(
             record.number,
-            self._pulls.following,
+            pulls,
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
@@ -148,11 +146,11 @@ class GroupReplica:
 
     def start(self) -> None:
         """Run, as tasks of the member."""
-        self.raft.group.pump()
+        self.raft.group.begin()
         spawn = self._site.owner.spawn
         spawn(self.raft.group.run_ticks())
         spawn(self.raft.group.run_saver())
-        spawn(self.logs.intake.run_syncer())
+        spawn(self.logs.intake.rounds.run())
         spawn(self.logs.merging.run_syncer())
         self.care.archive.start(spawn)
         for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
@@ -175,12 +173,9 @@ class GroupReplica:
         self.logs.merging.close()
         self.care.archive.close()
         self.logs.sessions.close()
-        self.store.close()
 
-    def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
-        """These are the other members now, and the numbers of all."""
-        for pulls in self._pulls:
-            pulls.set_peers(peers)
+    def set_members(self, members: Container[int]) -> None:
+        """The numbers of all members are these now."""
         self.raft.coordinator.members_changed(members)
         self.reporter.forget_others(members)
 
@@ -193,10 +188,26 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self._look_for_bytes()
+
+    def _look_for_bytes(self) -> None:
+        """What the leader names and the publisher does not bring: say so, and get it from peers."""
+        raft = self.raft.group.raft
+        waits, now = raft.held_back, self._site.given.clock.now()
+        if (
+            waits is not None
+            and raft.leader is not None
+            and now - raft.backing.since > SHORT_WAIT_S
+        ):
+            lacking = self.raft.entry_bytes.lacking(waits)
+            self.reporter.state(self.logs.intake.vouched(lacking), is_answer=True)
+            self.logs.repair.sessions.peer_reported(raft.leader, lacking)
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        if releasable := self.logs.intake.take_releasable():
+            self._site.owner.spawn(self._release(releasable))
         if (now := self._site.given.clock.now()) >= self._rest_at:
             self._rest_at = now + REST_S
             self.logs.sessions.rest()
@@ -206,6 +217,10 @@ class GroupReplica:
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(now, is_leader=self.raft.group.is_leader)
+
+    async def _release(self, inputs: Collection[int]) -> None:
+        await self.raft.group.keep_commit_soon()
+        self.logs.intake.release(inputs)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
@@ -254,6 +269,8 @@ class GroupReplica:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                if self.raft.group.raft.leader == node:
+                    self.reporter.answer(message.session)
             case HistoryAsked():
                 self.care.archive.history.answer(node, message)
             case HistoryTold():
@@ -295,10 +312,17 @@ class GroupReplica:
     def merged_logs_synced(self, numbers: Collection[int]) -> None:
         self.reporter.state_merged(numbers)
 
-    def bytes_received(self, number: int) -> None:
-        """A partition may have waited for them, and peers may."""
+    def bytes_received(self, number: int) -> bool:
+        """A partition may have waited for them, the leader, and peers may."""
+        coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        is_awaited = number in quiet or (
+            number in coordinator.direct.open and coordinator.received(number)
+        )
+        if self.raft.group.raft.backing.held is not None:
+            self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)
+        return is_awaited
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         self.reporter.state(positions)
@@ -308,6 +332,9 @@ class GroupReplica:
 
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)
+        raft = self.raft.group.raft
+        if raft.backing.held is not None:  # it may name what this entry has opened
+            raft.bytes_came(self._site.given.clock.now())
 
     def run_changed(self, session: str) -> None:
         self.raft.coordinator.run_changed(session)
@@ -324,7 +351,10 @@ class GroupReplica:
         self.logs.intake.topic_gone(inputs)
 
     def inputs_removed(self, inputs: Sequence[int]) -> None:
+        self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
+        self.reporter.quiet.forget(inputs)
+        self.raft.coordinator.direct.forget(inputs)
         for number in inputs:
             self.logs.source.session_gone(number)
 
@@ -347,6 +377,7 @@ class GroupReplica:
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
+        self.reporter.quiet.clear()
         leader = self.raft.group.raft.leader
         if leader == self._site.directory.record.number:
             self.reporter.leadership_won()
@@ -360,6 +391,12 @@ class GroupReplica:
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         self.reporter.cursors(cursors)
+
+    def bytes_named(self, parts: Sequence[Range]) -> None:
+        self.reporter.named(parts)
+
+    def ends_wanted(self, session: str, run_id: str, ends: Ends, nodes: Sequence[int]) -> None:
+        self.reporter.ask_ends(session, run_id, ends, nodes)
 
     def checksums_differ(self, number: int, offset: int) -> None:
         self.logs.merging.no_majority(number, offset)

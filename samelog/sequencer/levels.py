@@ -15,8 +15,10 @@ from collections.abc import Mapping
 
 LEVELS: Mapping[int, str] = {
     1: "Everything of the first version.",
+    2: "A leader plans what it has received: records are acknowledged after one round.",
 }
 """Level -> what it brings."""
+ONE_ROUND = 2
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

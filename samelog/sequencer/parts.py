@@ -37,7 +37,9 @@ from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
@@ -61,6 +63,7 @@ class MemberParts:
     config: NodeConfig
     clock: Clock
     directory: NodeDirectory
+    raft_log: MemberLog
     rights: Rights
     measures: Measures
     connections: Connections
@@ -100,6 +103,7 @@ class RaftParts:
     coordinator: Coordinator
     staging: Staging
     snapshotter: Snapshotter
+    entry_bytes: EntryBytes
 
 
 @dataclass(frozen=True, slots=True)

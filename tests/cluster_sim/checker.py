@@ -310,7 +310,7 @@ class Checker:
         """A file gets shorter: what Raft has promised stays, readable or not, but for the last
         record, of which nobody can tell that it was ever whole.
         """
-        if "/raft/0/wal." not in path or size >= inode.promised_bytes:
+        if "/raft/wal." not in path or size >= inode.promised_bytes:
             return
         if not inode.was_damaged or scan_wal(inode.data).corrupt is not None:
             text = f"{actor.host} cuts {path} at {size}, {inode.promised_bytes} were durable"

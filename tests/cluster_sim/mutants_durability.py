@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
@@ -16,11 +16,13 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.sequencer.raft import member_log
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
@@ -50,14 +52,15 @@ def forgive_failed_syncs() -> Iterator[None]:
     """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
     asked: dict[RaftGroup, object] = {}
 
-    async def sync_now(self: RaftGroup) -> None:
-        file, mark = self._store.unsynced()
-        if file is not None and asked.get(self) != mark:
-            asked[self] = mark
-            await self._syncer.sync([file])
-            self._store.synced(mark)
+    original = RaftGroup._sync
 
-    with patch.object(RaftGroup, "sync_now", sync_now):
+    async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
+        _, mark = self._store.log.unsynced()
+        if asked.get(self) != mark:
+            asked[self] = mark
+            await original(self, saves)
+
+    with patch.object(RaftGroup, "_sync", sync):
         yield
 
 
@@ -81,13 +84,12 @@ def forget_votes() -> Iterator[None]:
 def roll_without_sync() -> Iterator[None]:
     """The end of a full log file is not synced when the next one begins."""
 
-    def roll(self: RaftStore) -> None:
+    def roll(self: MemberLog) -> None:
         self._file.seal()
         self._file.file.close()
-        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
-        self._start_file(sequence, first_index, [self.hard_state])
+        self._start_file()
 
-    with patch.object(RaftStore, "roll", roll):
+    with patch.object(MemberLog, "roll", roll):
         yield
 
 
@@ -99,9 +101,9 @@ def cut_damage() -> Iterator[None]:
         found = scan_wal(data)
         if found.corrupt is None:
             return found
-        return WalScan(found.header, found.records, found.end, True, None, found.chain)
+        return WalScan(found.header, found.pieces[:1], found.end, True, None, found.chain)
 
-    with patch.object(raft_store, "scan_wal", scan):
+    with patch.object(member_log, "scan_wal", scan):
         yield
 
 
@@ -137,30 +139,46 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
+    original = SessionRounds.sync
 
-    async def round_(self: Intake) -> None:
-        dirty, self._dirty = self._dirty, set()
-        ends = self._sessions.ends(dirty)
+    async def sync(self: SessionRounds, numbers: Iterable[int], also: Sequence[File] = ()) -> None:
+        if also:
+            await original(self, numbers, also)
+            return
+        taken = frozenset(numbers)
+        self.dirty -= taken
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
         with suppress(DiskFault):
-            await self._syncer.sync(self._sessions.take_dirty(dirty))
-        self._sessions.mark_durable(ends)
-        self._report(dirty)
+            await self._syncer.sync(files)
+        self._vouch(ends, files)
 
-    with patch.object(Intake, "_round", round_):
+    with patch.object(SessionRounds, "sync", sync):
         yield
 
 
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
+    original = SessionRounds._vouch
 
-    async def round_(self: Intake) -> None:
-        dirty, self._dirty = self._dirty, set()
-        await self._syncer.sync(self._sessions.take_dirty(dirty))
-        self._sessions.mark_durable(self._sessions.ends(dirty))
-        self._report(dirty)
+    def vouch(self: SessionRounds, ends: SyncedEnds, files: Iterable[File]) -> None:
+        original(self, self._sessions.ends(ends), files)
 
-    with patch.object(Intake, "_round", round_):
+    with patch.object(SessionRounds, "_vouch", vouch):
+        yield
+
+
+@contextmanager
+def save_without_bytes() -> Iterator[None]:
+    """An entry counts as saved when it is durable, whatever of the bytes that it names is."""
+    with patch.object(EntryBytes, "_not_durable", lambda self, entries: set()):
+        yield
+
+
+@contextmanager
+def take_entries_unbacked() -> Iterator[None]:
+    """Followers take entries of the leader whether they have the bytes or not."""
+    with patch.object(EntryBytes, "is_backed", lambda self, entry: True):
         yield
 
 
@@ -289,6 +307,8 @@ DURABILITY = (
     report_written,
     ignore_failed_session_syncs,
     mark_what_came_meanwhile,
+    save_without_bytes,
+    take_entries_unbacked,
     names_are_not_synced,
     merged_before_sync,
     trust_torn_tails,

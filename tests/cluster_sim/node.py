@@ -31,7 +31,7 @@ from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace, No
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
-from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor

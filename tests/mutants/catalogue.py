@@ -45,6 +45,13 @@ GROUP_RULES = {
     "certain_after_power_loss": "rule 17",
     "doubt_ends_unasked": "rule 17",
     "judge_unread": "rule 33",
+    "take_without_bytes": "rule 43",
+    "acknowledge_what_is_held_back": "rule 43",
+    "take_bare_what_is_sent": "rule 43",
+    "wait_for_committed_bytes": "rule 43",
+    "sync_the_log_alone": "rule 44",
+    "keep_what_has_no_bytes": "rule 45",
+    "release_before_the_commit_is_kept": "rule 45",
 }
 CLUSTER_RULES = {
     "saved_before_sync": "Raft 5, figure 2",
@@ -56,6 +63,8 @@ CLUSTER_RULES = {
     "report_written": "invariant 3",
     "ignore_failed_session_syncs": "rule 28",
     "mark_what_came_meanwhile": "rule 15",
+    "save_without_bytes": "rule 44",
+    "take_entries_unbacked": "rule 43",
     "names_are_not_synced": "rule 1",
     "merged_before_sync": "rule 4",
     "trust_torn_tails": "rule 15",

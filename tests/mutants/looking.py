@@ -91,21 +91,21 @@ def speak_to_anybody() -> Iterator[None]:
 
 _CONSOLE = "tests/http/test_console.py::"
 LOOKING = (
-    (43, leave_what_is_gone, _CONSOLE + "test_changes_make_the_next_document"),
-    (43, forget_slow_readers, _CONSOLE + "test_a_slow_reader_starts_anew_with_a_document"),
+    (56, leave_what_is_gone, _CONSOLE + "test_changes_make_the_next_document"),
+    (56, forget_slow_readers, _CONSOLE + "test_a_slow_reader_starts_anew_with_a_document"),
     (
-        43,
+        56,
         look_for_nobody,
         _CONSOLE + "test_one_look_serves_all_readers_and_nothing_runs_without_them",
     ),
-    (44, answer_other_pages, _CONSOLE + "test_pages_of_others_get_nothing"),
+    (57, answer_other_pages, _CONSOLE + "test_pages_of_others_get_nothing"),
     (
-        44,
+        57,
         show_records_to_anybody,
         "tests/sequencer/test_console_answers.py::test_what_a_cluster_answers_to_its_console",
     ),
-    (44, let_anybody_in, _CONSOLE + "test_who_has_the_link_sees_the_cluster_and_nobody_else"),
-    (44, send_changes_again, _CONSOLE + "test_a_change_that_may_be_made_is_not_sent_again"),
-    (44, speak_to_anybody, _CONSOLE + "test_nothing_is_said_to_whoever_is_not_the_node"),
+    (57, let_anybody_in, _CONSOLE + "test_who_has_the_link_sees_the_cluster_and_nobody_else"),
+    (57, send_changes_again, _CONSOLE + "test_a_change_that_may_be_made_is_not_sent_again"),
+    (57, speak_to_anybody, _CONSOLE + "test_nothing_is_said_to_whoever_is_not_the_node"),
 )
 """Rule, bug, and the test that finds it."""

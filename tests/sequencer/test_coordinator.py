@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.raft.coordinator import Coordinator, verdict
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.views import verdict
 from samelog.sequencer.state.commands import (
     Checkpoint,
     CreateTopicCommand,

@@ -139,17 +139,15 @@ def test_a_session_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
         await merge_one(node, session)
-        log = next(iter(node.logs.sessions.opened.values()))
+        log, sessions = next(iter(node.logs.sessions.opened.values())), node.logs.sessions
 
         def rests() -> bool:
-            node.logs.sessions.rest()
+            sessions.rest()
             return open_below(log.path) == []
 
         await until(rests, "files closed")
         await merge_one(node, session)
         assert log.read(0, 0, 0, 1 << 20) == session.data
-
-    run_with(tmp_path, 1, body)
 
 
 def test_closed_sessions_have_no_open_file(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_levels_have_no_gap_and_kinds_need_levels_that_exist() -> None:
     assert list(LEVELS) == list(range(LOWEST, SUPPORTED + 1))
     found = [kind.needs for union in (AnyCommand, AnyMessage) for kind in kinds(union)]
     assert len(found) > 60
-    assert set(found) == set(LEVELS)  # each brings something
+    assert set(found) <= set(LEVELS)
 
 
 def test_the_page_on_upgrades_has_the_table() -> None:

@@ -16,7 +16,7 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.peers import PeerMessage
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.raft.coordinator import NodeView
+from samelog.sequencer.raft.views import NodeView
 from samelog.wire.peer_messages import Cursors, Report
 
 NODE, PEERS = 0, (1, 2)
@@ -105,7 +105,7 @@ class World:
         for number in self.peers:
             self.send(number, message)
 
-    def send_raft(self, to: int, messages: object) -> None:
+    def send_raft(self, group: int, to: int, messages: object) -> None:
         """Nothing of Raft is told here."""
 
     # --- what happens -----------------------------------------------------------------------------

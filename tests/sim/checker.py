@@ -145,10 +145,19 @@ class Checker:
         self.committed_index = index
         self.membership = self._members[index]
         voters = node.raft.membership.voters
-        holders = [number for number in voters if self._nodes[number].vouched_for(index, term)]
+        holders = [n for n in voters if self._vouches(self._nodes[n], index, term)]
         if len(holders) < majority(len(voters)):
             raise Violation(f"{node} commits {index, term}, durable on {holders} of {voters} only")
         self._check_final(node, index, term)
+
+    def _vouches(self, node: SimNode, index: int, term: int) -> bool:
+        """For the entry and for the bytes that it names."""
+        if not node.vouched_for(index, term):
+            return False
+        data, _ = self._entries[index, term]
+        options = node.world.options
+        is_checked = options.reach_chance and not options.lazy_sync
+        return not is_checked or node.has_bytes(Entry(index, term, data))
 
     def _check_final(self, node: SimNode, index: int, term: int) -> None:
         """No node that lacks a committed entry could win an election with what the disks hold."""

@@ -43,6 +43,7 @@ from samelog.consensus.messages import (
 from samelog.consensus.readindex import LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.wal import WalRecord
+from tests.sim import mutants_bytes
 from tests.sim.disk import Disk
 from tests.sim.run import first_failure
 
@@ -253,7 +254,7 @@ def save_entries_out_of_order() -> Iterator[None]:
         records: list[WalRecord] = []
         if effects.hard_state is not None:
             records.append(effects.hard_state)
-            self.wal += self.encoder.encode(records, synced=self.synced)
+            self._append(records)
             effects = msgspec.structs.replace(effects, hard_state=None)
         original(self, effects)
 
@@ -425,6 +426,7 @@ MUTANTS = (
     certain_after_power_loss,
     doubt_ends_unasked,
     judge_unread,
+    *mutants_bytes.MUTANTS,
 )
 
 

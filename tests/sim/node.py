@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Snapshot
 from samelog.consensus.messages import Append, RaftMessage, VoteReply
 from tests.sim.disk import Disk
+from tests.sim.shipping import named
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -42,10 +43,11 @@ class SimNode:
         self.wiped = False
         self.doubtful = False
         self.up = False
+        self.stays_away = False
         self.boot = 0
         self.slow_disk = False
         self.stands_until = 0.0
-        self._crash_chance = world.options.crash_point_chance
+        self.crash_chance = world.options.crash_point_chance
         draw = world.chance
         skew = world.options.clock_skew
         self._rate = 1.0 + draw.uniform(-skew, skew)
@@ -64,6 +66,16 @@ class SimNode:
         since is made up for by its doubt.
         """
         return self.doubtful or self.trusted_disk.holds(index, term)
+
+    def has_bytes(self, entry: Entry) -> bool:
+        """Whether what an entry names is durable here."""
+        number, stored = named(entry), self.disk.bytes
+        there = stored.written if self.world.options.lazy_sync else stored.durable
+        return number is None or number in there
+
+    def _has_received(self, entry: Entry) -> bool:
+        number = named(entry)
+        return number is None or number in self.disk.bytes.written
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -97,8 +109,12 @@ class SimNode:
             may_vote=not self.wiped,
             doubtful=self.doubtful,
         )
+        if world.options.reach_chance:
+            self.raft.require_bytes(self._has_received)
         self.seen_commit = self.raft.commit_index
         self._pump()
+        if world.options.reach_chance:
+            self.raft.cut_unbacked(self._has_received)
 
     def crash(self) -> None:
         """Lose memory, and whatever the disk had not synced."""
@@ -134,6 +150,18 @@ class SimNode:
         """Time passes; the loop came so late to this."""
         self.raft.tick(self.now, late_s)
         self._pump()
+
+    def bytes_came(self) -> None:
+        """More bytes are here, or durable."""
+        if self.up:
+            self.raft.bytes_came(self.now)
+            self._pump()
+
+    def release(self) -> None:
+        """Remove bytes that a majority needs no more, once the commit index is durable."""
+        if not self._saves and not self._syncing:
+            self.disk.keep_commit(self.applied)
+            self.world.shipping.release(self)
 
     def until_deadline(self) -> float:
         """Simulated seconds until the core wants a tick."""
@@ -189,6 +217,9 @@ class SimNode:
             self._carry_out(effects)
         self.doubtful = self.doubtful and self.raft.is_doubtful
         self.world.checker.state(self)
+        waits_for = self.raft.held_back
+        if waits_for is not None and (number := named(waits_for)) is not None:
+            self.world.shipping.wanted(self, number)
 
     def _carry_out(self, effects: Effects) -> None:
         checker = self.world.checker
@@ -230,11 +261,17 @@ class SimNode:
         if not self._syncing:
             self._syncing = True
             count, position = len(self._saves), len(self.disk.wal)
-            self.world.after_sync(self, lambda: self._end_sync(count, position))
+            names = frozenset(self.disk.bytes.written)
+            self.world.after_sync(self, lambda: self._end_sync(count, position, names))
 
-    def _end_sync(self, count: int, position: int) -> None:
+    def _end_sync(self, count: int, position: int, names: frozenset[int]) -> None:
+        """One round makes the log durable, and the bytes that its entries name."""
         self._crash_point()
+        if self.world.chance_of_half_a_sync(self):
+            self.disk.end_sync(position)
+            raise Crash
         self.disk.end_sync(position)
+        self.disk.bytes.synced(names)
         self._syncing = False
         for _ in range(count):
             self._finish(self._saves.popleft())
@@ -258,7 +295,7 @@ class SimNode:
 
     def _crash_point(self, chance: float | None = None) -> None:
         if chance is None:
-            chance = self._crash_chance
+            chance = self.crash_chance
         if chance and self.world.crash_here(chance):
             raise Crash
 
@@ -267,6 +304,7 @@ class SimNode:
     def _apply(self, entry: Entry) -> None:
         self._chain = zlib.crc32(entry.data, zlib.crc32(b"%d" % entry.term, self._chain))
         self.world.checker.applied(self, entry, self._chain)
+        self.world.shipping.applied(entry)
         self.applied = entry.index
 
     def _install(self, snapshot: Snapshot) -> None:

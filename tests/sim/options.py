@@ -42,6 +42,10 @@ class Options:
     lazy_sync: bool
     """`fsync = "interval"`: entries are acknowledged when they are written."""
     config: RaftConfig
+    reach_chance: float = 0.0
+    """That a publisher itself brings its bytes to a node; 0: entries name no bytes."""
+    minority_stays_away: bool = False
+    """As many nodes as may fail are down when the others have to make progress."""
     stalls_s: float = 0.0
     """Every node stands still for up to so long, again and again: its host has too little time."""
     skip: frozenset[int] = frozenset()
@@ -94,6 +98,14 @@ def from_seed(seed: int) -> Options:
         config = options.config
         stalls_s = config.election_timeout_s * random.Random(seed).choice((1.5, 2.0))
         return replace(options, **STARVED, stalls_s=stalls_s)
+    if seed % 9 == 4:
+        draw = random.Random(seed)
+        options = replace(
+            options,
+            reach_chance=draw.choice((0.3, 0.7, 0.95)),
+            minority_stays_away=draw.random() < 0.5 and not (options.changes or options.lazy_sync),
+            wipes=False,
+        )
     return replace(options, **RESTLESS) if seed % 10 == 3 else options
 
 

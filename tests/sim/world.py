@@ -12,22 +12,25 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any, cast
 
 from samelog.consensus import (
     Busy,
     ChangePending,
     Configuration,
+    GroupMessages,
     Membership,
     NotLeader,
     Role,
-    decode_messages,
-    encode_messages,
+    decode_groups,
+    encode_groups,
 )
 from samelog.consensus.messages import RaftMessage
 from samelog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
+from tests.sim.shipping import Shipping
 from tests.simulation.trace import Trace
 
 TICK_S = 0.02
@@ -59,6 +62,7 @@ class World:
         self._cuts: set[tuple[int, int]] = set()
         self._last_arrival: defaultdict[tuple[int, int], float] = defaultdict(float)
         self._counter = itertools.count(1)
+        self.shipping = Shipping(self)
         size = options.voters + options.learners
         self.nodes: list[SimNode] = []
         self.checker = Checker(self.nodes, self.trace)
@@ -76,6 +80,8 @@ class World:
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
+        if self.options.reach_chance:
+            self._repeat(0.1, self._release)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
         self._run_until(min(SETTLED_S, self.options.safety_s), None)
@@ -104,9 +110,14 @@ class World:
         self.healed = True
         self.trace.event("world", "is healed")
         self._cuts.clear()
+        if self.options.minority_stays_away:
+            for node in self.chance.sample(self.nodes, (self.options.voters - 1) // 2):
+                node.stays_away = True
+                if node.up:
+                    node.crash()
         for node in self.nodes:
             node.slow_disk = False
-            if not node.up:
+            if not node.up and not node.stays_away:
                 self._guard(node, node.start)
 
     def _check_progress(self) -> None:
@@ -123,7 +134,8 @@ class World:
 
     def _applied_everywhere(self, index: int) -> bool:
         members = self.checker.membership
-        return all(node.applied >= index for node in self.nodes if node.number in members)
+        there = [node for node in self.nodes if node.number in members and not node.stays_away]
+        return all(node.applied >= index for node in there)
 
     def nodes_state(self) -> list[tuple[int, str, int, int, int]]:
         """(number, role, term, commit, applied) of all nodes, for messages."""
@@ -146,7 +158,8 @@ class World:
         if self.trace.is_verbose:
             self.trace.effect(str(sender), f"to {to}: {message}")
         if chance.random() < options.codec_chance:
-            (message,) = decode_messages(encode_messages([message]))
+            (part,) = decode_groups(encode_groups([GroupMessages(0, 0, 0, [cast(Any, message)])]))
+            (message,) = part.messages
         copies = 1
         if not self.healed:
             if (sender.number, to) in self._cuts or chance.random() < options.drop_chance:
@@ -160,17 +173,30 @@ class World:
                 arrival = self._last_arrival[link] = max(arrival, self._last_arrival[link])
             self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, message))
 
-    def after_sync(self, node: SimNode, action: Callable[[], None]) -> None:
+    def after_sync(self, node: SimNode, action: Callable[[], None], later_s: float = 0.0) -> None:
         """Do something when the node's disk has synced, unless it crashes before."""
         boot = node.boot
         delay = 0.0005 if self.healed else self.chance.uniform(0.1, 2) * self.options.sync_s
+        delay += later_s
         if node.slow_disk:
             delay += 1.0
         self._at(delay, lambda: self._if_same_boot(node, boot, action))
 
+    def later(self, delay: float, node: SimNode, action: Callable[[], None]) -> None:
+        """Do something with a node, which may have crashed by then."""
+        self._at(delay, lambda: self._guard(node, action))
+
+    def is_connected(self, sender: SimNode, receiver: SimNode) -> bool:
+        """Whether what one sends now reaches the other."""
+        return self.healed or (sender.number, receiver.number) not in self._cuts
+
     def crash_here(self, chance: float) -> bool:
         """Whether power fails at this step of the driving loop."""
         return not self.healed and self.chance.random() < chance
+
+    def chance_of_half_a_sync(self, node: SimNode) -> bool:
+        """Whether power fails when the log is on the disk, and not the bytes that it names."""
+        return bool(self.options.reach_chance) and self.crash_here(4 * node.crash_chance)
 
     def power_fails(self, node: SimNode) -> bool:
         """Whether its host goes down with it. Where that may take acknowledged entries, never that
@@ -260,7 +286,7 @@ class World:
         self._at(TICK_S, lambda: tick(first))
 
     def _restart(self, node: SimNode) -> None:
-        if not node.up:
+        if not (node.up or node.stays_away):
             self._guard(node, node.start)
 
     def _notice(self, other: SimNode, gone: SimNode) -> None:
@@ -278,10 +304,18 @@ class World:
         if not leaders:
             return
         leader = self.chance.choice(leaders)
+        count = self.chance.choice((1, 1, 1, 2, 7))
+        if self.options.reach_chance:
+            self.shipping.publish(next(self._counter))
+            numbers = self.shipping.to_propose(leader)[:count]
+        else:
+            numbers = [next(self._counter) for _ in range(count)]
         data = [
-            b"%d:" % next(self._counter) + bytes(self.chance.randint(0, self.options.entry_bytes))
-            for _ in range(self.chance.choice((1, 1, 1, 2, 7)))
+            b"%d:" % number + bytes(self.chance.randint(0, self.options.entry_bytes))
+            for number in numbers
         ]
+        if not data:
+            return
 
         def propose() -> None:
             try:
@@ -290,6 +324,11 @@ class World:
                 return
 
         self._guard(leader, propose)
+
+    def _release(self) -> None:
+        node = self.chance.choice(self.nodes)
+        if node.up:
+            self._guard(node, node.release)
 
     def _read(self) -> None:
         node = self.chance.choice(self.nodes)

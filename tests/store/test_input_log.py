@@ -17,7 +17,7 @@ from samelog.store.session import log as input_log
 from samelog.store.session.log import InputLog, prepare_input
 from samelog.store.session.run import InputFile
 from tests.store.full_disk import small_disk
-from tests.store.storage import FS, TOPIC_ID, batch, open_input, sync_input
+from tests.store.storage import FS, TOPIC_ID, batch, open_below, open_input, sync_input
 
 ONE, TWO, THREE = batch(1), batch(2, records=3), batch(3, size=500)
 
@@ -50,12 +50,6 @@ def test_a_sealed_file_alone_writes_no_marks(path: Path, monkeypatch: pytest.Mon
     assert log.durable(0) == (1, len(TWO))
 
 
-def open_files(path: Path) -> list[str]:
-    """Open files of this process in a directory, and the directory."""
-    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return [file for each in links if (file := os.path.realpath(each)).startswith(str(path))]
-
-
 def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path) -> None:
     log = write(path, [ONE], [TWO], sync=False)
     assert not log.rest()
@@ -69,9 +63,9 @@ def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path
     os.rename(path / "log.0.1", away)
     assert not log.rest(), "the bytes are in the open file alone"
     os.rename(away, path / "log.0.1")
-    assert open_files(path)
+    assert open_below(log.path)
     assert log.rest()
-    assert open_files(path) == []
+    assert open_below(log.path) == []
     log.append(0, 1, len(TWO), THREE)
     assert not log.rest()
     assert log.read(0, 1, 0, 1 << 20) == TWO + THREE

@@ -25,8 +25,8 @@ from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
 
-SYNCED = ("merged", "raft", "session")
-"""What the node's syncers make durable, in their order."""
+SYNCED = ("merged", "raft")
+"""What the node's syncers make durable, in their order; session bytes are synced with the log."""
 
 
 def node_certificates(config: NodeConfig) -> common.Certificates:

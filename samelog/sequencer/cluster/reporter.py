@@ -14,7 +14,7 @@ untold to a peer until a message with it was sent on a connection that still sta
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from samelog.consensus import Raft
@@ -23,9 +23,12 @@ from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_en
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.direct import QuietInputs
 from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.state.commands import Range
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import Cursors, PartitionOffset, Report
 
@@ -75,6 +78,7 @@ class Reporter:
         self._peers = peers
         self._raft = raft
         self._may_state = False
+        self.quiet = QuietInputs()
         self._untold: dict[int, Untold] = {}
         """Of every peer that ever connected."""
 
@@ -94,19 +98,40 @@ class Reporter:
         if self._may_state:
             self.state_all()
 
-    def state(self, places: Mapping[int, SessionPosition]) -> None:
-        """Positions moved: tell the leader at once, the others soon."""
+    def state(self, places: Mapping[int, SessionPosition], *, is_answer: bool = False) -> None:
+        """Positions moved: tell the others soon, and the leader at once, of what it does not name
+        without being told, or all of it if it has asked.
+        """
         if not self._may_state:
             return
         self._coordinator.positions(self._number, self._boot, places)
-        leader = self._raft.leader
-        if leader not in self._untold or not self._peers.send(
-            leader, make_report(boot=self._boot, places=places, merged={}, samples={})
-        ):
-            leader = None
+        leader, quiet = self._raft.leader, self.quiet.numbers
+        urgent = places
+        if quiet and not is_answer:
+            urgent = {number: places[number] for number in places.keys() - quiet}
+        told: Iterable[int] = ()
+        if (urgent or is_answer) and leader in self._untold:
+            told = self._tell_leader(leader, urgent)
         for number, untold in self._untold.items():
-            if number != leader:
-                untold.places.update(places)
+            untold.places.update(places.keys() - told if number == leader else places)
+
+    def _tell_leader(self, leader: int, places: Mapping[int, SessionPosition]) -> Iterable[int]:
+        """Of which inputs it could be told."""
+        report = make_report(boot=self._boot, places=places, merged={}, samples={})
+        if not self._peers.send(leader, report):
+            return ()
+        self.quiet.told(places)
+        return places
+
+    def named(self, parts: Sequence[Range]) -> None:
+        """An entry of the leader names these ranges, all of which are here."""
+        if self._replica.level >= ONE_ROUND:
+            self.quiet.named(parts)
+
+    def answer(self, session: str) -> None:
+        """The leader asks how much of a session's run this node holds."""
+        inputs = self._replica.machine.inputs_of(session)
+        self.state(self._intake.vouched([entry.number for entry in inputs]), is_answer=True)
 
     def state_session(self, session: str) -> None:
         """A run of the session was opened or closed: its inputs stand elsewhere."""
@@ -148,6 +173,8 @@ class Reporter:
         """Tell peers what they have not been told, and the leader which runs wait to be closed."""
         if self._intake.ended:
             self._tell_ended(self._raft.leader)
+        if self.quiet.numbers:
+            self.quiet.look(self._coordinator.views[self._number].places)
         for number in self._peers.connected:
             untold = self._untold.get(number)
             if untold is not None:
@@ -165,7 +192,9 @@ class Reporter:
     def _tell(self, number: int, untold: Untold) -> None:
         if not self._may_state:
             return
-        if untold.is_report and self._peers.send(number, self._report(untold)):
+        if untold.is_report and self._peers.send(number, report := self._report(untold)):
+            if number == self._raft.leader:
+                self.quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
             untold.places, untold.merged, untold.health = set(), set(), False
         if untold.cursors and self._tell_cursors(number, untold.cursors):
             untold.cursors = set()
@@ -201,6 +230,11 @@ class Reporter:
                 self._coordinator.run_ended(session, run_id, ends)
             elif number is not None:
                 self._peers.send(number, make_run_ended(session, run_id, ends))
+
+    def ask_ends(self, session: str, run_id: str, ends: Ends, nodes: Iterable[int]) -> None:
+        """This node leads: these others are to say how much of an ended run they hold."""
+        for number in nodes:
+            self._peers.send(number, make_run_ended(session, run_id, ends))
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender connected here has finished a run: the leader has to know."""

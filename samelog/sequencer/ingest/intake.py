@@ -1,10 +1,8 @@
-"""The node's intake: session bytes from publishers and peers, made durable in rounds, reported and
-acknowledged.
+"""The node's intake: session bytes from publishers and peers, written, reported and acknowledged.
 
-Bytes are written to the page cache as they come and synced in group rounds: while one round runs,
-the next gathers. A position is reported to the leader only behind its sync (with `fsync=interval`,
-behind its write). Whatever fails on this node's disk stops intake here, with a clear state; the
-other nodes go on.
+Bytes are written to the page cache as they come and synced in rounds. A position is reported to the
+leader only behind its sync (with `fsync=interval`, behind its write). Whatever fails on this node's
+disk stops intake here, with a clear state; the other nodes go on.
 
 Invariant: an input's files hold exactly the publisher's bytes, contiguous from where they start;
 nothing unchecked is ever written.
@@ -30,6 +28,7 @@ from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
+from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.ingest.traffic import Traffic
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
@@ -90,17 +89,24 @@ class Intake(RunIntake):
         super().__init__(replica.machine, proposer, quotas, events, auto_create_topics=create)
         self._replica = replica
         self._sessions = sessions
-        self._syncer = syncer
         self._settings = settings
         self.batch_bytes = settings.batch_bytes
         self.checker = BatchChecker(settings.batch_bytes)
-        self._dirty: set[int] = set()
-        self._written_now: set[int] = set()
-        self._syncer_waits: asyncio.Future[None] | None = None
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
         """Why this node takes nothing in, if it does not."""
+        self.rounds = SessionRounds(
+            sessions,
+            syncer,
+            self.room,
+            pause_s=0 if settings.sync_always else settings.sync_interval_s,
+            on_synced=self._report if settings.sync_always else None,
+        )
+        self._written_now: set[int] = set()
+        """In this turn, with `fsync=interval`."""
+        self._to_release: set[int] = set()
+        """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
 
@@ -266,12 +272,13 @@ class Intake(RunIntake):
     def mark_dirty(self, number: int) -> None:
         """An input has bytes that are not synced."""
         self.received_at[number] = self._proposer.clock.now()
-        self._dirty.add(number)
-        if self._syncer_waits is not None and not self._syncer_waits.done():
-            self._syncer_waits.set_result(None)
+        self.rounds.dirty.add(number)
+        if self._events.bytes_received(number):
+            self.rounds.begin_later()
+        else:
+            self.rounds.begin_soon()
         if not self._settings.sync_always:
             self._report_soon(number)
-        self._events.bytes_received(number)
 
     def _report_soon(self, number: int) -> None:
         """With `fsync=interval` what is written counts; what came in one turn is reported once."""
@@ -283,30 +290,7 @@ class Intake(RunIntake):
         numbers, self._written_now = self._written_now, set()
         self._report(numbers)
 
-    async def run_syncer(self) -> None:
-        """Make what came in durable, round after round, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if not self._dirty:
-                self._syncer_waits = loop.create_future()
-                await self._syncer_waits
-            if not self._settings.sync_always:
-                await asyncio.sleep(self._settings.sync_interval_s)
-            try:
-                await self._round()
-            except DiskFault as fault:
-                self.room.stop(str(fault), for_good=True)
-                return
-
-    async def _round(self) -> None:
-        dirty, self._dirty = self._dirty, set()
-        ends = self._sessions.ends(dirty)
-        await self._syncer.sync(self._sessions.take_dirty(dirty))
-        self._sessions.mark_durable(ends)
-        if self._settings.sync_always:
-            self._report(dirty)
-
-    def _report(self, numbers: set[int]) -> None:
+    def _report(self, numbers: Iterable[int]) -> None:
         """This node vouches for more of these inputs."""
         places = self.vouched(numbers)
         if places:
@@ -346,8 +330,19 @@ class Intake(RunIntake):
             listener.merge_committed(merge)
 
     def released(self, inputs: Sequence[int]) -> None:
-        """A majority has more of these inputs merged-durable: say so, and let their files go."""
+        """A majority has more of these inputs merged-durable: say so; their files may go soon."""
         self._tell_of(inputs)
+        self._to_release.update(inputs)
+
+    def take_releasable(self) -> set[int]:
+        """Inputs whose files may go once it is durable that what was merged of them is committed:
+        nobody could get their bytes any more from a node that does not know that.
+        """
+        numbers, self._to_release = self._to_release, set()
+        return numbers
+
+    def release(self, inputs: Iterable[int]) -> None:
+        """Let go the files of these inputs, as far as nobody needs them."""
         known = self._machine.state.inputs
         for entry in [known[number] for number in inputs if number in known]:
             self._release(entry)
@@ -400,8 +395,7 @@ class Intake(RunIntake):
             ends = self._opened(newest).ends
             for listener in self._all_listeners():
                 listener.on_run_closed(session, newest.run_id, ends)
-            for entry in self._machine.inputs_of(session):
-                self._release(entry)
+            self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
 
     def _all_listeners(self) -> tuple[IntakeListener | VerdictListener, ...]:
         return (*self._listeners, *self._verdict_listeners)
@@ -414,7 +408,7 @@ class Intake(RunIntake):
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""
-        self._dirty.difference_update(inputs)
+        self.rounds.dirty.difference_update(inputs)
 
 
 def _behind(

@@ -27,7 +27,7 @@ class Room:
 
     def stop(self, reason: str, *, for_good: bool = False) -> None:
         """Take nothing in: the disk is full, or failing (`for_good`)."""
-        if self.stopped is None:
+        if self.stopped is None or (for_good and not self._for_good):
             self.stopped = reason
             self._for_good = for_good
             log.error("intake stopped: %s", reason)

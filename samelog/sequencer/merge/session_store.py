@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,6 +26,10 @@ from samelog.store.session.log import InputLog
 from samelog.store.session.run import RunPosition
 
 log = logging.getLogger(__name__)
+
+
+SyncedEnds = Mapping[int, tuple[int, Mapping[int, RunPosition]]]
+"""Input -> how often it was set aside, and where each of its runs ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,12 @@ class SessionStore:
         """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
+        self._times_aside: dict[int, int] = {}
+        """How often an input was set aside: a sync that was under way says nothing of it."""
+        self.damaged: set[int] = set()
+        """Inputs of which this node has lost bytes that may have been durable."""
         self._begun_anew: set[int] = set()
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
-        self._syncing: Container[int] = ()
-        """Inputs whose files a sync has: they stay open."""
         self._awake: dict[int, None] = {}
         """Inputs of which something was synced, read or released since the last `rest`."""
         self._drowsy: dict[int, None] = {}
@@ -71,6 +77,8 @@ class SessionStore:
 
     def _open_log(self, number: int) -> InputLog:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
+        if opened.damaged:
+            self.damaged.add(number)
         self._awake[number] = None
         if opened.dirty():
             self._events.session_log_unsynced(number)
@@ -89,6 +97,7 @@ class SessionStore:
             return self._open_input(entry)
         except CorruptLog as damage:
             log.error("%s; all is now %s", damage, set_partition_aside(self._fs, self.path(entry)))
+            self.damaged.add(entry.number)
             return self._open_input(entry)
 
     def _claim_session(self, entry: Input) -> None:
@@ -118,7 +127,8 @@ class SessionStore:
             if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
-                self._begun_anew.add(entry.number)
+                times = self._times_aside.get(entry.number, 0)
+                self._times_aside[entry.number] = times + 1
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -127,11 +137,8 @@ class SessionStore:
         topic = state.topics[partition.topic_id]
         return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
 
-    def take_dirty(self, numbers: Collection[int]) -> list[File]:
-        """The files of these inputs written since they were last asked for; until `mark_durable`
-        they are being synced.
-        """
-        self._syncing = numbers
+    def take_dirty(self, numbers: Iterable[int]) -> list[File]:
+        """The files of these inputs written since they were last asked for."""
         files: list[File] = []
         for number in numbers:
             held = self.opened.get(number)
@@ -186,27 +193,26 @@ class SessionStore:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
         return self.written(entry) if entry.number in self.opened else entry.place
 
-    def ends(self, numbers: Iterable[int]) -> dict[int, dict[int, RunPosition]]:
+    def ends(self, numbers: Iterable[int]) -> SyncedEnds:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
-        self._begun_anew.clear()
-        ends: dict[int, dict[int, RunPosition]] = {}
+        ends: dict[int, tuple[int, Mapping[int, RunPosition]]] = {}
         for number in numbers:
             held = self.opened.get(number)
             if held is not None:
-                ends[number] = held.ends()
+                ends[number] = self._times_aside.get(number, 0), held.ends()
         return ends
 
-    def mark_durable(self, ends: Mapping[int, Mapping[int, RunPosition]]) -> None:
-        """Everything below these ends was synced."""
-        self._syncing = ()
-        for number, runs in ends.items():
+    def mark_durable(self, ends: SyncedEnds, files: Iterable[File] = ()) -> None:
+        """Everything below these ends was synced, with these files."""
+        synced = frozenset(files)
+        for number, (times, runs) in ends.items():
             held = self.opened.get(number)
             if held is None:
                 continue
-            held.synced()
-            if number in self._begun_anew:
+            held.synced(synced)
+            if times != self._times_aside.get(number, 0):
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
@@ -290,8 +296,6 @@ class SessionStore:
                 self._awake[number] = None
 
     def _rests(self, number: int, held: InputLog) -> bool:
-        if number in self._syncing:
-            return False
         if held.dirty():
             self._events.session_log_unsynced(number)
         try:

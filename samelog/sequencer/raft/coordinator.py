@@ -20,9 +20,12 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.events import CoordinatorEvents, Ends
+from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.views import NOWHERE, NodeView, verdict
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -35,18 +38,6 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Session
 
 CHECKPOINT_INTERVAL_S = 1.0
-NOWHERE = SessionPosition(-1, 0, 0)
-
-
-@dataclass(slots=True)
-class NodeView:
-    """What one node last said of itself."""
-
-    boot: int = 0
-    places: dict[int, SessionPosition] = field(default_factory=dict)
-    merged_durable: dict[int, int] = field(default_factory=dict)
-    samples: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Partition -> offset -> running checksum."""
 
 
 @dataclass(slots=True)
@@ -60,6 +51,11 @@ class _Unsettled:
     uneven: set[int] = field(default_factory=set)
     merged: set[int] = field(default_factory=set)
     sampled: set[int] = field(default_factory=set)
+    next_checkpoint: float = 0.0
+    answered: dict[str, set[int]] = field(default_factory=dict)
+    """Session -> the nodes that have spoken since they were asked how much of its run, which has
+    ended, they hold.
+    """
 
 
 class Coordinator:
@@ -88,7 +84,7 @@ class Coordinator:
         self._events = events
         self._unsettled = _Unsettled()
         self._scheduled = False
-        self._next_checkpoint = 0.0
+        self.direct = DirectInputs()
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
@@ -111,10 +107,31 @@ class Coordinator:
             self._unsettled.merged.update(view.merged_durable)
             view = self.views[node] = NodeView(boot)
         view.places.update(places)
+        if self.direct.open or self._unsettled.answered:
+            self._hear(node, places)
         self._unsettled.to_plan.update(places)
         self._unsettled.uneven.update(places)
         self.plan_soon()
         self.positions_moved.set()
+
+    def _hear(self, node: int, places: Mapping[int, SessionPosition]) -> None:
+        """A node has said where it is with inputs, and with what it was asked for."""
+        for answered in self._unsettled.answered.values():
+            answered.add(node)
+        if node in self._group.raft.voters:
+            inputs, now = self._machine.state.inputs, self._clock.now()
+            for number in places.keys() & inputs.keys():
+                self.direct.told(number, places[number], inputs[number].place, now)
+
+    def received(self, number: int) -> bool:
+        """This node has more bytes of an input; they need not be durable. Whether it plans them
+        soon.
+        """
+        if number not in self.direct.open or self._group.raft.leadership is None:
+            return False
+        self._unsettled.to_plan.add(number)
+        self.plan_soon()
+        return True
 
     def merged(
         self,
@@ -172,6 +189,8 @@ class Coordinator:
     def leadership_changed(self) -> None:
         """Start from what is committed: speculation of another term is worth nothing."""
         self._planner.reset()
+        self.direct.clear()
+        self._unsettled.answered.clear()
         self._unsettled.to_plan.update(self._machine.state.inputs)
         self._unsettled.merged.update(self._machine.state.partitions)
         self.plan_soon()
@@ -249,7 +268,10 @@ class Coordinator:
             self._planner.proposed(index)
         inputs = self._machine.state.inputs
         for number, reach in available.items():
-            if number in inputs and self._planner.place(inputs[number]) >= reach:
+            place = self._planner.place(inputs[number]) if number in inputs else reach
+            if number in self.direct.open:
+                self.direct.named(number, place, self._clock.now())
+            if place >= reach:
                 self._unsettled.to_plan.discard(number)
         return True
 
@@ -266,17 +288,35 @@ class Coordinator:
         return self._group.raft.term + self._machine.state.epochs.base
 
     def _available(self) -> dict[int, SessionPosition]:
-        """What a majority and this node hold of the candidate inputs."""
+        """What may be planned of the candidate inputs: what a majority and this node hold, or all
+        that this node has received.
+        """
         available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
+        is_direct = len(views) > 1 and self._plans_directly
         for number in self._unsettled.to_plan:
             entry = self._machine.state.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
+            if entry is not None and is_direct:
+                reach = self._direct_reach(entry, reach)
             if reach is not None:
                 available[number] = reach
         self._unsettled.to_plan.intersection_update(available)
         return available
+
+    @property
+    def _plans_directly(self) -> bool:
+        """Whether all members take entries with their bytes only."""
+        return self._machine.state.level >= ONE_ROUND and self._group.syncs_always
+
+    def _direct_reach(
+        self, entry: Input, reported: SessionPosition | None
+    ) -> SessionPosition | None:
+        """What is received of an input counts where a majority has shown that it receives it."""
+        if reported is not None and reported > self._planner.place(entry):
+            self.direct.shown(entry.number, self._clock.now())
+        return self._sessions.written(entry) if entry.number in self.direct.open else reported
 
     def _reach(
         self, entry: Input, own: Mapping[int, SessionPosition], views: Sequence[NodeView]
@@ -334,11 +374,25 @@ class Coordinator:
             run = self._machine.open_run_of(name)
             if session is None or run is None or run.run_id != run_id:
                 continue
-            if self._wholly_merged(session, ends) and self._propose(
-                [CloseRun(name, run_id, self._clock.wall_ms())]
-            ):
+            if not self._wholly_merged(session, ends) or not self._all_answered(name):
+                continue
+            if self._propose([CloseRun(name, run_id, self._clock.wall_ms())]):
                 self._planner.closing(name)
                 self.ended.pop(name, None)
+                self._unsettled.answered.pop(name, None)
+
+    def _all_answered(self, name: str) -> bool:
+        """Whether all others that can be reached have said how much of an ended run they hold. Who
+        has not is asked: reports of what the leader plans directly come late.
+        """
+        if self._machine.state.level < ONE_ROUND:
+            return True
+        answered = self._unsettled.answered.setdefault(name, set())
+        peers = self._group.raft.peers
+        silent = [node for node in peers if node not in answered and self._is_there(node)]
+        if silent:
+            self._events.ends_wanted(name, *self.ended[name], silent)
+        return not silent
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
         """Whether every byte of the open run that a reachable node holds, or the sender named, is
@@ -410,9 +464,12 @@ class Coordinator:
         """Record the checksums that a majority reports alike, if this node leads. Where none can,
         whichever node is the first to lead on would serve what another denies: all halt.
         """
-        if not self._unsettled.sampled or (now := self._clock.now()) < self._next_checkpoint:
+        if (
+            not self._unsettled.sampled
+            or (now := self._clock.now()) < self._unsettled.next_checkpoint
+        ):
             return
-        self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
+        self._unsettled.next_checkpoint = now + CHECKPOINT_INTERVAL_S
         voters, agreed = self._voting_views(), []
         for number in tuple(self._unsettled.sampled):
             votes = self._sample_votes(number, voters)
@@ -437,20 +494,3 @@ class Coordinator:
             for offset, checksum in view.samples.get(number, {}).items()
             if offset > known.checked_offset
         )
-
-
-def verdict(
-    votes: Mapping[tuple[int, int], int], voters: int
-) -> tuple[tuple[int, int] | None, int | None]:
-    """Of how many report each (offset, checksum): the newest that a majority has; without one, the
-    first offset at which none can come about any more, whatever those report who have not yet.
-    """
-    needed = voters // 2 + 1
-    best = max((sample for sample, count in votes.items() if count >= needed), default=None)
-    if best is not None:
-        return best, None
-    by_offset: defaultdict[int, list[int]] = defaultdict(list)
-    for (offset, _), count in votes.items():
-        by_offset[offset].append(count)
-    split = (o for o, counts in by_offset.items() if max(counts) + voters - sum(counts) < needed)
-    return None, min(split, default=None)

@@ -33,10 +33,10 @@ from samelog.consensus.effects import NOTHING
 from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
-from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import log_event
 from samelog.sequencer.levels import LOWEST, OtherVersion
 from samelog.sequencer.raft.elections import ElectionLog, SeenElection
+from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.store.disk.files import DiskFault
@@ -78,11 +78,10 @@ class RaftGroup:
         raft: Raft,
         store: RaftStore,
         *,
-        syncer: Syncer,
         clock: Clock,
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,
-        sync_always: bool,
+        entry_bytes: EntryBytes,
         on_fault: Callable[[Exception], None],
     ) -> None:
         """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
@@ -91,11 +90,12 @@ class RaftGroup:
         self.raft = raft
         self.applied_index = store.applied_index
         self._store = store
-        self._syncer = syncer
         self._clock = clock
         self._send = send
         self._applier = applier
-        self._sync_always = sync_always
+        self._bytes = entry_bytes
+        self.syncs_always = entry_bytes.sync_always
+        """Whether what is acknowledged is on the disk."""
         self._saves: deque[tuple[Effects, bool]] = deque()
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
@@ -161,6 +161,14 @@ class RaftGroup:
             self.halt(conflict)
         self.pump()
 
+    def begin(self) -> None:
+        """Apply what is known to be committed; of what else the log has, forget what this node has
+        never acknowledged, because its bytes are not here.
+        """
+        self.pump()
+        if not self.halted:
+            self.raft.cut_unbacked(self._bytes.is_kept)
+
     def halt(self, reason: HistoryConflict | OtherVersion) -> None:
         """Take no part any more; the process stays, to say why."""
         self._fault = reason
@@ -175,6 +183,12 @@ class RaftGroup:
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""
         self.raft.loop_delayed(by_s, self._clock.now())
+
+    def bytes_came(self) -> None:
+        """Bytes that entries may name are durable here, or it is known now what they are of."""
+        if not self.halted:
+            self.raft.bytes_came(self._clock.now())
+            self.pump()
 
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
@@ -287,7 +301,7 @@ class RaftGroup:
                 future.set_result(index)
 
     def _queue_save(self, effects: Effects) -> None:
-        needs_sync = effects.must_sync and (self._sync_always or self._must_always_sync(effects))
+        needs_sync = effects.must_sync and (self.syncs_always or self._must_always_sync(effects))
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
@@ -381,6 +395,18 @@ class RaftGroup:
 
     # --- durability -------------------------------------------------------------------------------
 
+    def keep_commit(self) -> None:
+        """Make durable, at once, that what is applied is committed: what it names is about to go,
+        and nobody could get it any more from who does not know that. Raises DiskFault.
+        """
+        if self._store.write_commit(self.raft.applied):
+            self._store.log.sync()
+
+    async def keep_commit_soon(self) -> None:
+        """The same, with the next round of syncs."""
+        if self._store.write_commit(self.raft.applied):
+            await self.sync_now()
+
     async def run_saver(self) -> None:
         """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk
         fails.
@@ -392,25 +418,25 @@ class RaftGroup:
                 await self._saver_waits
             round_size = len(self._saves)
             if any(map(_NEEDS_SYNC, self._saves)):
-                await self.sync_now()
+                await self._sync(tuple(self._saves))
             for _ in range(round_size):
                 self._finish(self._saves.popleft()[0])
             self.pump()
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
-        the group takes no part any more.
+        no group of this member takes part any more.
         """
-        if isinstance(self._fault, DiskFault):
-            raise self._fault
-        file, mark = self._store.unsynced()
-        if file is None:
-            return
+        await self._sync(())
+
+    async def _sync(self, saves: Sequence[tuple[Effects, bool]]) -> None:
+        """One round for the log and for the bytes that the entries of these saves name."""
+        entries = [entry for effects, _ in saves for entry in effects.entries]
         try:
-            await self._syncer.sync([file])
+            file, mark = self._store.log.unsynced()
+            await self._bytes.sync(entries, () if file is None else (file,))
+            self._store.log.synced(mark)
         except DiskFault as fault:
             self._fault = fault
+            self._store.log.fail(fault)
             raise
-        if isinstance(self._fault, DiskFault):  # of somebody else's sync meanwhile
-            raise self._fault
-        self._store.synced(mark)

@@ -83,6 +83,8 @@ class Replica:
         self.applied_index = 0
         self.released: dict[int, SessionPosition] = {}
         """Input -> place up to which a majority has it merged-durable."""
+        self.decoded: dict[bytes, list[AnyCommand]] = {}
+        """What entries say, by their data, where somebody has looked at them before."""
         self._sessions = sessions
         self._merging = merging
         self._events = events
@@ -142,7 +144,7 @@ class Replica:
         """Apply one committed entry."""
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
-        commands = decode_commands(entry.data)
+        commands = self.decoded.pop(entry.data, None) or decode_commands(entry.data)
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first

@@ -4,13 +4,14 @@ A group of logs is synced together, by others: this only says what there is to s
 is among it, so that marks reach the disk one round after they are written, at no cost of their own.
 It and the directory are open only while they are synced: of thousands of logs, few are at a time.
 
-Invariant: whatever was touched is handed out by the next `drain`, once; of two rounds of syncs the
-second begins when the first is over.
+Invariant: whatever was touched is handed out by the next `drain`, once, and stays open until that
+round of syncs is over, whatever other rounds do. Of two rounds the second is over last.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from contextlib import suppress
 from typing import TypeVar
 
@@ -94,11 +95,11 @@ class DirtyFiles:
         self._marks_changed = self._names_changed = False
         return opened
 
-    def synced(self) -> None:
-        """What was drained is synced."""
-        for file in self._being_synced:
+    def synced(self, files: Container[File] | None = None) -> None:
+        """A round of syncs is over that had these files; by default all that was drained."""
+        for file in [each for each in self._being_synced if files is None or each in files]:
             file.close()
-        self._being_synced.clear()
+            self._being_synced.remove(file)
 
     def write_marks(self, marks: Marks) -> None:
         """Replace the marks file, if it would change. Raises DiskFault."""

@@ -11,6 +11,7 @@ cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_asid
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from contextlib import suppress
 
 from samelog.format.batch import Bytes
@@ -220,9 +221,9 @@ class InputLog(InputReader):
         """
         return self._dirty.drain()
 
-    def synced(self) -> None:
-        """What was taken by `take_dirty` is synced."""
-        self._dirty.synced()
+    def synced(self, files: Container[File] | None = None) -> None:
+        """A round of syncs is over that had these files; by default all that was taken."""
+        self._dirty.synced(files)
 
     def mark_durable(self, run: int, roll: int, byte: int) -> None:
         """Everything up to this batch boundary was synced."""

@@ -1,0 +1,101 @@
+"""Makes the session bytes that came in durable, in rounds: while one is synced, the next gathers.
+
+Bytes that an entry is about to name wait for it a moment, to be synced together with it.
+
+Invariant: a round vouches only for what was written before it began, and behind its sync; none does
+behind one that failed, for its bytes may be those of that one, and a disk does not tell twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable, Sequence
+
+from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.ingest.room import Room
+from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.store.disk.files import DiskFault, File
+
+ENTRY_WAIT_S = 0.02
+"""So long at most bytes are not synced because an entry that names them is expected."""
+
+
+class SessionRounds:
+    """One replica's."""
+
+    def __init__(
+        self,
+        sessions: SessionStore,
+        syncer: Syncer,
+        room: Room,
+        *,
+        pause_s: float,
+        on_synced: Callable[[Iterable[int]], None] | None,
+    ) -> None:
+        """A round begins no sooner than `pause_s` after there is something to sync. `on_synced` is
+        told of which inputs more is durable. A disk that fails leaves no `room`.
+        """
+        self._sessions = sessions
+        self._syncer = syncer
+        self._room = room
+        self._pause_s = pause_s
+        self._on_synced = on_synced
+        self.dirty: set[int] = set()
+        """Inputs with bytes that are in no round yet."""
+        self._has_failed = False
+        self._idle: asyncio.Future[None] | None = None
+        self._waits_for_entry = False
+
+    def begin_soon(self) -> None:
+        """There is something to sync."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def begin_later(self) -> None:
+        """There is, and the entry that names it is about to come: it is synced together with it."""
+        if not self._waits_for_entry:
+            self._waits_for_entry = True
+            asyncio.get_running_loop().call_later(ENTRY_WAIT_S, self._waited)
+
+    def _waited(self) -> None:
+        self._waits_for_entry = False
+        if self.dirty:
+            self.begin_soon()
+
+    async def run(self) -> None:
+        """Round after round, until cancelled, or the disk fails."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self.dirty:
+                self._idle = loop.create_future()
+                await self._idle
+            if self._pause_s:
+                await asyncio.sleep(self._pause_s)
+            try:
+                await self.sync(self.dirty)
+            except DiskFault as fault:
+                self._room.stop(str(fault), for_good=True)
+                return
+
+    async def sync(self, numbers: Iterable[int], also: Sequence[File] = ()) -> None:
+        """Make all that is here of these inputs durable, in one round with other files. What an
+        earlier round has of them is durable, too, when this returns: rounds end in the order in
+        which they began. Raises DiskFault, and from then on always.
+        """
+        taken = frozenset(numbers)
+        self.dirty -= taken
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
+        try:
+            await self._syncer.sync([*also, *files])
+        except BaseException:
+            self._has_failed = True
+            raise
+        if self._has_failed:
+            raise DiskFault("sessions", "sync", errno.EIO)
+        self._vouch(ends, files)
+
+    def _vouch(self, ends: SyncedEnds, files: Iterable[File]) -> None:
+        self._sessions.mark_durable(ends, files)
+        if self._on_synced is not None:
+            self._on_synced(ends)

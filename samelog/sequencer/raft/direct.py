@@ -1,0 +1,131 @@
+"""Which inputs need no reports, because their publishers bring bytes to a majority themselves.
+
+The leader plans such an input as soon as it has received bytes; followers take the instruction only
+with the bytes (docs/raft.md, "Entries and their bytes"). So nothing is lost where the leader is
+wrong about an input: the others only have to fetch its bytes first, and all that is proposed behind
+waits meanwhile. Each time that happens the input goes back to reports, for longer and longer.
+
+Invariant: an input is planned without reports only after a majority has reported bytes of it that
+were not planned yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.raft.views import NOWHERE
+from samelog.sequencer.state.commands import Range
+
+LATE_S = 0.05
+"""Who lacks so long what was named has not got it from the publisher in time."""
+FORGIVEN_S = 60.0
+
+
+class _Named(NamedTuple):
+    """Up to where the leader named an input, and when."""
+
+    place: SessionPosition
+    at: float
+
+
+class _Misses(NamedTuple):
+    """How often bytes came too late lately, and until when reports are waited for."""
+
+    times: int
+    until: float
+
+
+class DirectInputs:
+    """The leader's: those that are planned when received. Times are in seconds of one clock."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, _Named] = {}
+        """Those inputs, and up to where they are planned."""
+        self._misses: dict[int, _Misses] = {}
+
+    def clear(self) -> None:
+        """Another leader: nothing is known of any input."""
+        self.open.clear()
+        self._misses.clear()
+
+    def shown(self, number: int, now: float) -> None:
+        """A majority has reported bytes of an input that are not planned."""
+        missed = self._misses.get(number)
+        if number not in self.open and (missed is None or now >= missed.until):
+            self.open[number] = _Named(NOWHERE, now)
+
+    def named(self, number: int, place: SessionPosition, now: float) -> None:
+        """An input that needs no reports is planned up to there."""
+        self.open[number] = _Named(place, now)
+
+    def told(
+        self, number: int, place: SessionPosition, committed: SessionPosition, now: float
+    ) -> None:
+        """A voter says up to where it has an input. If that is less than what was named a while ago
+        and is not committed yet, the publisher does not reach it.
+        """
+        known = self.open.get(number)
+        if known is None or now - known.at < LATE_S:
+            return
+        if place < known.place and committed < known.place:
+            self._missed(number, now)
+
+    def _missed(self, number: int, now: float) -> None:
+        del self.open[number]
+        before = self._misses.get(number, _Misses(0, now))
+        times = 1 if now > before.until + FORGIVEN_S else before.times + 1
+        self._misses[number] = _Misses(times, now + min(FORGIVEN_S, 2.0 ** min(times, 8)))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """These inputs are gone."""
+        for number in numbers:
+            self.open.pop(number, None)
+            self._misses.pop(number, None)
+
+
+@dataclass(slots=True)
+class QuietInputs:
+    """A follower's: those that the leader names before it is told of them, so that reports of them
+    can wait for what else there is to say.
+    """
+
+    numbers: set[int] = field(default_factory=set)
+    _named: dict[int, SessionPosition] = field(default_factory=dict)
+    _told: dict[int, SessionPosition] = field(default_factory=dict)
+    _unnamed: set[int] = field(default_factory=set)
+    """What was there at the last look, and not named."""
+
+    def clear(self) -> None:
+        """Another leader, which may wait for reports."""
+        self.numbers.clear()
+        self._told.clear()
+        self._unnamed.clear()
+
+    def named(self, parts: Iterable[Range]) -> None:
+        """The leader names these ranges, all of which are here."""
+        for part in parts:
+            place = self._named[part.input] = SessionPosition(part.run, part.roll, part.stop)
+            if self._told.get(part.input, NOWHERE) < place:
+                self.numbers.add(part.input)
+
+    def told(self, places: Mapping[int, SessionPosition]) -> None:
+        """The leader was told of these positions."""
+        self._told.update(places)
+
+    def look(self, places: Mapping[int, SessionPosition]) -> None:
+        """This node is so far with inputs. What was not named at the last look and is not now needs
+        reports.
+        """
+        unnamed = {n for n in self.numbers if places.get(n, NOWHERE) > self._named.get(n, NOWHERE)}
+        self.numbers -= unnamed & self._unnamed
+        self._unnamed = unnamed
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """These inputs are gone."""
+        for number in numbers:
+            self.numbers.discard(number)
+            self._named.pop(number, None)
+            self._told.pop(number, None)

@@ -1,0 +1,42 @@
+"""What nodes say of themselves, and what their checksums say together.
+
+Invariant: a view is of one boot of a node; a later one begins with an empty view.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from samelog.format.positions import SessionPosition
+
+NOWHERE = SessionPosition(-1, 0, 0)
+
+
+@dataclass(slots=True)
+class NodeView:
+    """What one node last said of itself."""
+
+    boot: int = 0
+    places: dict[int, SessionPosition] = field(default_factory=dict)
+    merged_durable: dict[int, int] = field(default_factory=dict)
+    samples: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Partition -> offset -> running checksum."""
+
+
+def verdict(
+    votes: Mapping[tuple[int, int], int], voters: int
+) -> tuple[tuple[int, int] | None, int | None]:
+    """Of how many report each (offset, checksum): the newest that a majority has; without one, the
+    first offset at which none can come about any more, whatever those report who have not yet.
+    """
+    needed = voters // 2 + 1
+    best = max((sample for sample, count in votes.items() if count >= needed), default=None)
+    if best is not None:
+        return best, None
+    by_offset: defaultdict[int, list[int]] = defaultdict(list)
+    for (offset, _), count in votes.items():
+        by_offset[offset].append(count)
+    split = (o for o, counts in by_offset.items() if max(counts) + voters - sum(counts) < needed)
+    return None, min(split, default=None)

@@ -1,0 +1,128 @@
+"""Planted bugs in planning what was received, in taking entries with their bytes only, and in what
+makes both durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.format.positions import SessionPosition
+from samelog.runtime.disk.syncer import GroupSync
+from samelog.sequencer.ingest.session_rounds import SessionRounds
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.direct import DirectInputs
+from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.state.types import Input
+from samelog.store.disk.disk_errors import DiskFault
+
+
+@contextmanager
+def take_any_bytes_of_an_entry() -> Iterator[None]:
+    """A follower does not look whether its bytes are those that the leader planned."""
+    with patch.object(EntryBytes, "_agrees", lambda self, part: True):
+        yield
+
+
+@contextmanager
+def vouch_behind_a_failed_round() -> Iterator[None]:
+    """A round of session bytes counts although one with bytes before its own has failed."""
+    never = property(lambda self: False, lambda self, value: None)
+    with patch.object(SessionRounds, "_has_failed", never, create=True):
+        yield
+
+
+@contextmanager
+def pass_who_waits_for_a_failed_sync() -> Iterator[None]:
+    """A sync succeeds at once while who waits for one that failed has not heard of it yet."""
+
+    def note(self: GroupSync, fault: DiskFault) -> None:
+        self._error = self._error or fault
+
+    with patch.object(GroupSync, "_note", note):
+        yield
+
+
+@contextmanager
+def cut_what_rotted() -> Iterator[None]:
+    """A restarted node cuts entries whose bytes it had, and lost to damage."""
+    with patch.object(EntryBytes, "is_kept", EntryBytes.is_backed):
+        yield
+
+
+@contextmanager
+def plan_what_was_received_too_early() -> Iterator[None]:
+    """A leader plans what it has received while others may take entries without bytes."""
+    with patch.object(Coordinator, "_plans_directly", property(lambda self: True)):
+        yield
+
+
+@contextmanager
+def plan_what_nobody_has_shown() -> Iterator[None]:
+    """A leader plans what it has received, whoever else the publisher reaches."""
+
+    def reach(
+        self: Coordinator, entry: Input, reported: SessionPosition | None
+    ) -> SessionPosition | None:
+        return self._sessions.written(entry)
+
+    with patch.object(Coordinator, "_direct_reach", reach):
+        yield
+
+
+@contextmanager
+def never_go_back_to_reports() -> Iterator[None]:
+    """An input whose bytes come too late, again and again, holds all others up for ever."""
+    with patch.object(DirectInputs, "_missed", lambda self, number, now: None):
+        yield
+
+
+@contextmanager
+def close_runs_unasked() -> Iterator[None]:
+    """A run is closed by what the others happen to have reported so far."""
+    with patch.object(Coordinator, "_all_answered", lambda self, name: True):
+        yield
+
+
+_TESTS = "tests/sequencer/test_one_round.py::"
+
+ONE_ROUND = (
+    (
+        43,
+        take_any_bytes_of_an_entry,
+        _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
+    ),
+    (
+        44,
+        vouch_behind_a_failed_round,
+        "tests/sequencer/test_session_rounds.py::test_no_round_succeeds_behind_one_that_failed",
+    ),
+    (
+        28,
+        pass_who_waits_for_a_failed_sync,
+        "tests/runtime/test_syncer.py::test_a_failed_sync_is_heard_of_before_a_later_one_succeeds",
+    ),
+    (45, cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
+    (
+        46,
+        plan_what_was_received_too_early,
+        _TESTS + "test_where_others_may_take_entries_without_bytes_reports_decide",
+    ),
+    (
+        46,
+        plan_what_nobody_has_shown,
+        _TESTS + "test_what_a_majority_has_shown_is_planned_when_received",
+    ),
+    (
+        46,
+        never_go_back_to_reports,
+        _TESTS + "test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer",
+    ),
+    (
+        47,
+        close_runs_unasked,
+        _TESTS + "test_a_run_is_closed_after_all_who_can_be_reached_were_asked",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

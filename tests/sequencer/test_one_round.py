@@ -1,0 +1,295 @@
+"""Planning what was received, and taking entries with their bytes only: the parts that decide."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samelog.consensus import Entry, HardState, Raft, RaftConfig
+from samelog.format import _kernels as kernels
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.levels import LOWEST, ONE_ROUND
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.direct import LATE_S, DirectInputs, QuietInputs
+from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.state.commands import Merge, Range, encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.os_file import OsFile
+from tests.sequencer.test_session_store import machine_with_input, open_store
+
+START, END = SessionPosition(0, 0, 0), SessionPosition(0, 0, 100)
+BATCH = kernels.build_batches([b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20)
+OTHER = kernels.build_batches([b"w"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20)
+
+
+# --- which inputs are planned when received -------------------------------------------------------
+
+
+def test_an_input_is_direct_once_a_majority_has_shown_it() -> None:
+    direct = DirectInputs()
+    assert 1 not in direct.open
+    direct.shown(1, now=0.0)
+    assert 1 in direct.open
+    direct.clear()
+    assert 1 not in direct.open
+
+
+def test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer() -> None:
+    direct, now = DirectInputs(), 0.0
+    for pause_s in (2.0, 4.0, 8.0):
+        direct.shown(1, now)
+        direct.named(1, END, now)
+        direct.told(1, START, START, now + LATE_S / 2)  # it may still come
+        assert 1 in direct.open
+        now += 2 * LATE_S
+        direct.told(1, END, START, now)  # this one has it
+        direct.told(1, START, END, now)  # that one has not, but enough others had
+        assert 1 in direct.open
+        direct.told(1, START, START, now)
+        assert 1 not in direct.open
+        direct.shown(1, now + pause_s - 0.1)
+        assert 1 not in direct.open
+        now += pause_s
+    direct.shown(1, now)
+    assert 1 in direct.open
+
+
+def test_reports_wait_only_of_what_is_named_without_them() -> None:
+    quiet = QuietInputs()
+    part = _range(BATCH, stop=100)
+    quiet.told({1: END})
+    quiet.named([part])
+    assert not quiet.numbers  # the leader had been told
+    quiet.clear()
+    quiet.named([part])
+    assert quiet.numbers == {1}
+    further = {1: SessionPosition(0, 0, 200)}
+    quiet.look(further)
+    assert quiet.numbers == {1}  # an entry may be on its way
+    quiet.look(further)
+    assert not quiet.numbers
+
+
+# --- the leader -----------------------------------------------------------------------------------
+
+
+class Leader:
+    """A coordinator that leads, with one input of which more is here than was reported."""
+
+    def __init__(self, level: int, *, voters: int = 3) -> None:
+        self.machine = machine_with_input()
+        self.machine.state.level = level
+        self.asked: list[tuple[str, list[int]]] = []
+        self.proposed: list[Any] = []
+        self.planned: list[dict[int, SessionPosition]] = []
+        numbers = list(range(voters))
+        raft = SimpleNamespace(voters=numbers, peers=numbers[1:], leadership=object(), term=1)
+        group: Any = SimpleNamespace(
+            is_leader=True, raft=raft, syncs_always=True, applied_index=0, propose=self._propose
+        )
+        planner: Any = SimpleNamespace(
+            place=lambda entry: START, plan=self._plan, closing=lambda name: None
+        )
+        sessions: Any = SimpleNamespace(written=lambda entry: END)
+        self.now = 1.0
+        clock: Any = SimpleNamespace(now=lambda: self.now, wall_ms=lambda: 0)
+        self.coordinator = Coordinator(
+            0,
+            machine=self.machine,
+            planner=planner,
+            sessions=sessions,
+            group=group,
+            clock=clock,
+            is_there=lambda node: node != 2,
+            events=SimpleNamespace(ends_wanted=self._ask),
+        )
+        self._no_turns()
+
+    def _no_turns(self) -> None:
+        self.coordinator._scheduled = True  # they are taken here
+
+    def turn(self) -> None:
+        self.coordinator._turn()
+        self._no_turns()
+
+    def _ask(self, session: str, run_id: str, ends: object, nodes: list[int]) -> None:
+        self.asked.append((session, nodes))
+
+    def _propose(self, commands: Any) -> int:
+        self.proposed += commands
+        return len(self.proposed)
+
+    def _plan(self, available: dict[int, SessionPosition], *_: object, **__: object) -> list[Any]:
+        self.planned.append(dict(available))
+        return []
+
+    def available(self) -> dict[int, SessionPosition]:
+        self.coordinator._plan_once()
+        return self.planned[-1] if self.planned else {}
+
+
+HALF = SessionPosition(0, 0, 50)
+
+
+def test_what_a_majority_has_shown_is_planned_when_received() -> None:
+    leader = Leader(ONE_ROUND)
+    assert not leader.coordinator.received(1)
+    leader.coordinator.positions(0, 0, {1: HALF})
+    assert leader.available() == {}
+    leader.coordinator.positions(1, 0, {1: HALF})
+    assert leader.available() == {1: END}
+    assert leader.coordinator.received(1)
+
+
+@pytest.mark.parametrize(("level", "voters"), [(LOWEST, 3), (ONE_ROUND, 1)])
+def test_where_others_may_take_entries_without_bytes_reports_decide(
+    level: int, voters: int
+) -> None:
+    leader = Leader(level, voters=voters)
+    leader.coordinator.positions(0, 0, {1: HALF})
+    leader.coordinator.positions(1, 0, {1: HALF})
+    assert leader.available() == {1: HALF}
+    assert not leader.coordinator.received(1)
+
+
+def test_a_run_is_closed_after_all_who_can_be_reached_were_asked() -> None:
+    leader = Leader(ONE_ROUND)
+    leader.coordinator.run_ended("s", "c" * 32, {})
+    leader.turn()
+    assert leader.asked == [("s", [1])]  # 2 is away
+    assert not leader.proposed
+    leader.coordinator.positions(1, 0, {})
+    leader.turn()
+    assert len(leader.proposed) == 1
+
+
+# --- the bytes of an entry ------------------------------------------------------------------------
+
+
+def _range(data: bytes, stop: int | None = None) -> Range:
+    scan = kernels.scan(data, max_batch_bytes=1 << 20)
+    return Range(1, 0, 0, 0, stop or len(data), scan.records, len(data), scan.digest)
+
+
+def _entry(data: bytes) -> Entry:
+    merge = Merge(1, 0, 1, 1, False, [_range(data)], [], [], [], False)
+    return Entry(1, 1, encode_commands([merge]))
+
+
+class Holder:
+    """What a follower says of entries, with what it has of one input."""
+
+    def __init__(self, path: Path) -> None:
+        self.machine: StateMachine = machine_with_input()
+        self.store: SessionStore = open_store(path, self.machine)
+        self.named: list[Range] = []
+        raft = Raft(
+            0,
+            (0, 1, 2),
+            config=RaftConfig(),
+            random=SimpleNamespace(random=lambda: 0.5, getrandbits=lambda bits: 1),  # type: ignore[arg-type]
+            now=0.0,
+            snapshot=None,
+            entries=[],
+            hard_state=HardState(0, None, 0),
+        )
+        syncer: Any = None
+        self.bytes = EntryBytes(
+            raft,
+            self.machine,
+            self.store,
+            sync_always=True,
+            syncer=syncer,
+            on_named=self.named.extend,
+        )
+
+    @property
+    def input(self) -> Input:
+        return self.machine.state.inputs[1]
+
+
+def test_an_entry_is_backed_when_its_bytes_are_here(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    assert not holder.bytes.is_backed(entry)
+    assert holder.bytes.lacking(entry) == {1: SessionPosition(0, 0, len(BATCH))}
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    assert holder.bytes.is_backed(entry)
+    assert [part.input for part in holder.named] == [1]
+    assert holder.bytes._not_durable([entry]) == {1}
+    holder.store.mark_durable(holder.store.ends([1]))
+    assert holder.bytes._not_durable([entry]) == set()
+
+
+def test_other_bytes_at_the_same_place_do_not_back_an_entry(tmp_path: Path) -> None:
+    holder = Holder(tmp_path)
+    holder.store.log(1).append(0, 0, 0, OTHER)
+    assert not holder.bytes.is_backed(_entry(BATCH))
+
+
+def test_what_will_be_rejected_needs_no_bytes(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    holder.input.run = 1
+    assert holder.bytes.is_backed(entry)
+    del holder.machine.state.inputs[1]
+    assert holder.bytes.is_backed(entry)
+
+
+def test_what_is_not_opened_here_yet_is_waited_for(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    del holder.machine.state.inputs[1]
+    holder.machine.state.next_input = 1
+    assert not holder.bytes.is_backed(entry)
+
+
+def test_damage_is_no_reason_to_cut_an_entry(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    assert not holder.bytes.is_kept(entry)
+    holder.store.damaged.add(1)
+    assert holder.bytes.is_kept(entry)
+
+
+def test_a_disk_that_cannot_be_looked_at_is_no_reason_to_cut_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    assert holder.bytes.is_kept(entry)
+
+    def fail(*_: object) -> bytes:
+        raise DiskFault("log", "read", errno.EIO)
+
+    monkeypatch.setattr(OsFile, "pread", fail)
+    with pytest.raises(DiskFault):
+        holder.bytes.is_kept(entry)
+    holder.store.opened.clear()
+    monkeypatch.setattr(OsFileSystem, "sync_directory", fail)
+    with pytest.raises(DiskFault):
+        holder.bytes.is_kept(entry)
+
+
+@pytest.mark.parametrize("byte", [11, 19, len(BATCH) - 1])
+def test_bytes_that_rotted_unnoticed_are_no_reason_to_cut_an_entry(
+    tmp_path: Path, byte: int
+) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    (file,) = tmp_path.rglob("log.0.0")
+    spoilt = bytearray(file.read_bytes())
+    spoilt[byte] ^= 1
+    file.write_bytes(spoilt)
+    assert holder.bytes.is_kept(entry)
+    assert not holder.bytes.is_backed(entry)
+
+
+def test_other_bytes_at_the_same_place_are_a_reason_to_cut_an_entry(tmp_path: Path) -> None:
+    holder = Holder(tmp_path)
+    holder.store.log(1).append(0, 0, 0, OTHER)
+    assert not holder.bytes.is_kept(_entry(BATCH))

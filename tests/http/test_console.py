@@ -192,7 +192,7 @@ def serve(body: Body) -> None:
 def test_pages_are_served_with_headers_that_let_them_do_little() -> None:
     async def body(session: aiohttp.ClientSession, base: str) -> None:
         kinds = {
-            "/ui": "text/html",
+            **dict.fromkeys(("/", "/ui", "/ui/"), "text/html"),
             "/ui/app.js": "text/javascript",
             "/ui/inter.woff2": "font/woff2",
         }

@@ -33,6 +33,8 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 INDEX = "index.html"
+PAGES = ("/ui", "/ui/", "/")
+"""Where the page is: wherever people who were told of a port look for it."""
 
 
 class Asset(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
-from samelog.http.console.assets import INDEX, assets, secure
+from samelog.http.console.assets import INDEX, PAGES, assets, secure
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
@@ -44,7 +44,8 @@ class ConsoleProxy:
         application = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         application.on_response_prepare.append(secure)
         application.router.add_get("/login", self._login)
-        application.router.add_get("/ui", self._page)
+        for place in PAGES:
+            application.router.add_get(place, self._page)
         application.router.add_route("*", "/{path:.*}", self._forward)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_S)
         self.address = address

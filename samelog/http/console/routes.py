@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import Operation, WhoMayAsk
-from samelog.http.console.assets import INDEX, Asset, assets
+from samelog.http.console.assets import INDEX, PAGES, Asset, assets
 from samelog.http.console.producer import READERS_MAX, Producer, TooManyReaders
 from samelog.http.routes import EventStream, HttpProblem, Route
 
@@ -35,7 +35,10 @@ class GetConsoleEvents(AdminRequest[EventStream], frozen=True):
 
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 ANY_IDENTITY, READER = WhoMayAsk.ANY_IDENTITY, WhoMayAsk.READER
-PAGE = Operation("GET", "/ui", "The console.", ANY_IDENTITY, GetConsole, for_browsers=True)
+PAGE_OPERATIONS = tuple(
+    Operation("GET", place, "The console.", ANY_IDENTITY, GetConsole, for_browsers=True)
+    for place in PAGES
+)
 EVENTS = Operation(
     "GET",
     "/ui/events",
@@ -68,7 +71,7 @@ async def file(request: GetConsoleFile, identity: str) -> Asset:
     return found
 
 
-FILE_ROUTES = (Route(PAGE, page), Route(FILE, file))
+FILE_ROUTES = (*(Route(each, page) for each in PAGE_OPERATIONS), Route(FILE, file))
 
 
 def console_routes(producer: Producer) -> tuple[Route, ...]:

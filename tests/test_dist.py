@@ -91,6 +91,7 @@ def test_the_wheel_has_modules_data_and_stripped_kernels(wheel: Path) -> None:
     ours = {path for path in kept() if path.startswith("samelog/") and path.endswith(".py")}
     stubs = {f"{name}.pyi" for name in KERNELS}
     data = {"samelog/py.typed", "samelog/kafka/codec/descriptions.json", "pyspark_samelog.py"}
+    data |= {path for path in kept() if path.startswith("samelog/http/console/files/")}
     assert names == ours | stubs | data | set(kernels)
     assert set(kernels) == {name + suffix for name in KERNELS}
     assert not [name for name, code in kernels.items() if b".debug_info" in code]

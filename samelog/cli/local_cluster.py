@@ -164,7 +164,7 @@ class LocalNode:
                 lines = log.read()[-4096:].splitlines()
         except OSError:
             return ""
-        return lines[-1] if lines else ""
+        return lines[-1] if lines else "it has said nothing yet"
 
 
 class LocalCluster:

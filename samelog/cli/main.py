@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "log-history": ("log_history", "Show every file of merged logs there ever was."),
     "restore": ("restore", "Bring archived records back from their copies."),
     "top": ("look.top", "Show live what a cluster does: nodes, topics, rates, lag."),
+    "ui": ("look.ui", "Show a cluster in a browser: the console."),
     "doctor": ("look.doctor", "Look for what is wrong on a host and in a cluster."),
     "status": ("look.status", "Show the nodes, partitions and sessions of a cluster."),
     "verify": ("verify", "Check and compare merged logs in directories."),

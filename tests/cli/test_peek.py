@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from samelog.cli.commands.look import peek
 from samelog.cli.commands.look.peek import (
     Beginning,
     RecordFilter,
@@ -59,6 +61,39 @@ def test_no_record_is_asked_for_behind_the_last_that_is_shown() -> None:
         raise AssertionError("asked for more")
 
     assert [each.offset for each in matching(endless(), RecordFilter(), 3)] == [0, 1, 2]
+
+
+def test_what_is_read_is_let_go_before_the_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where whoever takes the output goes away."""
+    happened = []
+
+    class Served:
+        def __init__(self, config: str, **options: object) -> None:
+            pass
+
+        def read(self, wanted: OffsetRange) -> Iterator[Any]:
+            try:
+                yield SimpleNamespace(data=b"", size=0, next_offset=5)
+            finally:
+                happened.append("let go")
+
+        def close(self) -> None:
+            happened.append("closed")
+
+    def nobody_takes_it(records: Iterator[Record]) -> int:
+        next(records)
+        raise BrokenPipeError
+
+    wanted = OffsetRange(PartitionName("t", 0), "id", 0, 9)
+    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
+    monkeypatch.setattr("samelog.spark.logs.nodes.Nodes", Served)
+    monkeypatch.setattr(peek, "_ranges", lambda *place: [wanted])
+    monkeypatch.setattr(peek, "decode_records", lambda *place: [record(0)])
+    monkeypatch.setattr(peek, "_print", nobody_takes_it)
+    CliRunner().invoke(command, ["t", "--config", "c.toml"])
+    assert happened == ["let go", "closed"]
 
 
 class Times:

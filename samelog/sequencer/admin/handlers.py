@@ -14,10 +14,13 @@ from typing import Any
 
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
+    access,
     archiving,
     groups,
     members,
+    merge_order,
     readers,
+    records,
     resets,
     sessions,
     stages,
@@ -33,6 +36,9 @@ IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
     ask.GetRaftStatus: status.raft_status,
+    ask.GetElections: status.elections,
+    ask.GetAccess: access.get_access,
+    ask.GetMergeOrder: merge_order.merge_order,
     ask.ResetCluster: resets.reset_cluster,
     ask.DescribeTopic: topics.describe_topic,
     ask.CreateTopic: topics.create_topic,
@@ -60,6 +66,8 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
 }
 IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.ListTopics: topics.list_topics,
+    ask.GetIdentity: access.whoami,
+    ask.PeekRecords: records.peek_records,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,

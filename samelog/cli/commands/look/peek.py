@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -167,10 +167,8 @@ def command(
     remedy = "give more time with --timeout"
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = _ranges(RemoteLogs(nodes), topic, partition, begin)
-        found = matching(
-            _records(nodes, ranges, deadline), RecordFilter(_bytes(key), pattern), limit
-        )
-        count = _print(found)
+        with closing(_records(nodes, ranges, deadline)) as records:
+            count = _print(matching(records, RecordFilter(_bytes(key), pattern), limit))
     if count == 0:
         fail(f"no record of {topic} is as it was asked for")
 
@@ -209,7 +207,7 @@ def _wholes(topic: str, state: TopicState, partition: int | None) -> list[Offset
     ]
 
 
-def _records(nodes: Nodes, ranges: list[OffsetRange], deadline: float) -> Iterator[Record]:
+def _records(nodes: Nodes, ranges: list[OffsetRange], deadline: float) -> Generator[Record]:
     """The records of ranges, a piece of a log at a time. Raises OperatorError at the deadline."""
     for wanted in ranges:
         with closing(nodes.read(wanted)) as chunks:

@@ -100,7 +100,9 @@ def test_clocks_may_differ_a_little() -> None:
 def test_other_tokens_are_refused(claims: dict[str, Any]) -> None:
     """Times count from now."""
     now = int(time.time())
-    given = {name: now + it if isinstance(it, int) else it for name, it in claims.items()}
+    given: dict[str, Any] = {
+        name: now + it if isinstance(it, int) else it for name, it in claims.items()
+    }
     with pytest.raises(AuthenticationFailed, match="the token is refused"):
         tokens().user_of(ISSUED.token(**given))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.examples.demo.picture import Course, Failure, Sample, draw, stretches
+from samelog.examples.demo.picture import Course, Failure, Moment, draw, stretches
 from samelog.examples.flights.data import TOTAL
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -61,7 +61,7 @@ def test_the_demo_proves_what_it_says_and_leaves_its_files_where_it_was_told(
 def course() -> Course:
     """A hundred records a second for five minutes; the second subscriber joins in the middle."""
     samples = [
-        Sample(float(at), 100 * at, max(0, 100 * at - 50), 90 * at - 9_000 if at >= 150 else None)
+        Moment(float(at), 100 * at, max(0, 100 * at - 50), 90 * at - 9_000 if at >= 150 else None)
         for at in range(301)
     ]
     return Course(samples, [Failure(200.0, 1.5, "killed")], ["EWR", "JFK", "JFK", "LGA"] * 7_500)

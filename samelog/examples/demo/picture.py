@@ -18,7 +18,6 @@ from samelog.examples.flights.picture import (
     ORIGIN_COLOURS,
     ORIGINS,
     STYLE,
-    check_installed,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ APPENDED, EARLY_COLOUR, LATE_COLOUR = INK, "#0072B2", "#D55E00"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Moment:
     """Records that were appended, and handed to each subscriber, up to a time."""
 
     at: float
@@ -54,7 +53,7 @@ class Failure:
 class Course:
     """What happened, and when. `origins`: of the merged log's records, in its order."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Moment] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     origins: Sequence[str] = ()
 
@@ -82,8 +81,7 @@ def stretches(origins: Sequence[str], offsets: range) -> Iterator[tuple[int, int
 
 
 def draw(course: Course, path: str) -> None:
-    """Write the picture. Raises PipelineError, OSError."""
-    check_installed()
+    """Write the picture. Raises OSError."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from samelog.examples.demo import picture, proof
-from samelog.examples.demo.picture import Course, Failure, Sample
+from samelog.examples.demo.picture import Course, Failure, Moment
 from samelog.examples.demo.processes import Child, Cluster, DemoFailed, DemoNode
 from samelog.examples.demo.proof import Pipeline, publish_weather
 from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
+from samelog.examples.flights.picture import check_installed as check_drawing
 
 KILL_AT, SILENCE_AT = 0.3, 0.6
 LATE_AT = 0.7
@@ -75,12 +76,12 @@ class Demo:
         self._subscribers: list[Child] = []
         self._started = time.monotonic()
         self._failovers: list[Failover] = []
-        self._samples: list[Sample] = []
+        self._samples: list[Moment] = []
 
     def run(self) -> dict[str, Any]:
         """The whole demo; its report. Raises DemoFailed, DataMissing, PipelineError."""
         check_installed()
-        picture.check_installed()
+        check_drawing()
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         try:
             self._say("starting three nodes")
@@ -154,7 +155,7 @@ class Demo:
     def _note(self, appended: int) -> None:
         """For the picture."""
         early, *late = [child.newest().get("received", 0) for child in self._subscribers]
-        self._samples.append(Sample(time.monotonic(), appended, early, *late or [None]))
+        self._samples.append(Moment(time.monotonic(), appended, early, *late or [None]))
 
     def _all_done(self) -> bool:
         publishers = all(child.done for child in self._publishers)

@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 
 from samelog.config.authorisation import USER_PREFIX, matches
 from samelog.config.tables.kafka import ClientQuota
-from samelog.sequencer.state.access_state import EVERY_USER, Access
+from samelog.sequencer.state.access_state import EVERY_USER, AccessState
 
 HolderT = TypeVar("HolderT", bound=Hashable)
 
@@ -127,7 +127,7 @@ class Allowances:
     """
 
     def __init__(
-        self, quotas: Sequence[ClientQuota], access: Callable[[], Access] = Access
+        self, quotas: Sequence[ClientQuota], access: Callable[[], AccessState] = AccessState
     ) -> None:
         """`access`: the replicated settings, as they are now."""
         self._quotas = tuple(quotas)

@@ -19,6 +19,8 @@ from tests.chaos.registry import scenario
 
 BUILD = Path(__file__).resolve().parent.parent.parent.parent / "build"
 FIRST_VERSION = BUILD / "first-version" / "installed"
+START_S = 180.0
+"""A node starts, and takes over or is filled with what it lacks, beside the load."""
 
 MAKE = f"""
 import sys
@@ -52,7 +54,7 @@ def upgrade_node(field: Field, node: ChaosNode) -> None:
     node.stop()
     node.code = None
     node.start()
-    field.wait_live()
+    field.wait_live(START_S)
 
 
 def go_back(field: Field, node: ChaosNode) -> None:
@@ -63,7 +65,7 @@ def go_back(field: Field, node: ChaosNode) -> None:
     os.rename(node.data, f"{node.data}-set-aside")
     node.code = FIRST_VERSION
     node.start()
-    field.wait_live()
+    field.wait_live(START_S)
 
 
 def finalize(field: Field) -> None:

@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
+.PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -26,6 +26,10 @@ test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytes
 	@sh "$(HERE)/scripts/clients.sh"
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
 
+console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
+	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
+	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.showing,-m pytest tests/console tests/http/test_console.py $(ARGS))
+
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
@@ -33,6 +37,7 @@ interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record:
 docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
+	@$(PYTHON) -m tests.http.test_runbooks
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout

@@ -190,7 +190,7 @@ def imports(path: Path) -> Iterator[str]:
 
 def test_every_module_is_used() -> None:
     """By another module or more tests than its own; or it is a command, or a program."""
-    used = {f"samelog.cli.commands.{name.replace('-', '_')}" for name in SUBCOMMANDS}
+    used = {f"samelog.cli.commands.{module}" for module, _ in SUBCOMMANDS.values()}
     for path in sources(".py"):
         own = module_name(path).replace("tests.", "samelog.").replace(".test_", ".")
         used |= set(imports(path)) - {own}

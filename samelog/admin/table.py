@@ -69,6 +69,8 @@ class Operation:
     repeatable: bool = True
     """Whether asking twice does the same as asking once."""
     body_bytes_max: int = BODY_BYTES_MAX
+    for_browsers: bool = False
+    """It belongs to the console's pages, not to programs: /openapi.json does not have it."""
 
     @property
     def answer(self) -> Any:
@@ -113,6 +115,12 @@ OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
     _read("/topics", "All topics.", ask.ListTopics),
     _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
+    _read("/topics/{topic}/records", "Some records of a partition.", ask.PeekRecords),
+    _read(
+        "/topics/{topic}/merge-order",
+        "The newest merge instructions of a partition, and checksums of its copies.",
+        ask.GetMergeOrder,
+    ),
     _read("/sessions", "All sessions of publishers.", ask.ListSessions),
     _read("/dedup", "Dedup ids and their users.", ask.ListDedupIds),
     _read("/subscribers", "Connections that read merged logs from this node.", ask.ListSubscribers),
@@ -125,6 +133,9 @@ OPERATIONS = (
     _read("/groups", "All consumer groups and their lag.", ask.ListGroups),
     _read("/groups/{group}", "One consumer group: members, offsets, lag.", ask.DescribeGroup),
     _read("/raft", "The Raft group as this node sees it.", ask.GetRaftStatus),
+    _read("/elections", "The newest elections that this node has seen.", ask.GetElections),
+    _read("/access", "Grants and certificates of this node.", ask.GetAccess),
+    _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",

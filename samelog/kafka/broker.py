@@ -27,7 +27,7 @@ from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
-from samelog.sequencer.state.access_state import Access
+from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
@@ -72,7 +72,7 @@ class Broker(AnyBroker):
         self._acls = AclDecisions(lambda: self.access)
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessState:
         """What administrators set over the Kafka protocol."""
         return self.machine.state.access
 

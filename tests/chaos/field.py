@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig

@@ -12,6 +12,7 @@ from samelog.admin.answers import CopyProgress
 from samelog.admin.client import ask
 from samelog.admin.requests import PlanArchive
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
@@ -28,6 +29,7 @@ def command() -> None:
 @command.command()
 @client_option
 @json_option
+@watchable
 def plan(config: ClientConfig) -> None:
     """Show what the next round would archive, and which rule takes it, without doing it.
 

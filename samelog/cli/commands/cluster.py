@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.output import (

@@ -10,6 +10,7 @@ import click
 from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
+from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -18,6 +19,7 @@ from samelog.cli.output import (
     report,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
@@ -35,6 +37,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all sessions: who owns them, their newest run, and what is not merged yet.
 
@@ -57,7 +60,7 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sessions)
 @client_option
 @json_option
 def retire(config: ClientConfig, name: str) -> None:

@@ -14,10 +14,13 @@ from typing import Any
 
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
+    access,
     archiving,
     groups,
     members,
+    merge_order,
     readers,
+    records,
     resets,
     sessions,
     stages,
@@ -29,10 +32,13 @@ from samelog.sequencer.admin import (
 from samelog.sequencer.admin.parts import ServedNode
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
-StageHandler = Callable[[ServedNode, Any, str], Awaitable[object]]
+IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object]]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
     ask.GetRaftStatus: status.raft_status,
+    ask.GetElections: status.elections,
+    ask.GetAccess: access.get_access,
+    ask.GetMergeOrder: merge_order.merge_order,
     ask.ResetCluster: resets.reset_cluster,
     ask.ListTopics: topics.list_topics,
     ask.DescribeTopic: topics.describe_topic,
@@ -59,18 +65,20 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }
-STAGE_HANDLERS: Mapping[type[ask.AdminRequest[Any]], StageHandler] = {
+IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
+    ask.GetIdentity: access.whoami,
+    ask.PeekRecords: records.peek_records,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
 }
-"""Those that depend on who asks: a session's owner only."""
+"""Those that depend on who asks: stages are their owner's, records those who may subscribe."""
 
 
 async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str) -> object:
     """What is asked by `identity`. Raises ChangeRefused, NotLeader, InvalidName, TimeoutError."""
-    stage_handler = STAGE_HANDLERS.get(type(request))
-    if stage_handler is not None:
-        return await stage_handler(node, request, identity)
+    by_identity = IDENTITY_HANDLERS.get(type(request))
+    if by_identity is not None:
+        return await by_identity(node, request, identity)
     found = HANDLERS[type(request)](node, request)
     return await found if isawaitable(found) else found

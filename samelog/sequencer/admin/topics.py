@@ -127,6 +127,15 @@ def find_topic(node: ServedNode, name: str) -> Topic:
     return topic
 
 
+def find_partition(node: ServedNode, topic: str, index: int) -> int:
+    """The number of a topic's partition. Raises ChangeRefused."""
+    found = find_topic(node, topic)
+    if index >= found.partitions:
+        text = f"topic {topic!r} has {found.partitions} partitions, no partition {index}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
+    return found.partition_numbers[index]
+
+
 def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
     """(topic, partition) of a partition's number."""
     partition = machine.state.partitions[number]

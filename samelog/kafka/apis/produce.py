@@ -147,7 +147,7 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
-        if other_codec(topic, data) is not None:
+        if topic.settings and other_codec(topic, data) is not None:
             return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None

@@ -261,7 +261,7 @@ def test_a_page_shows_rows_and_fields() -> None:
         await write(page, '"string"')
         await page.until(f"{text % 1}?.includes('It cannot be read as Avro')")
 
-    with patch.dict(seeded_answers.ANSWERS, {requests.PeekRecords: shown}):  # type: ignore[arg-type]
+    with patch.dict(seeded_answers.ANSWERS, {requests.PeekRecords: shown}):
         in_browser(body)
 
 

@@ -164,7 +164,7 @@ class LocalNode:
                 lines = log.read()[-4096:].splitlines()
         except OSError:
             return ""
-        return lines[-1] if lines else ""
+        return lines[-1] if lines else "it has said nothing yet"
 
 
 class LocalCluster:
@@ -314,7 +314,8 @@ class LocalCluster:
 
     def _is_live(self, node: LocalNode) -> bool:
         from samelog.admin.answers import NodeState
-        from samelog.admin.client import AdminError, node_status
+        from samelog.admin.client import node_status
+        from samelog.admin.errors import AdminError
 
         if node.pid is None:
             return False

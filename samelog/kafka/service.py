@@ -46,7 +46,7 @@ class KafkaService:
         config = parts.member.config.kafka
         self._broker = Broker(parts)
         dispatcher = ApiDispatcher(self._broker, APIS)
-        self._allowances = Allowances(config.quotas, lambda: self._broker.access)
+        self._allowances = Allowances(config.quotas, parts.logs.machine)
         self.listeners = [
             Listener(
                 each,

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Attribute
 from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
     AddToTransaction,
@@ -79,7 +79,7 @@ class TransactionalClient:
         self.is_at_rest = False
         self._rest_s = RIVAL_REST_S if number % 2 else REST_S
         self._chance = random.Random(f"transactions {number} {world.options.seed}")
-        self._producer: Producer | None = None
+        self._producer: ProducerIdAndEpoch | None = None
         self._sequences: dict[Name, int] = {}
         self._script: Iterator[Any] | None = None
         self._step = 0

@@ -16,7 +16,7 @@ from samelog.kafka.access.acls import (
     fits,
 )
 from samelog.sequencer.state.access_commands import AclBinding
-from samelog.sequencer.state.access_state import Access
+from samelog.sequencer.state.access_state import AccessState
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -121,7 +121,7 @@ def test_what_filters_mean(given: dict[str, Any], names: str) -> None:
 
 
 def test_decisions_follow_changes_and_identities_are_users() -> None:
-    access = Access()
+    access = AccessState()
     decisions = AclDecisions(lambda: access)
     ann, dns = ("samelog://user/ann", HOST), ("dns:host", HOST)
 

@@ -171,7 +171,7 @@ def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
             assert entries(world) - before < 20, place
             again = wire.ask(19, 7, create_tree(names[:1], timeout=30_000))
             assert int(again.topics[0].error_code) == 36
-            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout": 30_000})
+            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout_ms": 30_000})
             assert [int(each.error_code) for each in gone.responses] == [0] * 100 + [3]
             assert not {*admin.list_topics(timeout=PATIENCE_S).topics} & {*names}
 
@@ -203,7 +203,7 @@ def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
         }
         for name in names
     ]
-    return {"topics": topics, "timeout": timeout, "validate_only": False}
+    return {"topics": topics, "timeout_ms": timeout, "validate_only": False}
 
 
 @shows(CONFLUENT, "admin: groups", "admin: group offsets")

@@ -203,7 +203,7 @@ class Hand:
 
     def __init__(self, wires: list[Wire], name: str, topic: str) -> None:
         self.wires, self.name, self.topic = wires, name, topic
-        given = self.asked(INIT, 4, {"transactional_id": name, "transaction_timeout": 60_000})
+        given = self.asked(INIT, 4, {"transactional_id": name, "transaction_timeout_ms": 60_000})
         assert given.error_code == 0
         self.id, self.epoch, self.sequence = given.producer_id, given.producer_epoch, 0
 
@@ -258,7 +258,7 @@ class Hand:
         tree = {
             "transactional_id": given["name"],
             "acks": given["acks"],
-            "timeout": 10_000,
+            "timeout_ms": 10_000,
             "topic_data": [{"name": self.topic, "partition_data": [records]}],
         }
         answer = given["wire"].ask(PRODUCE, version, tree)
@@ -316,7 +316,7 @@ def test_the_second_protocol_has_an_epoch_for_each(hand: Hand, boot: str, topic:
 
 
 def test_only_the_leader_coordinates(hand: Hand) -> None:
-    tree = {"transactional_id": hand.name, "transaction_timeout": 60_000}
+    tree = {"transactional_id": hand.name, "transaction_timeout_ms": 60_000}
 
     def refuse() -> bool:
         leader = hand.coordinator()
@@ -324,7 +324,7 @@ def test_only_the_leader_coordinates(hand: Hand) -> None:
         return all(wire.ask(INIT, 4, tree).error_code == 16 for wire in others)
 
     wait_for(refuse, "a refusal of those that do not lead")
-    assert hand.asked(INIT, 4, tree | {"transaction_timeout": 0}).error_code == 50
+    assert hand.asked(INIT, 4, tree | {"transaction_timeout_ms": 0}).error_code == 50
     assert hand.asked(INIT, 4, tree | {"transactional_id": ""}).error_code == 42
 
 

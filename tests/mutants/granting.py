@@ -17,7 +17,7 @@ from samelog.kafka.clients.sasl import ScramExchange
 from samelog.sequencer.raft import proposer
 from samelog.sequencer.state import access_state
 from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
-from samelog.sequencer.state.access_state import Access
+from samelog.sequencer.state.access_state import AccessState
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def add_what_has_no_room() -> Iterator[None]:
     """A command that is refused has changed something already."""
     original = access_state._CHANGES[ChangeAcls]
 
-    def change(access: Access, command: ChangeAcls) -> Any:
+    def change(access: AccessState, command: ChangeAcls) -> Any:
         access.acls = [acl for acl in access.acls if acl not in command.remove]
         return original(access, command)
 

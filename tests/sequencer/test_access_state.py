@@ -73,7 +73,7 @@ def test_what_is_added_and_taken_away(machine: StateMachine) -> None:
 
 def test_a_snapshot_from_before_has_none_of_it() -> None:
     old = StateMachine()
-    assert StateMachine.decode(old.encode()).state.access == access_state.Access()
+    assert StateMachine.decode(old.encode()).state.access == access_state.AccessState()
 
 
 @pytest.mark.parametrize(

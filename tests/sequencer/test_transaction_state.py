@@ -20,7 +20,7 @@ from samelog.sequencer.state.expiry import idle_transactions, overdue
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
 from samelog.sequencer.state.transactions.commands import (
     AddToTransaction,
     Begin,
@@ -38,8 +38,8 @@ from samelog.sequencer.state.types import Rejection
 def begun() -> StateMachine:
     machine = StateMachine()
     machine.apply(CreateTopicCommand("t", "flights", 1, {}, 0))
-    assert machine.apply(InitProducer("x", 1000, -1, -1, 77, 0)) == Producer(77, 0)
-    assert machine.apply(AddToTransaction("x", 77, 0, [1], ["g"], 5)) == Producer(77, 0)
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 77, 0)) == ProducerIdAndEpoch(77, 0)
+    assert machine.apply(AddToTransaction("x", 77, 0, [1], ["g"], 5)) == ProducerIdAndEpoch(77, 0)
     offset = (1, CommittedOffset(3, -1, "", 6))
     machine.apply(CommitInTransaction("x", 77, 0, "g", [offset], joins=False, at_ms=6))
     return machine
@@ -59,7 +59,7 @@ def marker(machine: StateMachine, epoch: int) -> MergeTransactions:
 def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
     machine = begun()
     assert machine.state.groups.by_id == {}
-    assert machine.apply(end(commit=True)) == Producer(77, 0)
+    assert machine.apply(end(commit=True)) == ProducerIdAndEpoch(77, 0)
     assert machine.state.groups.by_id["g"].offsets[1].offset == 3
     refused = machine.apply(AddToTransaction("x", 77, 0, [1], [], 8))
     assert isinstance(refused, Rejection)
@@ -79,7 +79,7 @@ def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
 def test_who_is_overdue_is_aborted_and_fenced() -> None:
     machine = begun()
     assert isinstance(machine.apply(TimeOutTransaction("x", 1, 1004)), Rejection)
-    assert machine.apply(TimeOutTransaction("x", 1, 1005)) == Producer(77, 1)
+    assert machine.apply(TimeOutTransaction("x", 1, 1005)) == ProducerIdAndEpoch(77, 1)
     refused = machine.apply(end(commit=True))
     assert isinstance(refused, Rejection)
     assert refused.code == "PRODUCER_FENCED"
@@ -151,7 +151,7 @@ def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:
     assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)).must_wait
     assert isinstance(machine.apply(InitProducer("x", 1000, -1, -1, 99, 7)), Rejection)
     machine.apply(marker(machine, 1))
-    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 8)) == Producer(77, 2)
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 8)) == ProducerIdAndEpoch(77, 2)
 
 
 def test_there_may_be_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +165,9 @@ def test_there_may_be_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_transaction_of_the_newer_protocol_has_its_epoch() -> None:
     machine = begun()
-    assert machine.apply(end(commit=True, bumps=True)) == Producer(77, 1)
+    assert machine.apply(end(commit=True, bumps=True)) == ProducerIdAndEpoch(77, 1)
     machine.apply(marker(machine, 1))
-    assert machine.apply(end(commit=True, bumps=True)) == Producer(77, 1)  # asked again
+    assert machine.apply(end(commit=True, bumps=True)) == ProducerIdAndEpoch(77, 1)  # asked again
     refused = machine.apply(end(commit=False, bumps=True))
     assert isinstance(refused, Rejection)
     assert refused.code == "INVALID_TXN_STATE"

@@ -11,7 +11,7 @@ from typing import Any
 
 from samelog.config.authorisation import USER_PREFIX
 from samelog.sequencer.state.access_commands import AclBinding
-from samelog.sequencer.state.access_state import Access
+from samelog.sequencer.state.access_state import AccessState
 
 CLUSTER = "kafka-cluster"
 """The name of the one resource of its kind."""
@@ -140,7 +140,7 @@ def _name_fits(pattern: int, name: str | None, acl: AclBinding) -> bool:
 class AclDecisions:
     """Answers by the replicated ACLs; remembers answers until something changes."""
 
-    def __init__(self, access: Callable[[], Access]) -> None:
+    def __init__(self, access: Callable[[], AccessState]) -> None:
         self._access = access
         self._version = -1
         self._decided: dict[tuple[Any, ...], bool] = {}

@@ -18,7 +18,6 @@ import asyncio
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
@@ -27,6 +26,7 @@ from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
     FLEXIBLE_FROM,

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.any_broker import BrokerEndpoint
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 GROUP = 0
@@ -64,17 +63,19 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
 
 
 def _find(call: NodeCall, kind: int, key: str) -> FindCoordinatorResponseCoordinator:
-    if kind not in (GROUP, TRANSACTION) or (
-        kind == TRANSACTION and not call.broker.transactions.is_there
-    ):
-        return no_group(kind, key)
     if kind == GROUP and (error := check_group(call, key)):
         return nobody(key, error, "a grant to subscribe with this group is missing")
+    if kind != GROUP and (kind != TRANSACTION or not call.broker.transactions.is_there):
+        return no_group(kind, key)
     if kind == TRANSACTION and not call.broker.may_use_transactions(call.client, key):
         denied = ErrorCode.transactional_id_authorization_failed
         return nobody(key, denied, "a grant to publish as Kafka's producers do is missing")
+    return _leader(call, key)
+
+
+def _leader(call: NodeCall, key: str) -> FindCoordinatorResponseCoordinator:
     for end in call.broker.endpoints(call.client.listener):
-        if end.number == call.broker.leader:
+        if end.number == call.broker.leader and call.broker.is_there(end.number):
             return coordinator(key, end)
     return nobody(key, ErrorCode.coordinator_not_available, "there is no leader: ask again")
 

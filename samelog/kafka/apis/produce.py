@@ -18,12 +18,12 @@ from itertools import filterfalse, islice
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import Attribute
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, Unanswerable
 from samelog.kafka.codec.produce import (
     FLEXIBLE_FROM,
@@ -170,21 +170,21 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
-        belongs = write.producer is None or self._belongs(topic, write)
-        if not belongs or other_codec(topic, data) is not None:
+        is_special = topic.settings or write.producer is not None
+        if is_special and self._is_to_wait(topic, write, data):
             return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
 
-    def _belongs(self, topic: Topic, write: _PartitionWrite) -> bool:
-        """Whether a batch is known to belong to an open transaction. Raises ApiError if it is known
-        not to.
+    def _is_to_wait(self, topic: Topic, write: _PartitionWrite, data: memoryview) -> bool:
+        """Whether a batch needs another codec, or is not known to belong to an open transaction.
+        Raises ApiError if it is known not to.
         """
         problem = self._problem(topic, write)
         if problem is not None and write.is_confirmed:
             raise problem
-        return problem is None
+        return problem is not None or other_codec(topic, data) is not None
 
     def _problem(self, topic: Topic, write: _PartitionWrite) -> ApiError | None:
         """Why a batch belongs to no open transaction, as far as is known here."""

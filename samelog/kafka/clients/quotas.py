@@ -23,7 +23,8 @@ from typing import Generic, TypeVar
 
 from samelog.config.authorisation import USER_PREFIX, matches
 from samelog.config.tables.kafka import ClientQuota
-from samelog.sequencer.state.access_state import EVERY_USER, Access
+from samelog.sequencer.state.access_state import EVERY_USER
+from samelog.sequencer.state.machine import StateMachine
 
 HolderT = TypeVar("HolderT", bound=Hashable)
 
@@ -126,12 +127,10 @@ class Allowances:
     it, or else under what was set over the Kafka protocol for its user, or for every user.
     """
 
-    def __init__(
-        self, quotas: Sequence[ClientQuota], access: Callable[[], Access] = Access
-    ) -> None:
-        """`access`: the replicated settings, as they are now."""
+    def __init__(self, quotas: Sequence[ClientQuota], machine: StateMachine | None = None) -> None:
+        """`machine`: has the replicated settings."""
         self._quotas = tuple(quotas)
-        self._access = access
+        self._machine = machine or StateMachine()
         self._version = 0
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
@@ -142,7 +141,7 @@ class Allowances:
 
     def limits_anybody(self) -> bool:
         """Whether there are quotas; those that were changed meanwhile count from now on."""
-        access = self._access()
+        access = self._machine.state.access
         if access.version != self._version:
             self._version = access.version
             self._apply()
@@ -154,7 +153,7 @@ class Allowances:
 
     def _quota(self, identity: str) -> ClientQuota | None:
         own = next((each for each in self._quotas if matches(each.identity, identity)), None)
-        replicated = self._access().quotas
+        replicated = self._machine.state.access.quotas
         if own is not None or not replicated:
             return own
         user = identity.removeprefix(USER_PREFIX)

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, readable
 from samelog.kafka.apis.group_answers import with_topics
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
@@ -58,8 +57,8 @@ class DescribedTransaction(Entity, frozen=True):
     error_code: ErrorCode
     transactional_id: str
     transaction_state: str = ""
-    transaction_timeout: int = 0
-    transaction_start_time: int = 0
+    transaction_timeout_ms: int = 0
+    transaction_start_time_ms: int = 0
     producer_id: int = -1
     producer_epoch: int = -1
     topics: Sequence[TopicData] = ()

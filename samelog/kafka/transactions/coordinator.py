@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import asyncio
 
-from kio.schema.errors import ErrorCode
-
 from samelog.consensus import Busy, NotLeader
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.runtime.clock import Clock
 from samelog.sequencer.levels import TRANSACTIONS
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.raft.group import ProposalLost
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions.changes import Producer
+from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
 from samelog.sequencer.state.transactions.commands import (
     AddToTransaction,
     CommitInTransaction,
@@ -74,7 +73,7 @@ class TransactionCoordinator:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    async def decide(self, command: Asked) -> Producer:
+    async def decide(self, command: Asked) -> ProducerIdAndEpoch:
         """What the command answers; it waits for markers of the transaction before. Raises
         ApiError.
         """
@@ -82,7 +81,7 @@ class TransactionCoordinator:
             async with asyncio.timeout(ANSWER_S):
                 while True:
                     found = await self._once(command)
-                    if isinstance(found, Producer) and not found.must_wait:
+                    if isinstance(found, ProducerIdAndEpoch) and not found.must_wait:
                         return found
                     if isinstance(found, Rejection) and found.code != "CONCURRENT_TRANSACTIONS":
                         raise _error_of(found)
@@ -91,7 +90,7 @@ class TransactionCoordinator:
             text = "the last transaction is still being carried out"
             raise ApiError(ErrorCode.concurrent_transactions, text) from error
 
-    async def end(self, command: Asked) -> Producer:
+    async def end(self, command: Asked) -> ProducerIdAndEpoch:
         """The same, and wait for its own markers, so that who reads afterwards sees what was
         decided. It is decided, however long they take. Raises ApiError.
         """
@@ -109,20 +108,23 @@ class TransactionCoordinator:
         while (known := self.known.by_id.get(transactional_id)) is not None and known.is_deciding:
             await replica.wait_applied(replica.applied_index + 1)
 
-    async def _once(self, command: Asked) -> Producer | Rejection:
+    async def _once(self, command: Asked) -> ProducerIdAndEpoch | Rejection:
         if not self.is_there:
             text = f"it needs feature level {TRANSACTIONS}: docs/upgrades.md"
             raise ApiError(ErrorCode.unsupported_version, text)
         if not self.leads:
             raise ApiError(ErrorCode.not_coordinator, "another node leads")
         try:
-            outcomes: list[Producer | Rejection] = await self._raft.group.ask([command])[1]
+            outcomes: list[ProducerIdAndEpoch | Rejection] = await self._raft.group.ask([command])[
+                1
+            ]
         except Busy as error:
             text = "too much is under way: ask again"
             raise ApiError(ErrorCode.coordinator_load_in_progress, text) from error
         except (NotLeader, ProposalLost) as error:
             raise ApiError(ErrorCode.not_coordinator, "it does not lead any more") from error
-        return outcomes[0]
+        found: ProducerIdAndEpoch | Rejection = outcomes[0]
+        return found
 
     # --- batches ----------------------------------------------------------------------------------
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import by_topic, check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import PartitionError, TopicsResponse
 from samelog.kafka.groups.requests import Caller

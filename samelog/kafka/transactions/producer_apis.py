@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Any
-
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import by_topic, check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody, TopicAnswers
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
@@ -90,8 +88,7 @@ async def _init(
     call: AnyCall, coordinator: TransactionCoordinator, request: Any
 ) -> InitProducerIdResponse:
     """Raises ApiError."""
-    name, timeout_ms = request.transactional_id, request.transaction_timeout
-    timeout_ms = round(timeout_ms / timedelta(milliseconds=1))
+    name, timeout_ms = request.transactional_id, request.transaction_timeout_ms
     if not name:
         raise ApiError(ErrorCode.invalid_request, "an empty transactional id")
     check_right(call, name)
@@ -270,7 +267,7 @@ class WriteTxnMarkersResponse(ResponseBody, frozen=True):
     27,
     "WriteTxnMarkers",
     1,
-    2,
+    1,
     flexible_from=1,
     notes="For brokers of Kafka: always CLUSTER_AUTHORIZATION_FAILED.",
 )

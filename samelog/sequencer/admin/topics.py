@@ -22,6 +22,7 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import LatestPosition, LatestPositions
+from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
@@ -31,9 +32,12 @@ from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
 
-def list_topics(node: ServedNode, request: ListTopics) -> Topics:
-    """All topics."""
-    return Topics(tuple(map(topic_info, node.logs.machine.state.topics.values())))
+def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
+    """All topics, for administrators and on loopback; for others those that they may read."""
+    rights, topics = node.member.rights, [*node.logs.machine.state.topics.values()]
+    if identity != ANONYMOUS and not rights.is_admin(identity):
+        topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
+    return Topics(tuple(map(topic_info, topics)))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
@@ -125,6 +129,15 @@ def find_topic(node: ServedNode, name: str) -> Topic:
         text = f"there is no topic {name!r}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
     return topic
+
+
+def find_partition(node: ServedNode, topic: str, index: int) -> int:
+    """The number of a topic's partition. Raises ChangeRefused."""
+    found = find_topic(node, topic)
+    if index >= found.partitions:
+        text = f"topic {topic!r} has {found.partitions} partitions, no partition {index}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
+    return found.partition_numbers[index]
 
 
 def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:

@@ -28,7 +28,7 @@ HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.t
 Problem = tuple[str, str] | None
 
 
-class Access(msgspec.Struct):
+class AccessState(msgspec.Struct):
     """All of it. `version` rises with every change: who keeps something that follows from the rest
     compares it.
     """
@@ -47,7 +47,7 @@ class Access(msgspec.Struct):
         return int(self.groups.get(group, {}).get(key, by_default))
 
 
-def _change_acls(access: Access, command: ChangeAcls) -> Problem:
+def _change_acls(access: AccessState, command: ChangeAcls) -> Problem:
     gone = set(command.remove)
     kept = [acl for acl in access.acls if acl not in gone]
     acls = list(dict.fromkeys([*kept, *command.add]))
@@ -57,7 +57,7 @@ def _change_acls(access: Access, command: ChangeAcls) -> Problem:
     return None
 
 
-def _change_users(access: Access, command: ChangeUsers) -> Problem:
+def _change_users(access: AccessState, command: ChangeUsers) -> Problem:
     new = {each.user for each in command.upsert} - access.credentials.keys()
     if new and len(access.credentials) + len(new) > ENTRIES_MAX:
         return _too_many("users")
@@ -68,7 +68,7 @@ def _change_users(access: Access, command: ChangeUsers) -> Problem:
     return None
 
 
-def _change_quotas(access: Access, command: ChangeQuotas) -> Problem:
+def _change_quotas(access: AccessState, command: ChangeQuotas) -> Problem:
     set_for = {each.user or EVERY_USER for each in command.changes if each.rate is not None}
     new = set_for - access.quotas.keys()
     if new and len(access.quotas) + len(new) > ENTRIES_MAX:
@@ -82,7 +82,7 @@ def _change_quotas(access: Access, command: ChangeQuotas) -> Problem:
     return None
 
 
-def _alter_group(access: Access, command: AlterGroup) -> Problem:
+def _alter_group(access: AccessState, command: AlterGroup) -> Problem:
     is_new = command.group not in access.groups and bool(command.settings)
     if is_new and len(access.groups) >= ENTRIES_MAX:
         return _too_many("groups with settings")
@@ -114,7 +114,7 @@ _CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
 ACCESS_COMMANDS = tuple(_CHANGES)
 
 
-def change_access(access: Access, command: Any) -> Problem:
+def change_access(access: AccessState, command: Any) -> Problem:
     """Apply one of these commands: why it changed nothing, if it did not."""
     problem = _CHANGES[type(command)](access, command)
     if problem is None:

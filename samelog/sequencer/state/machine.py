@@ -47,7 +47,7 @@ from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
 from samelog.sequencer.state.transactions.changes import (
     TRANSACTION_COMMANDS,
-    Producer,
+    ProducerIdAndEpoch,
     TransactionRefused,
     change_transactions,
 )
@@ -465,7 +465,7 @@ class StateMachine:
         problem = self.state.groups.apply(command, self.state.partitions)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
-    def _change_transactions(self, command: TransactionCommand) -> Producer | Rejection:
+    def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:
         try:
             return change_transactions(self.state, command)
         except TransactionRefused as refusal:

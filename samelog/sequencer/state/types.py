@@ -16,7 +16,7 @@ import msgspec
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.access_state import Access
+from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
     Range,
@@ -213,7 +213,7 @@ class State(msgspec.Struct):
     """Where copies of archived segments are; histories name them by their place here."""
     level: int = 0
     """The feature level; 0 until the first leader has written down what all members support."""
-    access: Access = msgspec.field(default_factory=Access)
+    access: AccessState = msgspec.field(default_factory=AccessState)
     """What administrators set over the Kafka protocol."""
     transactions: Transactions = msgspec.field(default_factory=Transactions)
 

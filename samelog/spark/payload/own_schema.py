@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client

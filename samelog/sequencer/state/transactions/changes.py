@@ -47,7 +47,7 @@ class TransactionRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerIdAndEpoch:
     """What a client is to go on with. `must_wait`: with nothing yet, a transaction is being aborted
     for it first.
     """
@@ -57,7 +57,7 @@ class Producer:
     must_wait: bool = False
 
 
-def change_transactions(state: State, command: Any) -> Producer:
+def change_transactions(state: State, command: Any) -> ProducerIdAndEpoch:
     """Apply one of these commands. Raises TransactionRefused."""
     return _CHANGES[type(command)](state, command)
 
@@ -65,7 +65,7 @@ def change_transactions(state: State, command: Any) -> Producer:
 # --- producers ------------------------------------------------------------------------------------
 
 
-def _init(state: State, command: InitProducer) -> Producer:
+def _init(state: State, command: InitProducer) -> ProducerIdAndEpoch:
     transactions, name = state.transactions, command.transactional_id
     known = transactions.by_id.get(name)
     if known is None:
@@ -79,7 +79,7 @@ def _init(state: State, command: InitProducer) -> Producer:
         raise TransactionRefused(CONCURRENT, text)
     if known.is_open:
         _fence(state, name, known, command.at_ms)
-        return Producer(NO_PRODUCER, -1, must_wait=True)
+        return ProducerIdAndEpoch(NO_PRODUCER, -1, must_wait=True)
     claimed = -1 if command.producer_id == NO_PRODUCER else command.epoch
     if known.is_exhausted and claimed in (-1, known.epoch):
         last = known.epoch if claimed != -1 else -1
@@ -88,7 +88,7 @@ def _init(state: State, command: InitProducer) -> Producer:
     else:
         _raise_epoch(known, claimed)
     known.unit, known.timeout_ms, known.used_ms = None, command.timeout_ms, command.at_ms
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
 def _check_claim(known: Transaction, command: InitProducer) -> None:
@@ -131,7 +131,7 @@ def _producer(state: State, command: Any) -> Transaction:
 # --- taking part ----------------------------------------------------------------------------------
 
 
-def _add(state: State, command: AddToTransaction) -> Producer:
+def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
     known = _producer(state, command)
     if any(number not in state.partitions for number in command.partitions):
         raise TransactionRefused("UNKNOWN_TOPIC", "a partition is gone")
@@ -140,7 +140,7 @@ def _add(state: State, command: AddToTransaction) -> Producer:
         unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged
     for group in command.groups:
         known.groups.setdefault(group, {})
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
 def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
@@ -155,7 +155,7 @@ def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
     return known.unit
 
 
-def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
+def _commit_offsets(state: State, command: CommitInTransaction) -> ProducerIdAndEpoch:
     known = _producer(state, command)
     if command.joins:
         _begun(state, command.transactional_id, known, command.at_ms)
@@ -167,13 +167,13 @@ def _commit_offsets(state: State, command: CommitInTransaction) -> Producer:
     offsets.update(
         (number, offset) for number, offset in command.offsets if number in state.partitions
     )
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
 # --- deciding -------------------------------------------------------------------------------------
 
 
-def _end(state: State, command: EndTransaction) -> Producer:
+def _end(state: State, command: EndTransaction) -> ProducerIdAndEpoch:
     if (again := _said_again(state, command)) is not None:
         return again
     known, wanted = _producer(state, command), _wanted(command)
@@ -188,14 +188,14 @@ def _end(state: State, command: EndTransaction) -> Producer:
     if command.bumps or not is_same:
         text = f"there is nothing to end: the transaction is {known.state_name}"
         raise TransactionRefused(INVALID, text)
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
 def _wanted(command: EndTransaction) -> Decision:
     return Decision.COMMIT if command.is_commit else Decision.ABORT
 
 
-def _said_again(state: State, command: EndTransaction) -> Producer | None:
+def _said_again(state: State, command: EndTransaction) -> ProducerIdAndEpoch | None:
     """The answer to a client that did not get the first one, and so has the epoch before."""
     known = state.transactions.by_id.get(command.transactional_id)
     if known is None or not command.bumps:
@@ -209,20 +209,20 @@ def _said_again(state: State, command: EndTransaction) -> Producer | None:
         raise TransactionRefused(INVALID, "the transaction was decided otherwise")
     if known.is_deciding:
         raise TransactionRefused(CONCURRENT, "the transaction is being carried out")
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
 def _decided(
     state: State, known: Transaction, wanted: Decision, command: EndTransaction
-) -> Producer:
+) -> ProducerIdAndEpoch:
     """What the client goes on with: with KIP-890 another epoch, or another id."""
     if command.bumps:
         if known.is_exhausted:
             known.next_producer_id = command.new_producer_id
         known.last_epoch, known.epoch = known.epoch, known.epoch + 1
-    answer = Producer(known.producer_id, known.epoch)
+    answer = ProducerIdAndEpoch(known.producer_id, known.epoch)
     if known.next_producer_id != NO_PRODUCER:
-        answer = Producer(known.next_producer_id, 0)
+        answer = ProducerIdAndEpoch(known.next_producer_id, 0)
     _decide(state, command.transactional_id, known, wanted, command.at_ms)
     return answer
 
@@ -242,7 +242,7 @@ def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms
         state.transactions.finish(name)
 
 
-def _time_out(state: State, command: TimeOutTransaction) -> Producer:
+def _time_out(state: State, command: TimeOutTransaction) -> ProducerIdAndEpoch:
     known = state.transactions.by_id.get(command.transactional_id)
     unit = None if known is None else known.unit
     if known is None or unit is None or unit.number != command.number:
@@ -250,10 +250,10 @@ def _time_out(state: State, command: TimeOutTransaction) -> Producer:
     if not unit.is_overdue(command.at_ms):
         raise TransactionRefused(INVALID, "the transaction is not overdue")
     _fence(state, command.transactional_id, known, command.at_ms)
-    return Producer(known.producer_id, known.epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
-def _forget(state: State, command: ForgetTransactionalIds) -> Producer:
+def _forget(state: State, command: ForgetTransactionalIds) -> ProducerIdAndEpoch:
     for name, used_ms in command.idle:
         known = state.transactions.by_id.get(name)
         if known is None or known.used_ms != used_ms or known.is_open or known.is_deciding:
@@ -261,10 +261,10 @@ def _forget(state: State, command: ForgetTransactionalIds) -> Producer:
         del state.transactions.by_id[name]
         state.transactions.producers.pop(known.producer_id, None)
         state.producers_seen.setdefault(known.producer_id, used_ms)
-    return Producer(NO_PRODUCER, -1)
+    return ProducerIdAndEpoch(NO_PRODUCER, -1)
 
 
-_CHANGES: Mapping[type, Callable[[Any, Any], Producer]] = {
+_CHANGES: Mapping[type, Callable[[Any, Any], ProducerIdAndEpoch]] = {
     InitProducer: _init,
     AddToTransaction: _add,
     CommitInTransaction: _commit_offsets,

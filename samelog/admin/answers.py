@@ -347,6 +347,48 @@ class GroupDescription(AdminAnswer, frozen=True):
     partitions: tuple[GroupPartition, ...]
 
 
+# --- transactions -------------------------------------------------------------------------------
+
+
+class TransactionInfo(AdminAnswer, frozen=True):
+    """A transactional id and its newest transaction. `state` is Kafka's word for it; `began_ms` is
+    -1 unless it is open.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    began_ms: int
+
+
+class TransactionRows(AdminAnswer, frozen=True):
+    """All transactional ids."""
+
+    transactions: tuple[TransactionInfo, ...]
+
+
+class TransactionPartition(AdminAnswer, frozen=True):
+    """A partition that has no marker of the transaction yet, and where its records begin (-1: it
+    has none).
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+
+
+class TransactionDescription(AdminAnswer, frozen=True):
+    """One transactional id, the partitions that take part, and the consumer groups whose offsets go
+    with it.
+    """
+
+    transaction: TransactionInfo
+    partitions: tuple[TransactionPartition, ...]
+    groups: tuple[str, ...]
+
+
 # --- stages -------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,8 @@ from samelog.admin.answers import (
     TopicDescription,
     TopicInfo,
     Topics,
+    TransactionDescription,
+    TransactionRows,
     UpgradeStatus,
 )
 from samelog.admin.views import (
@@ -64,6 +66,9 @@ SessionName = Annotated[
 ]
 NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A node.")]
 GroupName = Annotated[str, Meta(min_length=1, max_length=1024, description="A consumer group.")]
+TransactionalId = Annotated[
+    str, Meta(min_length=1, max_length=1024, description="A transactional id.")
+]
 StageName = Annotated[
     str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128, description="A stage.")
 ]
@@ -306,6 +311,25 @@ class ResetGroup(AdminRequest[GroupDescription], frozen=True):
         is_end = self.to in {"earliest", "latest"}
         if is_end != (self.offset is UNSET):
             raise ValueError(f'"to": "{self.to}" {"takes no" if is_end else "needs an"} "offset"')
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+class ListTransactions(AdminRequest[TransactionRows], frozen=True):
+    """All transactional ids."""
+
+
+class DescribeTransaction(AdminRequest[TransactionDescription], frozen=True):
+    """One transactional id."""
+
+    transactional_id: TransactionalId
+
+
+class AbortTransaction(AdminRequest[TransactionDescription], frozen=True):
+    """Abort an open transaction, and fence its producer."""
+
+    transactional_id: TransactionalId
 
 
 # --- nodes --------------------------------------------------------------------------------------

@@ -134,6 +134,17 @@ OPERATIONS = (
     _read("/latest-position", "Where the merged logs end.", ask.GetLatestPositions),
     _read("/groups", "All consumer groups and their lag.", ask.ListGroups),
     _read("/groups/{group}", "One consumer group: members, offsets, lag.", ask.DescribeGroup),
+    _read("/transactions", "All transactional ids of Kafka's producers.", ask.ListTransactions),
+    _read(
+        "/transactions/{transactional_id}",
+        "One transactional id, and who takes part.",
+        ask.DescribeTransaction,
+    ),
+    _change(
+        "/transactions/{transactional_id}/abort",
+        "Abort the open transaction of a transactional id, and fence its producer.",
+        ask.AbortTransaction,
+    ),
     _read("/raft", "The Raft group as this node sees it.", ask.GetRaftStatus),
     _read("/elections", "The newest elections that this node has seen.", ask.GetElections),
     _read("/access", "Grants and certificates of this node.", ask.GetAccess),

@@ -27,6 +27,7 @@ SUBCOMMANDS = {
     "sidecar": ("sidecar", "Ship or keep files for programs that use files only."),
     "topic": ("topic", "Create, list, describe, alter and delete topics."),
     "group": ("group", "List, describe and reset consumer groups."),
+    "transaction": ("transaction", "List, describe and abort transactions of Kafka producers."),
     "pipeline": ("pipeline", "Run pipelines on Spark, over topics of a cluster."),
     "session": ("session", "List and retire publishers' sessions."),
     "archive": ("archive", "Show what archiving would do, by the policy."),

@@ -136,7 +136,7 @@ class TransactionGate(Protocol):
 
     @property
     def is_there(self) -> bool:
-        """Whether the cluster has transactions."""
+        """Whether the cluster has transactions, as far as is known here."""
 
     def problem_with(
         self, transactional_id: str, producer: tuple[int, int], partition: int

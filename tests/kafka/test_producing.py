@@ -35,7 +35,7 @@ def wires(world: World) -> Iterator[list[Wire]]:
 def produce_tree(topic: str, data: bytes | None, **options: Any) -> dict[str, Any]:
     partition = {"index": options.get("partition", 0), "records": data}
     return {
-        "transactional_id": options.get("transaction"),
+        "transactional_id": None,
         "acks": options.get("acks", -1),
         "timeout_ms": options.get("timeout", 10_000),
         "topic_data": [{"name": topic, "partition_data": [partition]}],
@@ -204,7 +204,6 @@ def test_many_requests_in_flight_keep_their_order(wires: list[Wire], topic: str)
     [
         (batch(), {"partition": 7}, 3),
         (batch(), {"acks": 5}, 21),
-        (batch(), {"transaction": "t"}, 48),
         (None, {}, 87),
         (batch()[:-1], {}, 87),
         (batch()[:-1] + b"!", {}, 2),

@@ -63,13 +63,16 @@ class TransactionCoordinator:
 
     @property
     def is_there(self) -> bool:
-        """Whether the cluster has transactions: all its members know what they are."""
-        return self._raft.replica.level >= TRANSACTIONS
+        """Whether the cluster has transactions: all its members know what they are. A node that has
+        just started may not know it yet: clients take a no for the last word.
+        """
+        level = self._raft.replica.level
+        return not level or level >= TRANSACTIONS
 
     @property
     def leads(self) -> bool:
         """Whether this node coordinates."""
-        return self._raft.group.is_leader
+        return self._raft.group.is_leader and self._raft.replica.level > 0
 
     # --- asking -----------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from samelog.sequencer.admin import (
     stages,
     status,
     topics,
+    transactions,
     upgrades,
     voids,
 )
@@ -56,6 +57,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ListGroups: groups.list_groups,
     ask.DescribeGroup: groups.describe_group,
     ask.ResetGroup: groups.reset_group,
+    ask.ListTransactions: transactions.list_transactions,
+    ask.DescribeTransaction: transactions.describe_transaction,
+    ask.AbortTransaction: transactions.abort_transaction,
     ask.AddNode: members.add_node,
     ask.RemoveNode: members.remove_node,
     ask.ReadmitNode: members.readmit_node,

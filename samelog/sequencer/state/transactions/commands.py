@@ -80,7 +80,9 @@ class EndTransaction(Command, frozen=True, tag=64):
 
 
 class TimeOutTransaction(Command, frozen=True, tag=65):
-    """Abort a transaction that is overdue, and fence its producer."""
+    """Abort a transaction that is overdue, and fence its producer. `at_ms` is when it is overdue at
+    the earliest, where an operator does not wait for that.
+    """
 
     needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str

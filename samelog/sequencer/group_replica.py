@@ -46,7 +46,9 @@ from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
+    ForwardAll,
     Forwarded,
+    ForwardedAll,
     HistoryAsked,
     HistoryTold,
     Report,
@@ -262,9 +264,9 @@ class GroupReplica:
                 self._receive_report(node, message)
             case Cursors():
                 self.reporter.cursors_heard(dict(message.merged))
-            case Forward():
+            case Forward() | ForwardAll():
                 self._site.owner.spawn(self.raft.proposer.serve(node, message))
-            case Forwarded():
+            case Forwarded() | ForwardedAll():
                 self.raft.proposer.answered(message)
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}

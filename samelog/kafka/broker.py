@@ -37,6 +37,10 @@ ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
 
 
+LISTED_S = 10.0
+"""How long a node that is down is listed: Kafka's broker.session.timeout.ms is 9 s."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
     """The parts of a node that serve its Kafka clients."""
@@ -102,12 +106,15 @@ class Broker(AnyBroker):
         return sorted(self.parts.peers.members.all)
 
     def endpoints(self, listener: str) -> list[BrokerEndpoint]:
-        """The living nodes that have this listener."""
+        """Nodes that went are listed for a while, as Kafka does: a client that loses the leader
+        from its list and learns of the next one at once forgets both for a second (librdkafka).
+        """
+        now = self.clock.now()
         return [
             BrokerEndpoint(number, known.host, known.port, known.rack or None)
             for number, listeners in sorted(self.machine.state.listeners.items())
             for known in listeners
-            if known.name == listener and self.is_there(number)
+            if known.name == listener and self.parts.peers.presence.was_there(number, now, LISTED_S)
         ]
 
     @property

@@ -67,7 +67,7 @@ def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoord
     if error is not ErrorCode.none:
         return nobody(group, error, "a grant to subscribe with this group is missing")
     for end in call.broker.endpoints(call.client.listener):
-        if end.number == call.broker.leader:
+        if end.number == call.broker.leader and call.broker.is_there(end.number):
             return coordinator(group, end)
     return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
 

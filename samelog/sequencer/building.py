@@ -176,7 +176,12 @@ def log_parts(
     )
     repair = RepairParts(
         SessionRepair(
-            pulls, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
+            pulls,
+            machine=machine,
+            sessions=sessions,
+            intake=intake,
+            clock=clock,
+            is_up=lambda number: number == raft.group.raft.leader or number in ask(),
         ),
         MergedRepair(
             pulls,

@@ -100,11 +100,14 @@ def begin_before_all_know() -> Iterator[None]:
 @contextmanager
 def ask_only_who_has_reported() -> Iterator[None]:
     """Bytes that a leader names are asked of it only when it has reported what it holds."""
+    original = GroupReplica._look_for_bytes
 
-    def peers_to_ask(self: GroupReplica) -> list[int]:
-        return [n for n in self._site.peers.numbers if self._site.presence.is_there(n)]
+    def look_for_bytes(self: GroupReplica) -> None:
+        leader = self.raft.group.raft.leader
+        if leader is not None and self._site.presence.is_there(leader):
+            original(self)
 
-    with patch.object(GroupReplica, "peers_to_ask", peers_to_ask):
+    with patch.object(GroupReplica, "_look_for_bytes", look_for_bytes):
         yield
 
 

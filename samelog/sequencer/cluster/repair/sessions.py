@@ -53,15 +53,17 @@ class SessionRepair:
         sessions: SessionStore,
         intake: Intake,
         clock: Clock,
-        ask: Callable[[], list[int]],
+        is_up: Callable[[int], bool],
     ) -> None:
-        """`ask` names the peers that can be asked."""
+        """`is_up`: whether a peer can be asked. One that leads can, although it has reported
+        nothing: that waits for what it names, of which it alone may have the bytes.
+        """
         self._pulls = pulls
         self._machine = machine
         self._sessions = sessions
         self._intake = intake
         self._clock = clock
-        self._ask = ask
+        self._is_up = is_up
         self._inputs: dict[int, _Wanted] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
 
@@ -83,7 +85,7 @@ class SessionRepair:
 
     def _look_at(self, number: int, wanted: _Wanted, now: float) -> None:
         entry = self._lacking(number, wanted.place)
-        if entry is None or wanted.node not in self._ask():  # gone: others may have it
+        if entry is None or not self._is_up(wanted.node):  # gone: others may have it
             del self._inputs[number]
             return
         quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))

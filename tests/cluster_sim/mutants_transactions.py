@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import getclosurevars
+from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
-from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.transactions import changes
@@ -100,14 +102,13 @@ def begin_before_all_know() -> Iterator[None]:
 @contextmanager
 def ask_only_who_has_reported() -> Iterator[None]:
     """Bytes that a leader names are asked of it only when it has reported what it holds."""
-    original = GroupReplica._look_for_bytes
+    original = SessionRepair.__init__
 
-    def look_for_bytes(self: GroupReplica) -> None:
-        leader = self.raft.group.raft.leader
-        if leader is not None and self._site.presence.is_there(leader):
-            original(self)
+    def made(self: SessionRepair, *parts: Any, is_up: Callable[[int], bool], **more: Any) -> None:
+        ask = getclosurevars(is_up).nonlocals["ask"]
+        original(self, *parts, is_up=lambda number: number in ask(), **more)
 
-    with patch.object(GroupReplica, "_look_for_bytes", look_for_bytes):
+    with patch.object(SessionRepair, "__init__", made):
         yield
 
 

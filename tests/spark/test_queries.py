@@ -68,7 +68,6 @@ def test_spark_brings_a_configuration_with_its_certificate_to_every_task(
     ended = samelog("pki", "enrol", "client", "ewr", "--dir", f"{cluster.directory}/pki", *options)
     assert ended.returncode == 0, ended.stderr
     spark.sparkContext.addFile(str(file))
-    file.unlink()
     reader = spark.read.format("samelog").option("config", "ewr.toml")
     frame = reader.options(subscribe="brought", minPartitions="2", minRecordsPerTask="1").load()
     assert frame.rdd.getNumPartitions() == 2

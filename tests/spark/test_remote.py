@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic, DeleteTopic, DescribeGroup
+from samelog.cli.local_cluster import LocalNode
 from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.shared import TlsFiles
@@ -172,11 +173,20 @@ def test_archiving_overtakes_a_task_at_the_nodes(world: World) -> None:
     kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     deleted = kafka.delete_records([TopicPartition("old", 0, 15_000)])
     for each in deleted.values():
-        each.result(30)
+        each.result(PATIENCE_S)
+    nodes = world.cluster.nodes
+    wait_for(lambda: [begin(world, node) for node in nodes] == [15_000] * len(nodes), "archived")
     with pytest.raises(DataLoss, match=r"old-0: wanted are \[0, 20000\), but the first .* 15000"):
         rows(reader, planned)
     lenient = batch_reader(config=config(world), subscribe="old", failOnDataLoss=False)
     assert values(rows(lenient, planned)) == numbers(15_000, 20_000)
+
+
+def begin(world: World, node: LocalNode) -> int | None:
+    """The first offset that a node has of the topic `old`."""
+    status = world.status(node)
+    found = () if status is None else status.partitions
+    return next((info.start_offset for info in found if info.topic == "old"), None)
 
 
 def test_positions_are_those_of_a_group(world: World) -> None:

@@ -88,7 +88,9 @@ def arrow_schema(schema: StructType) -> Any:
     """The same columns for Arrow, with times in UTC; Spark 4.1 has them so without being told."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    told = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    told: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    )
     return to_arrow_schema(schema, **told)
 
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the tests of the Spark source and sink with other versions of PySpark than that of .venv, each in a directory of
-# its own below build/: whether they can be allowed. 4.2.1 passes those of batches and streams without a session; 4.1 cannot read streams.
+# its own below build/: whether they can be allowed. 4.2.1 passes those of batches and streams that need no session;
+# 4.1 cannot read streams.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.serializers import CPickleSerializer
@@ -14,9 +14,11 @@ from pyspark.sql.types import StructType
 
 from samelog.spark.source.batch_reader import SamelogBatchReader
 from samelog.spark.source.data_source import SamelogDataSource
-from samelog.spark.source.stream_reader import SamelogStreamReader
 from samelog.store.merged.truncation import LogStart
 from tests.subscriber.merged import Growing
+
+if TYPE_CHECKING:
+    from samelog.spark.source.stream_reader import SamelogStreamReader
 
 
 def source(**options: object) -> SamelogDataSource:
@@ -42,6 +44,8 @@ def batch_reader(*, schema: Any = None, **options: object) -> SamelogBatchReader
 
 def stream_reader(**options: object) -> SamelogStreamReader:
     """A streaming query's reader."""
+    from samelog.spark.source.stream_reader import SamelogStreamReader  # Spark 4.1 has none
+
     made = source(**options)
     reader = made.streamReader(columns_of(made))
     assert isinstance(reader, SamelogStreamReader)

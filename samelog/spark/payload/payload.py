@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -83,13 +84,21 @@ def check_schema(wanted: StructType, full: StructType) -> None:
             )
 
 
+def arrow_schema(schema: StructType) -> Any:
+    """The same columns for Arrow, with times in UTC; Spark 4.1 has them so without being told."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    told: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    )
+    return to_arrow_schema(schema, **told)
+
+
 class Shape:
     """Turns tables of records into the record batches of one query."""
 
     def __init__(self, schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self.schema: Any = to_arrow_schema(schema, timezone="UTC")
+        self.schema: Any = arrow_schema(schema)
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table's columns that are wanted, as Spark takes them."""
@@ -178,7 +187,7 @@ class Payload:
 
         example = pa.array([b"{}" if self.values.format is ValueFormat.JSON else b""], pa.binary())
         try:
-            self._decode(example, self._arrow_schema())
+            self._decode(example, arrow_schema(self.schema))
         except pa.ArrowNotImplementedError as error:
             kind = self.values.format.value
             raise BadOption(f"valueFormat={kind} cannot have such a column: {error}") from error
@@ -186,7 +195,7 @@ class Payload:
     def unpack(self, table: pa.Table, name: PartitionName) -> pa.Table:
         """Records with the payload's columns. Raises CorruptValue."""
         values = table["value"].combine_chunks()
-        decoded = self._decode(values, self._arrow_schema())
+        decoded = self._decode(values, arrow_schema(self.schema))
         self._refuse(decoded, table, name)
         beside = table.drop_columns(["value"])
         beside = beside.rename_columns(
@@ -198,11 +207,6 @@ class Payload:
         for field, column in zip(decoded.columns.schema, decoded.columns.columns, strict=True):
             beside = beside.append_column(field, column)
         return beside
-
-    def _arrow_schema(self) -> Any:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self.schema, timezone="UTC")
 
     def _decode(self, values: pa.Array, schema: pa.Schema) -> Decoded:
         match self.values.format:

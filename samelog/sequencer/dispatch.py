@@ -88,7 +88,7 @@ class Dispatcher:
                 return member.connections.push(self._connection, hello, logs.intake, member.rights)
             case ConnectionRole.PULL:
                 self._welcome()
-                return member.connections.pull(self._connection, logs.source, member.rights)
+                return member.connections.pull(self._connection, hello, logs.source, member.rights)
             case ConnectionRole.BULK:
                 return self._bulk(hello)
 

@@ -8,7 +8,7 @@ ROOM_BYTES = 256 << 10
 
 cdef enum:
     HEADER_BYTES = 12
-    TYPES = 4
+    TYPES = 5
 
 cdef struct Bounds:
     uint32_t least

@@ -19,6 +19,7 @@ import pytest
 from samelog.cli.main import SUBCOMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("samelog", "tests", "bench", "scripts")
 PARTS = ("publisher", "replicator", "sequencer", "archiver", "subscriber", "spark")
 
 FILE_LINES_MAX = 500
@@ -35,7 +36,7 @@ DEVELOPER_PATH = re.compile(r"(?<![\w.])/(?:home|Users|root|work)/\w")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def sources(*suffixes: str, folders: tuple[str, ...] = ("samelog", "tests", "bench")) -> list[Path]:
+def sources(*suffixes: str, folders: tuple[str, ...] = FOLDERS) -> list[Path]:
     """The project's own files with these suffixes."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in found if path.suffix in suffixes and path.is_file())

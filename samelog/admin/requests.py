@@ -142,7 +142,7 @@ class ResetCluster(AdminRequest[ClusterReset], frozen=True):
 
 
 class ListTopics(AdminRequest[Topics], frozen=True):
-    """All topics."""
+    """All topics that whoever asks may read."""
 
 
 class DescribeTopic(AdminRequest[TopicDescription], frozen=True):

@@ -94,8 +94,10 @@ class Operation:
         return self.who_may is WhoMayAsk.ADMIN
 
 
-def _read(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
-    return Operation("GET", path, summary, WhoMayAsk.READER, request, REFUSALS)
+def _read(
+    path: str, summary: str, request: type[AdminRequest[Any]], who_may: WhoMayAsk = WhoMayAsk.READER
+) -> Operation:
+    return Operation("GET", path, summary, who_may, request, REFUSALS)
 
 
 def _change(
@@ -113,7 +115,7 @@ def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operati
 
 OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
-    _read("/topics", "All topics.", ask.ListTopics),
+    _read("/topics", "All that who asks may read.", ask.ListTopics, WhoMayAsk.ANY_IDENTITY),
     _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
     _read("/topics/{topic}/records", "Some records of a partition.", ask.PeekRecords),
     _read(

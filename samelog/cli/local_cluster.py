@@ -34,7 +34,7 @@ from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
 _NODE_NAME = re.compile(r"rt-sequencer-\d+")

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
 from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
@@ -36,6 +35,10 @@ PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
 ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
+
+
+LISTED_S = 10.0
+"""How long a node that is down is listed: Kafka's broker.session.timeout.ms is 9 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,15 @@ class Broker(AnyBroker):
         return sorted(self.parts.peers.members.all)
 
     def endpoints(self, listener: str) -> list[BrokerEndpoint]:
-        """The living nodes that have this listener."""
+        """Nodes that went are listed for a while, as Kafka does: a client that loses the leader
+        from its list and learns of the next one at once forgets both for a second (librdkafka).
+        """
+        now = self.clock.now()
         return [
             BrokerEndpoint(number, known.host, known.port, known.rack or None)
             for number, listeners in sorted(self.machine.state.listeners.items())
             for known in listeners
-            if known.name == listener and self.is_there(number)
+            if known.name == listener and self.parts.peers.presence.was_there(number, now, LISTED_S)
         ]
 
     @property

@@ -16,7 +16,6 @@ from types import CoroutineType
 from typing import Any, TypeVar
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.access import acl_apis, quota_apis, user_apis
 from samelog.kafka.any_broker import AnyBroker
@@ -41,6 +40,7 @@ from samelog.kafka.apis import (
     topic_partitions,
 )
 from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)

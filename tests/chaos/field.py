@@ -58,6 +58,8 @@ class LoadProcess:
         self.name = name
         self.life = 0
         self.directory = field.directory / f"{role}s"
+        self.code: Path | None = None
+        """Where another version is installed that it runs; None: this one."""
         self._field, self._role, self._rate = field, role, rate
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -100,6 +102,7 @@ class LoadProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                cwd=self.code,
             )
 
     def kill(self) -> None:

@@ -78,6 +78,21 @@ def test_a_mistyped_command_is_answered_with_what_may_be_meant(
     assert meant in result.stderr
 
 
+def test_groups_say_in_whole_sentences_what_their_commands_do() -> None:
+    groups = [name for name in main_module.SUBCOMMANDS if is_group(name)]
+    assert len(groups) > 10
+    for name in groups:
+        listed = run(name, "--help").stdout.partition("Commands:\n")[2]
+        assert listed.rstrip().endswith("."), name
+        assert "..." not in listed, name
+
+
+def is_group(name: str) -> bool:
+    """Whether a subcommand has subcommands."""
+    found = main.get_command(click.Context(main), name)
+    return isinstance(found, click.Group)
+
+
 @pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["pki", "nonsense"]])
 def test_an_unknown_command_is_a_usage_error(arguments: list[str]) -> None:
     result = run(*arguments)

@@ -10,11 +10,15 @@ import asyncio
 import hashlib
 import io
 from pathlib import Path
+from unittest.mock import patch
 
 from PIL import Image
 
 from samelog.admin.requests import MoveLeadership
 from samelog.http.console import assets
+from samelog.http.routes import problem_of
+from samelog.wire.errors import FaultCode
+from tests.console import seeded_answers
 from tests.console.chromium import Page, needs_chromium
 from tests.console.showing import (
     HERE,
@@ -152,6 +156,26 @@ async def _check_actions() -> None:
             MoveLeadership(to="rt-1")
         ]
         assert not page.problems, page.problems
+
+
+@needs_chromium
+def test_a_node_that_may_not_do_it_says_who_may() -> None:
+    def refuse(request: MoveLeadership) -> object:
+        raise problem_of(FaultCode.NOT_LEADER, "rt-1 does not lead: ask rt-2", leader="rt-2")
+
+    with patch.dict(seeded_answers.ANSWERS, {MoveLeadership: refuse}):
+        asyncio.run(_check_refusal())
+
+
+async def _check_refusal() -> None:
+    async with console() as (page, base, _):
+        await show(page, base, "nodes")
+        click = "[...document.querySelectorAll('%s button')].find((b) => b.textContent === '%s')"
+        await page.until(click % ("main", "Lead"))
+        await page.value((click + ".click()") % ("main", "Lead"))
+        await page.value((click + ".click()") % ("dialog", "Move leadership"))
+        told = "document.querySelector('dialog .problem').textContent"
+        await page.until(f"{told}.includes('Open the console of rt-2')")
 
 
 @needs_chromium

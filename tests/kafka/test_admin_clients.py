@@ -19,7 +19,10 @@ from kafka.admin import ConfigResourceType as PythonKind
 from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
+from samelog.admin.client import ask
+from samelog.admin.requests import GetUpgrade
 from samelog.config.load import load_node
+from samelog.sequencer.levels import ACCESS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
@@ -162,6 +165,8 @@ def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
     world: World, admin: AdminClient, topic: str
 ) -> None:
     names = [f"{topic}-{number}" for number in range(100)]
+    config = world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= ACCESS, "many commands fit in one entry")
     for place, node in enumerate(world.cluster.nodes):
         assert node.kafka is not None
         with Wire(node.kafka) as wire:
@@ -171,7 +176,7 @@ def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
             assert entries(world) - before < 20, place
             again = wire.ask(19, 7, create_tree(names[:1], timeout=30_000))
             assert int(again.topics[0].error_code) == 36
-            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout": 30_000})
+            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout_ms": 30_000})
             assert [int(each.error_code) for each in gone.responses] == [0] * 100 + [3]
             assert not {*admin.list_topics(timeout=PATIENCE_S).topics} & {*names}
 
@@ -203,7 +208,7 @@ def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
         }
         for name in names
     ]
-    return {"topics": topics, "timeout": timeout, "validate_only": False}
+    return {"topics": topics, "timeout_ms": timeout, "validate_only": False}
 
 
 @shows(CONFLUENT, "admin: groups", "admin: group offsets")

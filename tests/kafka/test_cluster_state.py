@@ -90,7 +90,7 @@ def test_partitions_are_where_they_are(world: World, wires: list[Wire], topic: s
 
     def reassigned(version: int, *wishes: tuple[int, list[int] | None]) -> list[int]:
         parts = [{"partition_index": index, "replicas": nodes} for index, nodes in wishes]
-        tree = {"timeout": 1000, "topics": [{"name": topic, "partitions": parts}]}
+        tree = {"timeout_ms": 1000, "topics": [{"name": topic, "partitions": parts}]}
         more = {"allow_replication_factor_change": True} if version else {}
         answer = wires[0].ask(45, version, tree | more)
         assert int(answer.error_code) == 0
@@ -102,7 +102,7 @@ def test_partitions_are_where_they_are(world: World, wires: list[Wire], topic: s
 
 
 def test_nothing_is_reassigned_and_nobody_wants_metrics(wires: list[Wire]) -> None:
-    answer = wires[0].ask(46, 0, {"timeout": 1000, "topics": None})
+    answer = wires[0].ask(46, 0, {"timeout_ms": 1000, "topics": None})
     assert (int(answer.error_code), answer.topics) == (0, ())
     told = wires[0].ask(71, 0, {"client_instance_id": None})
     assert (int(told.error_code), told.requested_metrics) == (0, ())

@@ -31,7 +31,7 @@ def coordinator(world: World) -> Callable[[], Wire]:
     address = node.kafka
     with Wire(address) as wire:
         topic = {"name": "t", "num_partitions": 4, "replication_factor": 1}
-        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": 5000}
+        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout_ms": 5000}
         wire.ask(CREATE_TOPICS, 4, tree)
         wait_for(lambda: _names_itself(wire), "the leader coordinates")
     return lambda: Wire(address)
@@ -89,8 +89,8 @@ class Member:
     def try_join(self, version: int = 5) -> Any:
         """The answer to joining, whatever it is."""
         wish = {
-            "session_timeout": 10_000,
-            "rebalance_timeout": 10_000,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\0"}],
             "reason": None,
@@ -121,7 +121,7 @@ class Member:
             "topics": [{**self._named(topic, version), "partitions": [place]}],
         }
         if 2 <= version <= 4:
-            tree["retention_time"] = -1
+            tree["retention_time_ms"] = -1
         answer = self.ask(OFFSET_COMMIT, version, tree)
         assert version < IDS_FROM or answer.topics[0].topic_id == tree["topics"][0]["topic_id"]
         return int(answer.topics[0].partitions[0].error_code)
@@ -325,7 +325,7 @@ def heartbeat_848(member: Member, version: int, epoch: int, **more: Any) -> Any:
         "member_epoch": epoch,
         "instance_id": None,
         "rack_id": None,
-        "rebalance_timeout": 10_000,
+        "rebalance_timeout_ms": 10_000,
         "subscribed_topic_names": ["t"],
         "subscribed_topic_regex": None,
         "server_assignor": None,

@@ -49,6 +49,39 @@ def test_what_a_cluster_answers_to_its_console(
     run_with(tmp_path, 3, body)
 
 
+def test_checksums_of_copies_are_told_at_the_same_offset(tmp_path: Path) -> None:
+    """Also when a majority has agreed on them, and more was merged."""
+
+    async def body(nodes: list[Node]) -> None:
+        session = Session("s")
+        await session.send(nodes, batch(*[b"v"] * 5000))
+        await until(lambda: all(agreed(each) == 5000 for each in nodes), "a majority agrees")
+        await session.send(nodes, batch(b"w"))
+        await until(lambda: all(heard(each) == {5001} for each in nodes), "each hears of all")
+        orders = [await merge_order(each, GetMergeOrder("t")) for each in nodes]
+        for order in orders:
+            found = {(each.offset, each.checksum) for each in order.copies}
+            assert found == {(5000, order.agreed_checksum)}
+        told = [{each.node for each in order.copies} for order in orders]
+        assert max(map(len, told)) >= 2, "whoever leads knows what the majority said"
+
+    run_with(tmp_path, 3, body)
+
+
+def agreed(node: Node) -> int:
+    """The offset whose checksum a majority agrees on, as a node knows."""
+    return max(
+        (each.checked_offset for each in node.logs.machine.state.partitions.values()), default=0
+    )
+
+
+def heard(node: Node) -> set[int]:
+    """Up to where the copies are durable, as a node heard."""
+    return {
+        end for view in node.raft.coordinator.views.values() for end in view.merged_durable.values()
+    }
+
+
 def peer(node: Node) -> str:
     """An identity that may read every topic."""
     return f"samelog://node/{node.member.config.name}"

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
 from samelog.cli.watching import watchable
@@ -24,7 +25,7 @@ OFFSET_MAX = (1 << 62) - 1
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List, describe and reset consumer groups.
 

@@ -22,6 +22,7 @@ from samelog.admin.answers import (
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
@@ -48,7 +49,7 @@ wait_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(dir_okay=False), help="node.toml")
 @click.option("--bootstrap", is_flag=True, help="Make the data directory of a new cluster's voter.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")

@@ -16,6 +16,7 @@ from samelog.admin.answers import Status
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
 from samelog.cli.live_names import complete_nodes, complete_topics
 from samelog.cli.output import (
@@ -44,7 +45,7 @@ confirm_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Recover from disasters: a node that lost its disk, a cluster that lost its majority, records
     that are on no node any more.

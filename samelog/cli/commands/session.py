@@ -10,6 +10,7 @@ import click
 from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
@@ -23,7 +24,7 @@ from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look after publishers' sessions.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
 from samelog.cli.output import (
     client_file_option,
@@ -38,7 +39,7 @@ topic_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Jobs over whole archives, spread over Spark's executors.
 

@@ -23,6 +23,7 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import Subscribers
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
@@ -38,7 +39,7 @@ from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Create, list, describe, alter and delete topics.
 

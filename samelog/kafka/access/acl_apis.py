@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from itertools import chain, groupby
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import (
     CLUSTER,
     PRINCIPAL,
@@ -23,6 +21,7 @@ from samelog.kafka.access.acls import (
 )
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, catch_up
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls

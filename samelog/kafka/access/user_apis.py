@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import catch_up
 from samelog.kafka.clients.sasl import HASHES, ITERATIONS, MECHANISM_NUMBERS
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.access_commands import ChangeUsers, ScramCredential

@@ -7,12 +7,11 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
 from samelog.kafka.apis.configs import ResourceType, topics_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.settings import GROUP_BOUNDS, LISTS, group_defaults, topic_defaults

@@ -16,13 +16,13 @@ from typing import TypeVar
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.format.names import check_topic_name
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, KafkaClient, WatchedLog
 from samelog.kafka.api import AnyCall
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with

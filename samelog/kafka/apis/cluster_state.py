@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, answer_topics, no_partition
 from samelog.kafka.apis.configs import ResourceType
 from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
 

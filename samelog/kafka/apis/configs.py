@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.settings import (

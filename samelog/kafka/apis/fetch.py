@@ -18,13 +18,13 @@ import asyncio
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
     FLEXIBLE_FROM,

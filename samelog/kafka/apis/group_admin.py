@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.classic_group import DEAD
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import (
     Entity,
     PartitionError,

@@ -6,8 +6,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, kafka_api
 from samelog.kafka.apis.checks import (
@@ -20,6 +18,7 @@ from samelog.kafka.apis.checks import (
     topic_operations,
     unknown,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Topic
@@ -77,7 +76,7 @@ class MetadataResponse(ResponseBody, frozen=True):
     13,
     flexible_from=9,
     notes="The Raft leader leads every partition, its term is the leader epoch, and all nodes are "
-    "replicas; only nodes that are up are listed.",
+    "replicas; nodes that are down are listed for 10 seconds.",
 )
 async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     """Which nodes there are, where, and who leads what.
@@ -85,9 +84,10 @@ async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     Every partition is led by the Raft leader, in the epoch of its term, and all nodes are in sync
     replicas. Addresses are those of the listener that the client came by. A topic that is asked for
     by name and is not there is made, if the client wants that, the configuration allows it, and the
-    client may publish to it.
+    client may publish to it. The answer waits for the word of a leader, while one is elected, too.
     """
     broker, listener = call.broker, call.client.listener
+    await broker.confirm_leader()
     topics = await _topics(call, request)
     wanted = getattr(request, "include_cluster_authorized_operations", False)
     return MetadataResponse(

@@ -18,11 +18,11 @@ from itertools import filterfalse, islice
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, Unanswerable
 from samelog.kafka.codec.produce import (
     FLEXIBLE_FROM,

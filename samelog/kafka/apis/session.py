@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.authorisation import USER_PREFIX
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, KafkaApi, NodeCall, kafka_api
 from samelog.kafka.clients.sasl import AuthenticationFailed
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 OLDEST = 1

@@ -9,9 +9,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import NodeCall, kafka_api
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import ResponseBody
 
 ASK_AGAIN_MS = 3_600_000
@@ -25,7 +24,7 @@ class GetTelemetrySubscriptionsResponse(ResponseBody, frozen=True):
     error_code: ErrorCode = ErrorCode.none
     subscription_id: int = 0
     accepted_compression_types: Sequence[int] = ()
-    push_interval: int = ASK_AGAIN_MS
+    push_interval_ms: int = ASK_AGAIN_MS
     telemetry_max_bytes: int = 0
     delta_temporality: bool = False
     requested_metrics: Sequence[str] = ()

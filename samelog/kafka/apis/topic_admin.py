@@ -6,11 +6,8 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
-
-from kio.schema.errors import ErrorCode
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.access.acls import AclOperation, AclResource
@@ -30,6 +27,7 @@ from samelog.kafka.apis.checks import (
     unknown,
 )
 from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
@@ -89,7 +87,7 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
 
     prepared = await _prepared(request.topics, prepare)
     if not request.validate_only:
-        prepared = await done_together(call.broker, prepared, request.timeout)
+        prepared = await done_together(call.broker, prepared, request.timeout_ms)
     return CreateTopicsResponse(
         [
             CreateTopicsResponseTopic(wanted.name, made.code, made.message)
@@ -116,13 +114,13 @@ async def _prepared(
 
 
 async def done_together(
-    broker: Broker, prepared: Sequence[CommandT | ApiError], timeout: timedelta
+    broker: Broker, prepared: Sequence[CommandT | ApiError], timeout_ms: int
 ) -> list[CommandT | ApiError]:
     """Have all commands carried out in one entry, as far as it has room. Returns those that are
-    done, each in its place, and errors for all else. `timeout`: the request's.
+    done, each in its place, and errors for all else. `timeout_ms`: the request's.
     """
     wanted = [each for each in prepared if not isinstance(each, ApiError)]
-    wait_s = min(LONGEST_S, max(0.0, timeout.total_seconds()))
+    wait_s = min(LONGEST_S, max(0.0, timeout_ms / 1000))
     errors = iter(await broker.propose_all(wanted, wait_s) if wanted else ())
     return [each if isinstance(each, ApiError) else next(errors) or each for each in prepared]
 
@@ -211,7 +209,7 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
 
     prepared = await _prepared(request.topics, prepare)
     if not request.validate_only:
-        prepared = await done_together(call.broker, prepared, request.timeout)
+        prepared = await done_together(call.broker, prepared, request.timeout_ms)
     return CreatePartitionsResponse(
         [
             CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
@@ -284,7 +282,7 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
         return _deletion(call, topics[place], found[place])
 
     prepared = await _prepared(range(len(topics)), prepare)
-    done = await done_together(call.broker, prepared, request.timeout)
+    done = await done_together(call.broker, prepared, request.timeout_ms)
     return DeleteTopicsResponse(list(map(_deleted, topics, found, done)))
 
 
@@ -343,7 +341,7 @@ async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     the leader's next round of archiving truncates the files.
     """
     failure = await catch_up(call.broker)
-    wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
+    wait_s = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
     deadline = asyncio.get_running_loop().time() + wait_s
     topics = ((topic.name, topic.partitions) for topic in request.topics)
     return await answer_topics(

@@ -10,11 +10,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import NO_OPERATIONS, check_name, id_of, topic_operations
 from samelog.kafka.apis.metadata import MetadataResponsePartition, partitions_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Topic

@@ -3,7 +3,7 @@
 Layouts: Kafka's ProduceRequest.json and ProduceResponse.json. Versions 0 to 2 are only read so that
 they can be refused. Topics are names up to version 12, and ids (16 bytes) from 13 on.
 
-Invariant: what is written is what the library writes of the same answer (tests/kafka); record data
+Invariant: what is written is what `schemas` writes of the same answer (tests/kafka); record data
 is never copied.
 """
 

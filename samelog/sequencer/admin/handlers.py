@@ -32,7 +32,7 @@ from samelog.sequencer.admin import (
 from samelog.sequencer.admin.parts import ServedNode
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
-IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object]]
+IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
     ask.GetRaftStatus: status.raft_status,
@@ -40,7 +40,6 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetAccess: access.get_access,
     ask.GetMergeOrder: merge_order.merge_order,
     ask.ResetCluster: resets.reset_cluster,
-    ask.ListTopics: topics.list_topics,
     ask.DescribeTopic: topics.describe_topic,
     ask.CreateTopic: topics.create_topic,
     ask.CreatePartitions: topics.add_partitions,
@@ -66,19 +65,21 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }
 IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
+    ask.ListTopics: topics.list_topics,
     ask.GetIdentity: access.whoami,
     ask.PeekRecords: records.peek_records,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
 }
-"""Those that depend on who asks: stages are their owner's, records those who may subscribe."""
+"""Those that depend on who asks: what it may read, and what it owns."""
 
 
 async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str) -> object:
     """What is asked by `identity`. Raises ChangeRefused, NotLeader, InvalidName, TimeoutError."""
-    by_identity = IDENTITY_HANDLERS.get(type(request))
-    if by_identity is not None:
-        return await by_identity(node, request, identity)
-    found = HANDLERS[type(request)](node, request)
+    kind = type(request)
+    if kind in IDENTITY_HANDLERS:
+        found = IDENTITY_HANDLERS[kind](node, request, identity)
+    else:
+        found = HANDLERS[kind](node, request)
     return await found if isawaitable(found) else found

@@ -77,6 +77,6 @@ def _copies(node: ServedNode, number: int) -> tuple[CopyChecksum, ...]:
             samples = {} if opened is None else opened.merger.samples
         else:
             view = views.get(member)
-            samples = {} if view is None else view.samples.get(number, {})
+            samples = {} if view is None else view.told.get(number, {})
         rows += [CopyChecksum(name, offset, value) for offset, value in sorted(samples.items())]
     return tuple(rows)

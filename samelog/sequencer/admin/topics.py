@@ -22,6 +22,7 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import LatestPosition, LatestPositions
+from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
@@ -31,9 +32,12 @@ from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
 
-def list_topics(node: ServedNode, request: ListTopics) -> Topics:
-    """All topics."""
-    return Topics(tuple(map(topic_info, node.logs.machine.state.topics.values())))
+def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
+    """All topics, for administrators and on loopback; for others those that they may read."""
+    rights, topics = node.member.rights, [*node.logs.machine.state.topics.values()]
+    if identity != ANONYMOUS and not rights.is_admin(identity):
+        topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
+    return Topics(tuple(map(topic_info, topics)))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:

@@ -247,7 +247,7 @@ class Nodes:
     # --- topics -----------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics, which only administrators are told. Raises NotReadable."""
+        """The names of all topics that may be read. Raises NotReadable."""
         try:
             found = ask(self.config, ListTopics())
         except AdminError as error:

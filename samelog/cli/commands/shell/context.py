@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.contexts import check_name, contexts_file, read_contexts, write_contexts
 from samelog.cli.live_names import complete_contexts
 from samelog.cli.output import json_option, print_json, print_table, report, wants_json
 from samelog.config.document import absolute_place, shown_place
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Give names to clients' configurations, and choose the one that counts.
 

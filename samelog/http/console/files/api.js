@@ -1,10 +1,10 @@
 // Asks the node, as any administrator's program does.
 
-export class Problem extends Error {
-  constructor(found) {
-    super([found.detail, found.remedy && `Try: ${found.remedy}`].filter(Boolean).join(". "));
-    this.leader = found.leader;
-    this.code = found.code;
+const elsewhere = (leader) => leader && `Open the console of ${leader}, or samelog ui, which asks the leader`;
+
+class Problem extends Error {
+  constructor({ detail, remedy, leader }) {
+    super([detail, remedy && `Try: ${remedy}`, elsewhere(leader)].filter(Boolean).join(". "));
   }
 }
 

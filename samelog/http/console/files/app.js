@@ -172,13 +172,15 @@ async function introduce() {
   }
 }
 
-const EVERY = 3; // of events: pages that ask for more ask for it again
+// Of events: pages that ask for more ask for it again, and less often what was refused.
+const [EVERY, EVERY_REFUSED] = [3, 15];
 
 setTheme(theme());
 addEventListener("hashchange", navigate);
 watch(() => {
   shown.ticks += 1;
-  if (live.connected && shown.page.live && shown.ticks % EVERY === 0 && !document.hidden) load();
+  const isDue = shown.ticks % (shown.problem ? EVERY_REFUSED : EVERY) === 0;
+  if (live.connected && shown.page.live && isDue && !document.hidden) load();
   draw();
 });
 start();

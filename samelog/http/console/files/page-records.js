@@ -1,102 +1,17 @@
-// Records of a partition, as they are: by offset, time or key; as fields, JSON, text or bytes.
+// Records of a partition, as they are: by offset, time or key.
 
 import { h, link } from "./dom.js";
 import { live, rows } from "./live.js";
 import { get } from "./api.js";
-import { bytes, count, time } from "./format.js";
-import { choices, code, empty, head, panel, partitionChoices } from "./parts.js";
+import { count } from "./format.js";
+import { choices, empty, head, panel, partitionChoices } from "./parts.js";
+import { avroReader } from "./avro.js";
+import { asJson, recordRow } from "./payload.js";
 
 const FROM = [["last", "the newest"], ["first", "the oldest"], ["offset", "offset"], ["time", "time"]];
 const LIMIT = 50;
 const LOOKED_AT_FOR_KEY = 100_000;
-const LONG = 160;
-const HEX_BYTES_MAX = 1024;
-
-// --- one record -----------------------------------------------------------------------------------
-
-const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
-
-const decode = (text) => (text === null ? null : Uint8Array.from(atob(text), (each) => each.charCodeAt(0)));
-
-// Null where it is none that people can read, even if it is UTF-8.
-function asText(data) {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(data);
-    return CONTROL.test(text) ? null : text;
-  } catch {
-    return null;
-  }
-}
-
-// Numbers keep the digits that they were written with, where the browser can: JavaScript's have 53 bits.
-function exact(_, value, context) {
-  const isKept = typeof value === "number" && context?.source && JSON.rawJSON;
-  return isKept ? JSON.rawJSON(context.source) : value;
-}
-
-// Objects and lists; null where it is none.
-function asJson(text) {
-  try {
-    const found = JSON.parse(text, exact);
-    return typeof found === "object" && !JSON.isRawJSON?.(found) ? found : null;
-  } catch {
-    return null;
-  }
-}
-
-function asHex(data) {
-  const lines = [];
-  for (let at = 0; at < Math.min(data.length, HEX_BYTES_MAX); at += 16) {
-    const part = [...data.slice(at, at + 16)];
-    const digits = part.map((each) => each.toString(16).padStart(2, "0")).join(" ").padEnd(47);
-    const shown = part.map((each) => (each >= 32 && each < 127 ? String.fromCharCode(each) : "·")).join("");
-    lines.push(`${at.toString(16).padStart(4, "0")}  ${digits}  ${shown}`);
-  }
-  return lines.join("\n") + (data.length > HEX_BYTES_MAX ? "\n…" : "");
-}
-
-const brief = (data) => {
-  if (data === null) return h("i", {}, "null");
-  const text = asText(data);
-  if (text === null) return h("span", { class: "binary" }, asHex(data.slice(0, 16)).slice(6, 53));
-  return text.length > LONG ? `${text.slice(0, LONG)}…` : text;
-};
-
-const part = (name, content) => h("div", { class: "form" }, h("h3", {}, name), content);
-const block = (name, text) => part(name, h("pre", { tabindex: "0" }, text));
-const rowsOf = (found) => h("table", {}, h("tbody", {}, found.map(([name, ...cells]) => (
-  h("tr", {}, h("th", { scope: "row" }, name), cells.map((each) => h("td", {}, each)))))));
-
-// By the topic's setting value_schema: a field that a value has not is a dash.
-const fields = (json, schema) => part("Fields", rowsOf(Object.entries(schema).map(([name, type]) => (
-  [name, code(type), Object.hasOwn(json, name) ? JSON.stringify(json[name]) : "–"]))));
-
-const headers = (found) => part("Headers", rowsOf(found.map(([name, held]) => [name, brief(decode(held))])));
-
-function whole(record, value, schema) {
-  const text = value && asText(value);
-  const json = text && asJson(text);
-  const cut = value && record.value_bytes > value.length;
-  return h("div", { class: "whole" },
-    json && schema ? fields(json, schema) : null,
-    json ? block("JSON", JSON.stringify(json, null, 2)) : null,
-    text && !json ? block("Text", text) : null,
-    value?.length ? block("Bytes", asHex(value)) : null,
-    record.headers.length ? headers(record.headers) : null,
-    cut ? h("p", { class: "note" }, `The first ${bytes(value.length)} of ${bytes(record.value_bytes)}.`) : null);
-}
-
-function row(record, schema) {
-  const [key, value] = [decode(record.key), decode(record.value)];
-  return h("details", { class: "record", "data-key": String(record.offset) },
-    h("summary", {},
-      h("span", { class: "offset" }, count(record.offset)),
-      h("span", { class: "when" }, time(record.timestamp_ms)),
-      h("span", { class: "key" }, brief(key)),
-      h("span", { class: "value" }, brief(value)),
-      h("span", { class: "size" }, bytes(record.value_bytes < 0 ? null : record.value_bytes))),
-    whole(record, value, schema));
-}
+const VALUES = [["", "as they are"], ["avro", "Avro"]];
 
 // --- which ones -----------------------------------------------------------------------------------
 
@@ -120,7 +35,37 @@ function start(from, at) {
   return field("Time (UTC)", h("input", { name: "at", value: at ?? "", placeholder: "2026-11-20T08:00Z" }));
 }
 
-function form(params) {
+// The browser keeps it until it is closed: no node knows it.
+const schemaKey = (topic) => `samelog-avro-schema ${topic}`;
+
+function schemaField(topic, redraw) {
+  const onchange = (event) => {
+    sessionStorage.setItem(schemaKey(topic), event.target.value);
+    redraw();
+  };
+  return h("label", { class: "schema" }, "Avro's schema, as JSON",
+    h("textarea", { rows: 4, spellcheck: "false", onchange }, sessionStorage.getItem(schemaKey(topic)) ?? ""));
+}
+
+// What reads the topic's values, as long as its schema is the same; or the schema's problem.
+const readers = new Map();
+
+function avroOf(params, topic) {
+  const text = params.values === "avro" ? sessionStorage.getItem(schemaKey(topic)) : "";
+  if (!text) return null;
+  if (!readers.has(text)) readers.set(text, made(text));
+  return readers.get(text);
+}
+
+function made(text) {
+  try {
+    return avroReader(text);
+  } catch (error) {
+    return { problem: `This is no schema of Avro: ${error.message}.` };
+  }
+}
+
+function form(params, redraw) {
   const names = rows("topics").map((each) => each.name);
   const chosen = params.topic ?? names[0];
   const from = params.from ?? "last";
@@ -137,7 +82,10 @@ function form(params) {
       FROM.map(([value, text]) => h("option", { value, selected: value === from }, text)))),
     start(from, params.at),
     field("Key", h("input", { name: "key", value: params.key ?? "", placeholder: "any", spellcheck: "false" })),
-    h("button", { type: "submit", class: "action primary" }, "Show"));
+    field("Values", h("select", { name: "values", onchange: again((values) => ({ ...params, values })) },
+      VALUES.map(([value, text]) => h("option", { value, selected: value === (params.values ?? "") }, text)))),
+    h("button", { type: "submit", class: "action primary" }, "Show"),
+    params.values === "avro" ? schemaField(chosen, redraw) : null);
 }
 
 function around(params, data) {
@@ -147,6 +95,7 @@ function around(params, data) {
     from: "offset",
     at: String(Math.max(data.start_offset, offset)),
     key: params.key ?? "",
+    values: params.values ?? "",
   });
   const first = data.records[0]?.offset ?? data.next_offset;
   return h("div", { class: "around" },
@@ -158,8 +107,10 @@ function around(params, data) {
 function found(params, data) {
   const topic = params.topic ?? rows("topics")[0]?.name;
   const schema = asJson(live.document.topics?.[topic]?.settings.value_schema ?? "");
+  const avro = avroOf(params, topic);
+  if (avro?.problem) return h("p", { class: "banner warn" }, avro.problem);
   return panel("Records found", around(params, data), data.records.length
-    ? h("div", { class: "records" }, data.records.map((each) => row(each, schema)))
+    ? h("div", { class: "records" }, data.records.map((each) => recordRow(each, schema, avro)))
     : empty(`No record up to offset ${count(data.next_offset)} is as asked for.`));
 }
 
@@ -169,9 +120,9 @@ export default {
     const topic = params.topic ?? rows("topics")[0]?.name ?? (await get("/topics")).topics[0]?.name;
     return topic ? get(`/topics/${encodeURIComponent(topic)}/records`, query(params)) : null;
   },
-  view: ({ params, data }) => [
+  view: ({ params, data, redraw }) => [
     head("Records"),
-    rows("topics").length ? form(params) : empty("There are no topics."),
+    rows("topics").length ? form(params, redraw) : empty("There are no topics."),
     data ? found(params, data) : null,
   ],
 };

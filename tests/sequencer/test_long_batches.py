@@ -1,4 +1,4 @@
-"""Batches that are longer than a frame, through a whole cluster: merged, copied, and nobody waits."""
+"""Batches that are longer than a frame, through a whole cluster: merged, and copied."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def publish(config: str, path: Path) -> None:
         publisher.wait_merged(PATIENCE_S)
 
 
-def read(config: str, path: Path, topic: str, count: int) -> list[bytes]:
-    found = []
+def read(config: str, path: Path, topic: str, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
     with Subscriber(topic, directory=str(path), config=config) as subscriber:
         for record in subscriber:
-            found.append(bytes(record.value))
+            found.append(record.value)
             if len(found) == count:
                 return found
     return found

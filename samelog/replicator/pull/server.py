@@ -67,8 +67,8 @@ class PullServer(ReplicatorHandler):
         on_merged_sent: Callable[[bytes], None] | None = None,
         on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
-        """`takes_parts`: the reader does. `sender`: what bounds what is under way; None: one window. `on_merged_sent` is told of
-        batches of merged logs.
+        """`takes_parts`: the reader does. `sender`: what bounds what is under way; None: one
+        window. `on_merged_sent` is told of batches of merged logs.
         """
         self._connection = connection
         self._identity = str(connection.identity)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from samelog import Publisher, Subscriber
 from samelog.admin.answers import NodeState
@@ -41,13 +43,30 @@ def read(config: str, path: Path, topic: str, count: int) -> list[bytes | None]:
     return found
 
 
-def test_long_batches_are_merged_and_copied_whole(tmp_path: Path) -> None:
-    cluster = LocalCluster(str(tmp_path), ClusterOptions(nodes=3))
+def with_nodes(path: Path, count: int, body: Callable[[LocalCluster, list[Node]], Any]) -> None:
+    """Nodes that take the longest records."""
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
     Path(cluster.client_file).write_text(to_toml(cluster.client_config()))
-    nodes = [make_node(tmp_path, 3, number, max_record_bytes=LONGEST) for number in range(3)]
+    nodes = [make_node(path, count, number, max_record_bytes=LONGEST) for number in range(count)]
 
-    async def body(nodes: list[Node]) -> None:
+    async def main() -> None:
+        for node in nodes:
+            await node.start()
+        try:
+            await until(
+                lambda: all(node.member.status.state is NodeState.LIVE for node in nodes), "Live"
+            )
+            await body(cluster, nodes)
+        finally:
+            for node in nodes:
+                await node.stop()
+
+    in_loop(main())
+
+
+def test_long_batches_are_merged_and_copied_whole(tmp_path: Path) -> None:
+    async def body(cluster: LocalCluster, nodes: list[Node]) -> None:
         for topic in ("long", "small"):
             await nodes[0].raft.proposer.propose(CreateTopicCommand(f"{topic}-id", topic, 1, {}, 0))
         await asyncio.to_thread(publish, cluster.client_file, tmp_path / "pub")
@@ -62,16 +81,4 @@ def test_long_batches_are_merged_and_copied_whole(tmp_path: Path) -> None:
 
         await until(are_same, "the same merged logs everywhere")
 
-    async def main() -> None:
-        for node in nodes:
-            await node.start()
-        try:
-            await until(
-                lambda: all(node.member.status.state is NodeState.LIVE for node in nodes), "Live"
-            )
-            await body(nodes)
-        finally:
-            for node in nodes:
-                await node.stop()
-
-    in_loop(main())
+    with_nodes(tmp_path, 3, body)

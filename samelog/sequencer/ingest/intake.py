@@ -92,7 +92,7 @@ class Intake(RunIntake):
         self._replica = replica
         self._sessions = sessions
         self._settings = settings
-        self.checker = BatchChecker(lambda: self.batch_bytes)
+        self.checker = BatchChecker(self.longest_batch)
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -268,9 +268,8 @@ class Intake(RunIntake):
         self.room.stop(str(fault), for_good=not isinstance(fault, NoSpace))
         return RequestRefused(FaultCode.DISK_FULL, str(fault), FREE_SPACE)
 
-    @property
-    def batch_bytes(self) -> int:
-        """The largest batch that is taken: one that all members can pass on."""
+    def longest_batch(self) -> int:
+        """The largest batch that is taken, in bytes: one that all members can pass on."""
         given, level = self._settings.batch_bytes, self._machine.state.level
         return given if level >= LONG_BATCHES else min(given, LONGEST_IN_DATA_BYTES)
 

@@ -247,9 +247,12 @@ class GroupReplica:
     # --- peers ------------------------------------------------------------------------------------
 
     def peers_to_ask(self) -> list[int]:
-        """Peers that are up, the leader first: it has all merged bytes or can make them."""
-        leader = self.raft.group.raft.leader
-        there = filter(self._site.presence.is_there, self._site.peers.numbers)
+        """Peers that are up, the leader first: it has all merged bytes or can make them. It is up
+        although it has reported nothing: that waits for what it names, of which it alone may have
+        the bytes.
+        """
+        leader, is_there = self.raft.group.raft.leader, self._site.presence.is_there
+        there = [n for n in self._site.peers.numbers if n == leader or is_there(n)]
         return sorted(there, key=lambda number: number != leader)
 
     def peer_gone(self, number: int) -> None:

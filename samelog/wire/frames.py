@@ -107,10 +107,10 @@ def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> by
     )
 
 
-def encode_part_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
-    """The same of a PART frame with `size_bytes` of a batch. Raises FrameError."""
-    header = encode_header(FrameType.PART, DATA_HEADER_BYTES + size_bytes)
-    return header + _DATA_HEADER.pack(handle, file, byte)
+def encode_part(handle: int, file: int, byte: int, part: bytes | memoryview) -> bytes:
+    """A whole PART frame, with a piece of a batch. Raises FrameError."""
+    header = encode_header(FrameType.PART, DATA_HEADER_BYTES + len(part))
+    return b"".join((header, _DATA_HEADER.pack(handle, file, byte), part))
 
 
 def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:

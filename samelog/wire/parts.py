@@ -9,9 +9,11 @@ goes in one frame, and no longer than any batch may be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES
 from samelog.wire.errors import FrameError, FrameProblem
-from samelog.wire.frames import LONGEST_IN_DATA_BYTES
+from samelog.wire.frames import DATA_HEADER_BYTES, LONGEST_IN_DATA_BYTES, decode_data_header
 
 _Place = tuple[int, int, int]
 """(handle, file, byte)."""
@@ -25,6 +27,19 @@ class PartialBatch:
         self._start: _Place = (-1, 0, 0)
         self._data = bytearray()
         self._size = 0
+
+    def take_frame(
+        self, payload: memoryview, on_data: Callable[[int, int, int, memoryview], None]
+    ) -> None:
+        """A PART payload came: `on_data` is called with the batch if it is whole now. Raises
+        FrameError.
+        """
+        handle, file, byte = decode_data_header(payload)
+        with payload[DATA_HEADER_BYTES:] as part:
+            start, whole = self.take(handle, file, byte, part)
+        if whole:
+            with memoryview(whole) as data:
+                on_data(handle, file, start, data)
 
     def take(self, handle: int, file: int, byte: int, part: memoryview) -> tuple[int, bytearray]:
         """Where the batch starts, and the whole batch; nothing of it as long as it is not whole.

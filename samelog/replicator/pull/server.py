@@ -29,7 +29,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
 from samelog.wire.messages import (
     AnyMessage,
     Close,
@@ -305,7 +305,7 @@ class PullServer(ReplicatorHandler):
             self._sender.refuse(number, _refusal(fault))
         elif wanted.is_part or self._begin_part(number, data):
             part = memoryview(data)[:PART_BYTES]
-            self._connection.send_part(number, wanted.file, wanted.byte, part)
+            self._connection.send_bytes(encode_part(number, wanted.file, wanted.byte, part))
             self._sender.sent(number, len(part))
             self.sent.add(len(part), self._loop.time())
 

@@ -19,7 +19,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
 from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.push.effects import (
     BeginAt,
@@ -300,7 +300,7 @@ class PushConversation(ReplicatorHandler):
             inputs.unreadable(wanted.input, text, self._now())
         elif wanted.is_part or inputs.sender.begin_part(handle, len(data)):
             part = memoryview(data)[:PART_BYTES]
-            self._connection.send_part(handle, wanted.roll, wanted.byte, part)
+            self._connection.send_bytes(encode_part(handle, wanted.roll, wanted.byte, part))
             inputs.sender.sent(handle, len(part))
 
     def _rest(self) -> None:

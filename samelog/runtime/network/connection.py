@@ -50,10 +50,8 @@ from samelog.wire.frames import (
     decode_data_header,
     encode_data_header,
     encode_header,
-    encode_part_header,
 )
 from samelog.wire.messages import AnyMessage, Fault, Ping, decode_message, encode_message
-from samelog.wire.parts import PartialBatch
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +150,6 @@ class Connection(asyncio.BufferedProtocol):
         self._tls = open_session(endpoint.context(), server_side=endpoint.server_side)
         self._scratch = _scratch.memory
         self._buffer = ReceiveBuffer()
-        self._partial = PartialBatch()
         self._state = _OPENING
         self._handler: Handler | ByteStream | None = None
         self._error: Exception | None = None
@@ -199,11 +196,6 @@ class Connection(asyncio.BufferedProtocol):
         """Send whole record batches for a position; `data` is free again on return."""
         if self._state is _OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
-
-    def send_part(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
-        """Send a piece of a batch that is too long for one frame."""
-        if self._state is _OPEN:
-            self._write(encode_part_header(handle, file, byte, len(data)), data)
 
     def limit_waiting(self, high_bytes: int, low_bytes: int) -> None:
         """Be writable while less than `high_bytes` wait to be sent, and again below `low_bytes`."""
@@ -382,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
                 handler.on_raft(payload)
                 return False
             if frame_type is _PART:
-                self._take_part(handler, payload)
+                self._buffer.partial.take_frame(payload, handler.on_data)
                 return False
             message = decode_message(payload)
         if isinstance(message, Ping):
@@ -392,14 +384,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             handler.on_message(message)
         return False
-
-    def _take_part(self, handler: Handler, payload: memoryview) -> None:
-        handle, file, byte = decode_data_header(payload)
-        with payload[DATA_HEADER_BYTES:] as part:
-            start, whole = self._partial.take(handle, file, byte, part)
-        if whole:
-            with memoryview(whole) as data:
-                handler.on_data(handle, file, start, data)
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""

@@ -394,8 +394,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_socket(self, *, going_on: bool) -> None:
         """Whether the event loop is to read from the socket; one that is closing cannot be told."""
-        if not self._transport.is_closing():
-            transport = self._transport
+        if not (transport := self._transport).is_closing():
             (transport.resume_reading if going_on else transport.pause_reading)()
 
     # --- sending ------------------------------------------------------------------------------

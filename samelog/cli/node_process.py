@@ -115,7 +115,6 @@ def _kafka_parts(node: Node) -> BrokerParts:
         node.logs,
         node.raft,
         node.peers,
-        node.logs.intake.batch_bytes,
         lambda: node.care.archive.policy.policy,
     )
 

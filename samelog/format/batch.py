@@ -48,7 +48,7 @@ HEADER_BYTES = kernels.HEADER_BYTES
 LENGTH_PREFIX_BYTES = 12  # what batchLength does not count
 MAGIC = 2
 MAX_BATCH_BYTES_DEFAULT = kernels.MAX_BATCH_BYTES_DEFAULT  # a 1 MiB record and what is around it
-HELD_BATCH_BYTES = 16 << 20
+HELD_BATCH_BYTES = 65 << 20
 """No batch that was ever accepted is longer than this, whatever the limits were at the time."""
 MAX_RECORD_BYTES = kernels.MAX_RECORD_BYTES  # keeps every length of a batch below 31 bits
 SEQUENCES = 1 << 31  # sequence numbers count from 0 to this, and on from 0
@@ -138,6 +138,12 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
     if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > _NEWEST_CODEC:
         raise CorruptBatch(start, f"its attributes, {header.attributes:#06x}, are not known")
     return header
+
+
+def told_size(data: Bytes) -> int:
+    """How long the batch says it is that begins so, within what a batch may have."""
+    size = LENGTH_PREFIX_BYTES + int.from_bytes(data[8:LENGTH_PREFIX_BYTES], "big", signed=True)
+    return max(HEADER_BYTES, min(size, HELD_BATCH_BYTES))
 
 
 def read_head(data: Buffer, at: int, position: int) -> BatchHead | None:

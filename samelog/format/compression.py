@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     _Into = Callable[[Buffer, Buffer], int]
 
-LIMIT_BYTES_DEFAULT = 64 * 1024 * 1024  # about 60 times the largest batch, by default
+LIMIT_BYTES_DEFAULT = 65 << 20  # as much as the largest batch may have that is not compressed
 
 
 class Codec(IntEnum):

@@ -50,8 +50,6 @@ class BrokerParts:
     logs: LogParts
     raft: RaftParts
     peers: PeerParts
-    batch_bytes: int
-    """How long a record batch may be, with its header."""
     archive_policy: Callable[[], Policy | None]
     """The archiving policy as it is now."""
 
@@ -231,7 +229,7 @@ class Broker(AnyBroker):
 
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
-        longest = self.parts.batch_bytes
+        longest = self.parts.logs.intake.longest_batch()
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))

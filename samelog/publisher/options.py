@@ -102,7 +102,7 @@ def _kind(value: object) -> str:
 NumberT = TypeVar("NumberT", int, float)
 
 BATCH_BYTES_MAX = 1 << 20
-RECORD_BYTES_MAX = 4 << 20
+RECORD_BYTES_MAX = 64 << 20
 ROLL_BYTES_MIN = 4 << 10
 ROLLS_PER_BUDGET = 8
 """Only whole files are released, so a budget that few files fill would stop and go."""

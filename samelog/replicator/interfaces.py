@@ -206,6 +206,9 @@ class MergedReading(Protocol):
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
 
+    def read_part(self, segment_base: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch that was read before."""
+
     def locate(self, offset: int) -> FilePosition:
         """Where the batch begins that contains `offset`; the end for `next_offset`."""
 

@@ -42,7 +42,9 @@ class BulkServer(PullServer):
         on_over: Callable[[PullServer], None],
     ) -> None:
         shared = SharedSender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
-        super().__init__(connection, source, rights, sender=shared, on_over=on_over)
+        super().__init__(
+            connection, source, rights, takes_parts=True, sender=shared, on_over=on_over
+        )
         self.number, self.incarnation = caller
         self._shared = shared
         self._listener = listener

@@ -36,12 +36,19 @@ class Connections:
         self.pushes[server] = None
         return server
 
-    def pull(self, connection: Connection, source: LogSource, rights: Rights) -> PullServer:
+    def pull(
+        self, connection: Connection, hello: Hello, source: LogSource, rights: Rights
+    ) -> PullServer:
         """A subscriber, or a peer that mends its own, has connected."""
         is_peer = connection.identity.startswith(NODE_PREFIX)
         count = None if is_peer else self._measures.sent
         server = PullServer(
-            connection, source, rights, on_merged_sent=count, on_over=self._pull_over
+            connection,
+            source,
+            rights,
+            takes_parts=hello.parts,
+            on_merged_sent=count,
+            on_over=self._pull_over,
         )
         self.pulls[server] = None
         return server

@@ -15,6 +15,7 @@ from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.cluster.strangers import Stranger, may_be_newer, not_a_member
+from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Member
@@ -88,7 +89,7 @@ class Dispatcher:
                 return member.connections.push(self._connection, hello, logs.intake, member.rights)
             case ConnectionRole.PULL:
                 self._welcome()
-                return member.connections.pull(self._connection, logs.source, member.rights)
+                return member.connections.pull(self._connection, hello, logs.source, member.rights)
             case ConnectionRole.BULK:
                 return self._bulk(hello)
 
@@ -190,12 +191,13 @@ class Dispatcher:
         return member.directory.record.cluster_id or self._gate.logs.machine.state.cluster_id
 
     def _welcome(self, *, is_fresh: bool = False, life: Life | None = None) -> None:
+        config = self._gate.member.config
         self._connection.send(
             Welcome(
-                cluster=self._gate.member.config.cluster,
-                node=self._gate.member.config.name,
+                cluster=config.cluster,
+                node=config.name,
                 window_bytes=WINDOW_BYTES,
-                max_batch_bytes=self._gate.logs.intake.batch_bytes,
+                max_batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
                 boot=self._gate.member.directory.record.boot,
                 number=self._gate.peers.number,
                 is_fresh=is_fresh,

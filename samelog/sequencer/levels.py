@@ -16,12 +16,12 @@ from collections.abc import Mapping
 LEVELS: Mapping[int, str] = {
     1: "Everything of the first version.",
     2: "A leader plans what it has received: records are acknowledged after one round.",
-    3: "Many commands in one entry; ACLs, users, quotas and groups' settings of Kafka's protocol.",
+    3: "Many commands in one entry; what is set over Kafka's protocol; batches of up to 64 MiB.",
     4: "Transactions.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
-ACCESS = 3
+ACCESS = LONG_BATCHES = 3
 TRANSACTIONS = 4
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 

@@ -16,7 +16,7 @@ from struct import Struct
 import msgspec
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases, segment_name
@@ -217,8 +217,8 @@ class TailReader:
     def _next_chunk(self, data: bytes, limit_bytes: int) -> Chunk | None:
         """The whole batches of what was read at the reader's place. Raises as `read`."""
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
-        if scan.end == 0 and scan.short and len(data) == limit_bytes < HELD_BATCH_BYTES:
-            return self._next_chunk(self._pread(HELD_BATCH_BYTES), HELD_BATCH_BYTES)
+        if scan.end == 0 and scan.short and len(data) == limit_bytes < (size := told_size(data)):
+            return self._next_chunk(self._pread(size), size)
         if scan.end == 0:
             return None
         chunk = chunk_of(data, scan)
@@ -261,7 +261,7 @@ class TailReader:
             self._check_batch()
 
     def _check_batch(self) -> None:
-        data = self._pread(HELD_BATCH_BYTES)
+        data = self._pread(told_size(self._pread(LENGTH_PREFIX_BYTES)))
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         if scan.end == 0:
             raise CorruptLog(self.log_path, self._byte, scan.error or "the last batch is cut")

@@ -3,8 +3,10 @@
 Header, 12 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero, u32 group (0,
 the only one so far). A DATA payload starts with u32 handle, u64 file, u64 byte; the rest is whole
 record batches. `file` numbers a file of the log that the handle stands for: the roll in a session
-log, the base offset of the segment in a merged one. A header says how long its payload is, so the
-limit of its type is checked before a byte of memory is taken for it.
+log, the base offset of the segment in a merged one. A batch that is longer than a DATA frame goes
+in parts: a PART payload starts as a DATA payload does, and the rest is a piece of one batch. A
+header says how long its payload is, so the limit of its type is checked before a byte of memory is
+taken for it.
 
 Invariant: for any bytes, in pieces of any size, a decoder answers a frame, "need more" or
 FrameError, and after a FrameError nothing else.
@@ -26,6 +28,8 @@ DATA_HEADER_BYTES = 20
 CONTROL_LIMIT_BYTES = 1 << 20
 DATA_LIMIT_BYTES = 8 << 20
 RAFT_LIMIT_BYTES = 8 << 20
+PART_BYTES = 1 << 20
+"""Of a batch, in one frame: what is short waits behind no more."""
 
 MAX_HANDLE = (1 << 32) - 1
 MAX_POSITION = (1 << 63) - 1
@@ -45,6 +49,7 @@ class FrameType(IntEnum):
     CONTROL = 1
     DATA = 2
     RAFT = 3
+    PART = 4
 
 
 LIMITS_BYTES: Mapping[int, int] = MappingProxyType(
@@ -52,12 +57,16 @@ LIMITS_BYTES: Mapping[int, int] = MappingProxyType(
         FrameType.CONTROL: CONTROL_LIMIT_BYTES,
         FrameType.DATA: DATA_LIMIT_BYTES,
         FrameType.RAFT: RAFT_LIMIT_BYTES,
+        FrameType.PART: DATA_HEADER_BYTES + PART_BYTES,
     }
 )
+LONGEST_IN_DATA_BYTES = DATA_LIMIT_BYTES - DATA_HEADER_BYTES
+"""The longest batch that is not sent in parts."""
 LONGEST_FRAME_BYTES = HEADER_BYTES + max(LIMITS_BYTES.values())
 
+_WITH_POSITION = (FrameType.DATA, FrameType.PART)
 _BOUNDS = {
-    frame_type: (DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1, limit)
+    frame_type: (DATA_HEADER_BYTES + 1 if frame_type in _WITH_POSITION else 1, limit)
     for frame_type, limit in LIMITS_BYTES.items()
 }
 """Type -> least and largest length of its payload, in bytes."""
@@ -98,6 +107,12 @@ def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> by
     )
 
 
+def encode_part(handle: int, file: int, byte: int, part: bytes | memoryview) -> bytes:
+    """A whole PART frame, with a piece of a batch. Raises FrameError."""
+    header = encode_header(FrameType.PART, DATA_HEADER_BYTES + len(part))
+    return b"".join((header, _DATA_HEADER.pack(handle, file, byte), part))
+
+
 def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:
     """(type, payload length) of the whole header at `start`. Raises FrameError."""
     length, *rest = HEADER.unpack_from(buffer, start)
@@ -108,7 +123,7 @@ def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tup
 
 
 def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
-    """Where the batches of a DATA payload belong: byte `byte` of file `file` of what `handle`
+    """Where what a DATA or PART payload holds belongs: byte `byte` of file `file` of what `handle`
     stands for, as (handle, file, byte). Raises FrameError.
     """
     handle, file, byte = _DATA_HEADER.unpack_from(buffer)

@@ -116,6 +116,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """RAFT, with a number, and BULK: which life of the node this is."""
     bulk: bool = False
     """RAFT: the sender knows BULK, and sends what is long there if the receiver knows it too."""
+    parts: bool = False
+    """PULL: the sender takes batches in parts."""
 
     def __post_init__(self) -> None:
         if self.cluster:

@@ -6,28 +6,40 @@ driver reads it, sends it and says how much it was (whole batches only). Handles
 window bounds all of them together, overshot by at most one read, so that a batch larger than what
 is left of it is never stuck.
 
+A batch that is longer than a frame is sent in parts, which take turns with what other handles have.
+One is under way at a time, and of it the window counts the first part only: the receiver says
+nothing of a batch before it has all of it, and what is short does not wait for that.
+
 Invariant: what is sent for a handle is contiguous from its position: file after file, each from
-byte 0 to where it was sealed; and `in_flight_bytes` is exactly what was sent and is not
+byte 0 to where it was sealed; and `in_flight_bytes` is exactly what was sent, counts, and is not
 acknowledged.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import PART_BYTES
 
 
 class ReadRange(msgspec.Struct, frozen=True):
-    """Send whole batches from (file, byte): at most `limit_bytes`, unless the first is larger."""
+    """Send whole batches from (file, byte): at most `limit_bytes`, unless the first is larger.
+
+    `is_part`: send so many bytes of the batch that was begun, whose parts went before.
+    """
 
     handle: int
     file: int
     byte: int
     limit_bytes: int
+    is_part: bool = False
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -39,23 +51,60 @@ class Seal(msgspec.Struct, frozen=True):
     next_file: int
 
 
+class SentPiece(NamedTuple):
+    """One DATA, or one part: up to where, its size, and how much of that the window counts."""
+
+    file: int
+    end: int
+    size: int
+    counted: int
+
+
+class PartTurn:
+    """Whose batch is being sent in parts, of all that use one connection."""
+
+    def __init__(self) -> None:
+        self.handle: int | None = None
+        self.start = self.end = 0
+        """Of the batch, in its file."""
+        self.waiting: dict[int, Callable[[], None]] = {}
+        """Handles whose next batch has to wait -> what to call when it need not."""
+
+    def begin(self, handle: int, start: int, end: int, again: Callable[[], None]) -> bool:
+        """Whether this handle's batch can be sent now; if not, `again` is called when it can."""
+        if self.handle is not None:
+            self.waiting[handle] = again
+            return False
+        self.handle, self.start, self.end = handle, start, end
+        return True
+
+    def leave(self, handle: int) -> None:
+        """The batch is sent, or given up."""
+        self.waiting.pop(handle, None)
+        if self.handle == handle:
+            self.handle = None
+            waiting, self.waiting = self.waiting, {}
+            for again in waiting.values():
+                again()
+
+
 @dataclass(slots=True)
 class SentStream:
     """One handle: (file, byte) is sent next. `files`: how far each reaches, and which is next if
-    it is sealed; `sent`: (file, end byte, size) of each DATA not acknowledged, oldest first.
+    it is sealed; `sent`: of each DATA and part not acknowledged, oldest first.
     """
 
     file: int
     byte: int
     files: dict[int, tuple[int, int | None]] = field(default_factory=dict)
-    sent: deque[tuple[int, int, int]] = field(default_factory=deque)
+    sent: deque[SentPiece] = field(default_factory=deque)
 
 
 class Sender:
     """What one connection has to send."""
 
-    def __init__(self, *, window_bytes: int, read_bytes: int) -> None:
-        """`read_bytes` bounds one DATA; it should be at least the largest batch."""
+    def __init__(self, *, window_bytes: int, read_bytes: int, part: PartTurn | None = None) -> None:
+        """`read_bytes` bounds one DATA, unless a batch is longer; `part` is the connection's."""
         self.room_bytes = window_bytes
         """What is left of the window; if that is nothing, only an acknowledgement makes room. Less
         than nothing: the last read was larger than what was left.
@@ -64,13 +113,14 @@ class Sender:
         """By handle; for others to read."""
         self._window_bytes = window_bytes
         self._read_bytes = read_bytes
+        self._part = PartTurn() if part is None else part
         self.ready: deque[int] = deque()
         """Handles with something to send, though perhaps the window is full."""
         self._queued: set[int] = set()
 
     @property
     def in_flight_bytes(self) -> int:
-        """Sent and not acknowledged."""
+        """Sent and not acknowledged, as far as it counts."""
         return self._window_bytes - self.room_bytes
 
     def position(self, handle: int) -> tuple[int, int]:
@@ -88,7 +138,8 @@ class Sender:
         """Forget a handle and what is under way for it; an unknown one is no error."""
         stream = self.streams.pop(handle, None)
         if stream is not None:
-            self.room_bytes += sum(size for _, _, size in stream.sent)
+            self.room_bytes += sum(piece.counted for piece in stream.sent)
+            self._part.leave(handle)
 
     def available(self, handle: int, file: int, end: int, *, next_file: int | None = None) -> None:
         """`file` can be sent up to `end`, a batch boundary; `next_file` if it grows no more.
@@ -115,6 +166,7 @@ class Sender:
         if (file, byte) < (stream.file, stream.byte):
             raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")
         stream.file, stream.byte = file, byte
+        self._part.leave(handle)
         for number in [number for number in stream.files if number < file]:
             del stream.files[number]
         self._enqueue(handle, stream)
@@ -130,12 +182,41 @@ class Sender:
                 continue
             end = known[0]
             if stream.byte < end:
-                if self.room_bytes <= 0:
-                    return None
+                if handle == self._part.handle or self.room_bytes <= 0:
+                    return self._next_part()
                 limit_bytes = min(self._read_bytes, end - stream.byte)
                 return ReadRange(handle, stream.file, stream.byte, limit_bytes)
             return self._seal(handle, stream, *known)
         return None
+
+    def _next_part(self) -> ReadRange | None:
+        """Of the batch that was begun, however full the window is; None: it is none of these."""
+        handle = self._part.handle
+        if handle not in self._queued:
+            return None
+        stream = self.streams[handle]
+        limit_bytes = min(PART_BYTES, self._part.end - stream.byte)
+        return ReadRange(handle, stream.file, stream.byte, limit_bytes, is_part=True)
+
+    def begin_part(
+        self, handle: int, size_bytes: int, again: Callable[[], None] | None = None
+    ) -> bool:
+        """The next batch of the handle is so long: whether it can be sent in parts now. If not, the
+        handle has nothing to send until another one's is sent.
+        """
+        start = self.streams[handle].byte
+        again = again or partial(self.go_on, handle)
+        if self._part.begin(handle, start, start + size_bytes, again):
+            return True
+        self.ready.remove(handle)
+        self._queued.discard(handle)
+        return False
+
+    def go_on(self, handle: int) -> None:
+        """The handle can send what it has."""
+        stream = self.streams.get(handle)
+        if stream is not None:
+            self._enqueue(handle, stream)
 
     def next_first_read(self, limit_bytes: int) -> ReadRange | None:
         """For a handle of which nothing is under way, though the window is full; None: there is
@@ -158,13 +239,17 @@ class Sender:
         if not 0 < size_bytes <= room:
             raise ValueError(f"{size_bytes} bytes sent of {room}")
         stream.byte += size_bytes
-        stream.sent.append((stream.file, stream.byte, size_bytes))
-        self.room_bytes -= size_bytes
+        is_part = handle == self._part.handle
+        counted = 0 if is_part and stream.byte - size_bytes > self._part.start else size_bytes
+        stream.sent.append(SentPiece(stream.file, stream.byte, size_bytes, counted))
+        self.room_bytes -= counted
         if self.ready and self.ready[0] == handle:
             if size_bytes == room and stream.files[stream.file][1] is None:
                 self._queued.discard(self.ready.popleft())
             else:
                 self.ready.rotate(-1)
+        if is_part and stream.byte >= self._part.end:
+            self._part.leave(handle)
 
     def acknowledged(self, handle: int, file: int, byte: int) -> None:
         """The receiver has everything below (file, byte), perhaps a part of a DATA. A handle that
@@ -182,13 +267,12 @@ class Sender:
                 "acknowledge only what was received",
             )
         while stream.sent and stream.sent[0][:2] <= (file, byte):
-            self.room_bytes += stream.sent.popleft()[2]
+            self.room_bytes += stream.sent.popleft().counted
         if stream.sent:
-            first_file, end, size = stream.sent[0]
-            done = size - (end - byte) if first_file == file else 0
+            first = stream.sent[0]
+            done = first.size - (first.end - byte) if first.file == file else 0
             if done > 0:
-                stream.sent[0] = (first_file, end, size - done)
-                self.room_bytes += done
+                self._take_part_of_first(stream, done)
 
     def received(self, handle: int, size_bytes: int) -> None:
         """The receiver has taken so many bytes more. A handle that was removed is no error.
@@ -200,15 +284,22 @@ class Sender:
             if not stream.sent:
                 text = f"handle {handle}: {size_bytes} bytes received that were not sent"
                 raise ProtocolFault(FaultCode.OUT_OF_RANGE, text, "acknowledge what was received")
-            file, end, size = stream.sent.popleft()
-            done = min(size, size_bytes)
-            self.room_bytes += done
+            done = min(stream.sent[0].size, size_bytes)
             size_bytes -= done
-            if done < size:
-                stream.sent.appendleft((file, end, size - done))
+            if done == stream.sent[0].size:
+                self.room_bytes += stream.sent.popleft().counted
+            else:
+                self._take_part_of_first(stream, done)
+
+    def _take_part_of_first(self, stream: SentStream, done: int) -> None:
+        """So many bytes of the oldest piece have arrived."""
+        first = stream.sent[0]
+        freed = min(done, first.counted)
+        stream.sent[0] = first._replace(size=first.size - done, counted=first.counted - freed)
+        self.room_bytes += freed
 
     def _enqueue(self, handle: int, stream: SentStream) -> None:
-        if handle not in self._queued:
+        if handle not in self._queued and handle not in self._part.waiting:
             known = stream.files.get(stream.file)
             if known is not None and (stream.byte < known[0] or known[1] is not None):
                 self._queued.add(handle)

@@ -14,9 +14,10 @@ credit that has something to send and room is asked again after at most one step
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import NamedTuple
 
-from samelog.wire.sender import ReadRange, Seal, Sender, SentStream
+from samelog.wire.sender import PartTurn, ReadRange, Seal, Sender, SentStream
 
 FIRST_BYTES = 64 << 10
 """Of a log of which nothing is under way, in a window that others have filled."""
@@ -42,6 +43,7 @@ class SharedSender:
         self._read_bytes = read_bytes
         self._credits: dict[Credit, Sender] = {}
         self._credit_of: dict[int, Credit] = {}
+        self._part = PartTurn()
         self._queued: set[Credit] = set()
         """What is in `ready`."""
 
@@ -49,7 +51,9 @@ class SharedSender:
         """`handle` is about to be added: it uses this credit."""
         self._credit_of[handle] = credit
         if credit not in self._credits:
-            sender = Sender(window_bytes=self._window_bytes, read_bytes=self._read_bytes)
+            sender = Sender(
+                window_bytes=self._window_bytes, read_bytes=self._read_bytes, part=self._part
+            )
             sender.streams = self.streams
             self._credits[credit] = sender
 
@@ -98,6 +102,16 @@ class SharedSender:
             else:
                 self._queued.discard(credit)
         return None
+
+    def begin_part(self, handle: int, size_bytes: int) -> bool:
+        """See Sender."""
+        return self._sender(handle).begin_part(handle, size_bytes, partial(self._go_on, handle))
+
+    def _go_on(self, handle: int) -> None:
+        credit = self._credit_of.get(handle)
+        if credit is not None:
+            self._credits[credit].go_on(handle)
+            self._enqueue(credit)
 
     def sent(self, handle: int, size_bytes: int) -> None:
         """See Sender; it is the next credit's turn."""

@@ -47,6 +47,7 @@ from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
 from tests.mutants.links import LINKS
+from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
@@ -322,6 +323,7 @@ PLANTED = (
             *FORGETTING,
             *GRANTING,
             *LINKS,
+            *LONG_BATCHES,
             *LOOKING,
             *ONE_ROUND,
             *PATIENCE,

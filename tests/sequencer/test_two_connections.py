@@ -305,7 +305,7 @@ def dispatcher(node: Listening, took: list[DiallingMember]) -> Dispatcher:
             intake=SimpleNamespace(batch_bytes=1),
         ),
         member=SimpleNamespace(
-            config=SimpleNamespace(cluster="c", name="n0"),
+            config=SimpleNamespace(cluster="c", name="n0", max_record_bytes=1),
             directory=SimpleNamespace(record=SimpleNamespace(boot=1, cluster_id="c")),
             rights=None,
             connections=SimpleNamespace(

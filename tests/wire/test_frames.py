@@ -38,7 +38,8 @@ def header(
 
 
 def payloads(frame_type: FrameType) -> st.SearchStrategy[Frame]:
-    least = DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1
+    has_place = frame_type in (FrameType.DATA, FrameType.PART)
+    least = DATA_HEADER_BYTES + 1 if has_place else 1
     return st.binary(min_size=least, max_size=300).map(lambda data: Frame(frame_type, data))
 
 
@@ -66,7 +67,7 @@ def test_the_header_is_as_documented() -> None:
     ("data", "problem"),
     [
         (header(1, 0), FrameProblem.UNKNOWN_TYPE),
-        (header(1, 4), FrameProblem.UNKNOWN_TYPE),
+        (header(1, 5), FrameProblem.UNKNOWN_TYPE),
         (header(1, 255), FrameProblem.UNKNOWN_TYPE),
         (header(1, 1, version=0), FrameProblem.UNSUPPORTED_VERSION),
         (header(1, 1, version=2), FrameProblem.UNSUPPORTED_VERSION),

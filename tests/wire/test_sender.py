@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import PART_BYTES
 from samelog.wire.sender import ReadRange, Seal, Sender
 
 
@@ -182,3 +185,87 @@ def test_a_handle_is_added_once() -> None:
     sender.add(1, 0, 0)
     with pytest.raises(ValueError, match="already"):
         sender.add(1, 0, 0)
+
+
+# --- batches in parts ----------------------------------------------------------------------------
+
+LONG = 5 * PART_BYTES // 2
+
+
+def begun(sender: Sender) -> None:
+    """The batch of handle 1 is sent in parts; handle 2 has small ones."""
+    for handle in (1, 2):
+        sender.add(handle, 0, 0)
+        sender.available(handle, 0, LONG + 50 if handle == 1 else 250)
+    assert sender.next_read() == ReadRange(1, 0, 0, 100)
+    assert sender.begin_part(1, LONG)
+    sender.sent(1, PART_BYTES)
+
+
+def test_parts_take_turns_with_what_others_have() -> None:
+    sender = new_sender(window_bytes=2 * PART_BYTES)
+    begun(sender)
+    assert [send_next(sender) for _ in range(7)] == [
+        ReadRange(2, 0, 0, 100),
+        ReadRange(1, 0, PART_BYTES, PART_BYTES, is_part=True),
+        ReadRange(2, 0, 100, 100),
+        ReadRange(1, 0, 2 * PART_BYTES, PART_BYTES // 2, is_part=True),
+        ReadRange(2, 0, 200, 50),
+        ReadRange(1, 0, LONG, 50),
+        None,
+    ]
+
+
+def test_a_batch_that_was_begun_is_finished_however_full_the_window_is() -> None:
+    sender = new_sender(window_bytes=1000)
+    begun(sender)
+    assert sender.room_bytes == 1000 - PART_BYTES
+    steps = [send_next(sender) for _ in range(3)]
+    assert [step and step.handle for step in steps] == [1, 1, None]
+    assert sender.room_bytes == 1000 - PART_BYTES  # of the batch, its first part counts
+    sender.received(1, LONG)
+    assert sender.room_bytes == 1000
+    assert send_next(sender) == ReadRange(2, 0, 0, 100)
+
+
+@pytest.mark.parametrize("is_pull", [False, True])
+def test_what_is_acknowledged_of_parts_frees_what_they_count(is_pull: bool) -> None:
+    sender = new_sender(window_bytes=PART_BYTES)
+    begun(sender)
+    sender.remove(2)
+    for _ in range(2):
+        send_next(sender)
+    for done, room in ((PART_BYTES // 2, PART_BYTES // 2), (2 * PART_BYTES, PART_BYTES)):
+        if is_pull:
+            sender.received(1, done if done < PART_BYTES else done - PART_BYTES // 2)
+        else:
+            sender.acknowledged(1, 0, done)
+        assert sender.room_bytes == room
+    sender.remove(1)
+    assert sender.in_flight_bytes == 0
+
+
+def test_one_batch_at_a_time_is_sent_in_parts() -> None:
+    sender = new_sender(window_bytes=100 * PART_BYTES)
+    begun(sender)
+    sender.available(2, 0, LONG)
+    assert sender.next_read() == ReadRange(2, 0, 0, 100)
+    assert not sender.begin_part(2, LONG)
+    sender.available(2, 0, LONG + 1)
+    assert [send_next(sender) for _ in range(2)] == [
+        ReadRange(1, 0, PART_BYTES, PART_BYTES, is_part=True),
+        ReadRange(1, 0, 2 * PART_BYTES, PART_BYTES // 2, is_part=True),
+    ]
+    assert {step.handle for step in (send_next(sender), send_next(sender)) if step} == {1, 2}
+
+
+@pytest.mark.parametrize("gives_up", [Sender.remove, lambda sender, _: sender.jump(1, 1, 0)])
+def test_a_batch_that_is_given_up_holds_up_no_other(
+    gives_up: Callable[[Sender, int], None],
+) -> None:
+    sender = new_sender(window_bytes=100 * PART_BYTES)
+    begun(sender)
+    assert not sender.begin_part(2, 250)
+    gives_up(sender, 1)
+    assert send_next(sender) == ReadRange(2, 0, 0, 100)
+    assert sender.begin_part(2, 150)

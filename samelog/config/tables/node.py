@@ -51,7 +51,7 @@ VOTER_COUNTS = (1, 3, 5, 7)
 COPY_FORMATS = ("segments", "parquet")
 HEARTBEATS = 3
 """Within an election timeout, so that one that is lost elects nobody."""
-_RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
+_RECORD_BYTES_MAX = 64 << 20
 _EXPIRY_S_MAX = 10 * 365 * 24 * 3600
 _NAME = checked_name(check_session_name)
 _NODE = FlatTable("node", "The node itself")

@@ -149,7 +149,7 @@ class PullClient:
         return PullTarget(self._config.cluster, self.topics, str(self._address), addresses)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
-        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster))
+        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster, parts=True))
         self._conversation = PullConversation(
             connection,
             self,

@@ -108,7 +108,7 @@ class RangePull:
         made: list[Handles] = []
 
         def open_handler(connection: Connection) -> Handles:
-            connection.send(Hello(role=ConnectionRole.PULL, cluster=cluster))
+            connection.send(Hello(role=ConnectionRole.PULL, cluster=cluster, parts=True))
             made.append(Handles(connection, Acknowledger(connection)))
             return made[0]
 

@@ -29,6 +29,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
 from samelog.wire.messages import (
     AnyMessage,
     Close,
@@ -60,13 +61,14 @@ class PullServer(ReplicatorHandler):
         source: LogSource,
         rights: Rights,
         *,
+        takes_parts: bool = False,
         sender: Sender | SharedSender | None = None,
         clock: Clock | None = None,
         on_merged_sent: Callable[[bytes], None] | None = None,
         on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
-        """`sender`: what bounds what is under way; None: one window. `on_merged_sent` is told of
-        batches of merged logs.
+        """`takes_parts`: the reader does. `sender`: what bounds what is under way; None: one
+        window. `on_merged_sent` is told of batches of merged logs.
         """
         self._connection = connection
         self._identity = str(connection.identity)
@@ -75,6 +77,7 @@ class PullServer(ReplicatorHandler):
         self._loop = asyncio.get_running_loop()
         one_window = Sender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
         self._sender = PullSender(sender or one_window)
+        self._takes_parts = takes_parts
         self._served: dict[int, tuple[Served, StreamListener]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.since = self._loop.time()
@@ -274,7 +277,8 @@ class PullServer(ReplicatorHandler):
         number, file, byte = wanted.handle, wanted.file, wanted.byte
         served = self._served[number][0]
         try:
-            data = served.read(file, byte, wanted.limit_bytes)
+            read = served.read_part if wanted.is_part else served.read
+            data = read(file, byte, wanted.limit_bytes)
         except NoSuchFile as error:
             self._sender.refuse(number, self._no_file(served, file, error))
             return
@@ -282,12 +286,35 @@ class PullServer(ReplicatorHandler):
             served.suspect()
             self._sender.refuse(number, _unreadable(error))
             return
+        if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:
+            self._ship_part(wanted, data)
+            return
         self._connection.send_data(number, file, byte, data)
         self._sender.sent(number, len(data))
         if data:
             self.sent.add(len(data), self._loop.time())
             if self._on_merged_sent is not None and isinstance(served, ServedMerged):
                 self._on_merged_sent(data)
+
+    def _ship_part(self, wanted: ReadRange, data: bytes) -> None:
+        """The next part of a batch, or the first one if it is this batch's turn."""
+        number = wanted.handle
+        if not self._takes_parts:
+            text = f"a batch of {len(data)} bytes; this reader takes up to {LONGEST_IN_DATA_BYTES}"
+            fault = ProtocolFault(FaultCode.NOT_READY, text, "upgrade the reader")
+            self._sender.refuse(number, _refusal(fault))
+        elif wanted.is_part or self._begin_part(number, data):
+            part = memoryview(data)[:PART_BYTES]
+            self._connection.send_bytes(encode_part(number, wanted.file, wanted.byte, part))
+            self._sender.sent(number, len(part))
+            self.sent.add(len(part), self._loop.time())
+
+    def _begin_part(self, number: int, batch: bytes) -> bool:
+        begun = self._sender.begin_part(number, len(batch))
+        served = self._served[number][0]
+        if begun and self._on_merged_sent is not None and isinstance(served, ServedMerged):
+            self._on_merged_sent(batch)
+        return begun
 
     @staticmethod
     def _no_file(served: Served, file: int, error: NoSuchFile) -> Refusal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import (
     FilePosition,
@@ -28,9 +29,6 @@ from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
 
-LARGEST_BATCH_BYTES = 8 << 20
-"""More than a DATA frame carries; no batch that was ever accepted is longer."""
-
 
 class Served(SentLog, Protocol):
     """A log as a pull server sends it."""
@@ -41,6 +39,9 @@ class Served(SentLog, Protocol):
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
+
+    def read_part(self, file: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch that was read before. Raises LogFormatError."""
 
     def suspect(self) -> None:
         """Something that was read is not valid."""
@@ -134,6 +135,10 @@ class ServedMerged:
         self._read = file
         return self.stream.log.read(file, byte, limit_bytes)
 
+    def read_part(self, file: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch. Raises LogFormatError."""
+        return self.stream.log.read_part(file, byte, size_bytes)
+
     def suspect(self) -> None:
         """What was read last has to be looked over."""
         self.stream.suspect(self._read)
@@ -190,6 +195,10 @@ class ServedSession:
         """Whole batches. Raises LogFormatError."""
         return read_whole(self.stream.log, (self._run, file), byte, limit_bytes)
 
+    def read_part(self, file: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch. Raises LogFormatError."""
+        return self.stream.log.read(self._run, file, byte, byte + size_bytes)
+
     def suspect(self) -> None:
         """Session bytes are checked before they are merged: nothing is to be done."""
 
@@ -200,12 +209,11 @@ def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_byte
     Nothing where nothing is held. Raises CorruptLog when no batch starts there.
     """
     data = log.read(*file, byte, byte + limit_bytes)
-    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES)
+    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
     if scan.short and scan.end == 0:
-        data = log.read(*file, byte, byte + LARGEST_BATCH_BYTES)
-        scan = kernels.scan(
-            data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1
-        )
+        size = told_size(log.read(*file, byte, byte + LENGTH_PREFIX_BYTES))
+        data = log.read(*file, byte, byte + size)
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
     if scan.end == 0 and data:
         raise CorruptLog(f"log.{file[0]}.{file[1]}", byte, scan.error or "the batch is cut")
     return data if scan.end == len(data) else data[: scan.end]
@@ -225,7 +233,7 @@ def _batch_at(served: Served, file: int, start: int) -> tuple[int, int] | None:
         data = served.read(file, start, 1)
     except (CorruptLog, NoSuchFile):
         return None
-    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
     return (start + scan.end, scan.last_crc) if scan.batches else None
 
 

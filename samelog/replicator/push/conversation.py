@@ -19,6 +19,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
 from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.push.effects import (
     BeginAt,
@@ -275,17 +276,32 @@ class PushConversation(ReplicatorHandler):
 
     def _ship(self, wanted: ShipInput) -> None:
         shipped, roll, byte = wanted.input, wanted.roll, wanted.byte
-        inputs = self._sender.inputs
+        inputs, tail = self._sender.inputs, self._followed[shipped][0]
         try:
-            data = self._followed[shipped][0].read(roll, byte, wanted.limit_bytes)
+            read = tail.read_part if wanted.is_part else tail.read
+            data = read(roll, byte, wanted.limit_bytes)
         except NoSuchFile as error:
             self._session.look_again()
             inputs.not_there(shipped, str(error), self._now())
         except LogFormatError as error:
             inputs.unreadable(shipped, str(error), self._now())
         else:
+            if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:
+                self._ship_part(wanted, data)
+                return
             self._connection.send_data(shipped.handle, roll, byte, data)
             inputs.sender.sent(shipped.handle, len(data))
+
+    def _ship_part(self, wanted: ShipInput, data: bytes | memoryview) -> None:
+        """The next part of a batch, or the first one if it is this batch's turn."""
+        inputs, handle = self._sender.inputs, wanted.input.handle
+        if not wanted.is_part and len(data) > inputs.takes_bytes:
+            text = f"a batch of {len(data)} bytes; the node takes up to {inputs.takes_bytes}"
+            inputs.unreadable(wanted.input, text, self._now())
+        elif wanted.is_part or inputs.sender.begin_part(handle, len(data)):
+            part = memoryview(data)[:PART_BYTES]
+            self._connection.send_bytes(encode_part(handle, wanted.roll, wanted.byte, part))
+            inputs.sender.sent(handle, len(part))
 
     def _rest(self) -> None:
         """All is sent that can be."""

@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import RunNames, data_name
 from samelog.replicator.interfaces import RollByte
-from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.wire.push.effects import FileExtent
@@ -179,10 +179,10 @@ class RunTail:
         roll = self.end[0]
         room = self._names.sealed.get(roll, file.size()) - byte
         data = file.pread(min(room, PIECE_BYTES), byte) if room > 0 else b""
-        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
-        if scan.short and not scan.end and len(data) < room:
-            data = file.pread(min(room, LARGEST_BATCH_BYTES), byte)
-            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.short and not scan.end and len(data) < told_size(data) <= room:
+            data = file.pread(told_size(data), byte)
+            scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         self.blocked = scan.error
         self.may_have_more = 0 < scan.end < room
         if scan.end:
@@ -222,21 +222,26 @@ class RunTail:
     def _read(self, roll: int, byte: int, limit_bytes: int) -> memoryview:
         file = self._file(roll)
         data = file.pread(limit_bytes, byte)
-        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.short and not scan.end:
-            data = file.pread(LARGEST_BATCH_BYTES, byte)
-            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+            data = file.pread(told_size(file.pread(LENGTH_PREFIX_BYTES, byte)), byte)
+            scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if not scan.end:
             raise CorruptLog(file.path, byte, scan.error or "the batch is cut")
         return memoryview(data)[: scan.end]
 
+    def read_part(self, roll: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch that was read before. Raises NoSuchFile, DiskFault."""
+        return self._file(roll).pread(size_bytes, byte)
+
     def batch_at(self, roll: int, start: int, stop: int) -> tuple[int, int] | None:
         """(end, CRC) of the valid batch that starts there; None if there is none."""
         try:
-            data = self._file(roll).pread(min(stop - start, LARGEST_BATCH_BYTES), start)
+            size = told_size(self._file(roll).pread(LENGTH_PREFIX_BYTES, start))
+            data = self._file(roll).pread(min(stop - start, size), start)
         except NoSuchFile:
             return None
-        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         return (start + scan.end, scan.last_crc) if scan.batches else None
 
     def _file(self, roll: int) -> File:

@@ -8,7 +8,7 @@ ROOM_BYTES = 256 << 10
 
 cdef enum:
     HEADER_BYTES = 12
-    TYPES = 4
+    TYPES = 5
 
 cdef struct Bounds:
     uint32_t least
@@ -39,11 +39,13 @@ cdef class ReceiveBuffer:
     cdef public Py_ssize_t start
     cdef public Py_ssize_t stop
     cdef readonly object memory
+    cdef readonly object partial
     cdef char *_bytes
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _most_used
 
     def __cinit__(self):
+        self.partial = PartialBatch()
         self._take(SMALLEST_BYTES)
 
     def __len__(self):

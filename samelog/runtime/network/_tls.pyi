@@ -6,6 +6,7 @@ from typing import final
 from typing_extensions import Buffer
 
 from samelog.wire.frames import FrameType
+from samelog.wire.parts import PartialBatch
 
 SMALLEST_BYTES: int
 ROOM_BYTES: int
@@ -17,6 +18,8 @@ class ReceiveBuffer:
     stop: int
     @property
     def memory(self) -> memoryview: ...
+    @property
+    def partial(self) -> PartialBatch: ...
     @property
     def capacity(self) -> int: ...
     def __len__(self) -> int: ...

@@ -21,6 +21,7 @@ import ssl
 import _ssl
 
 from samelog.wire.frames import KINDS, LONGEST_FRAME_BYTES, bad_header
+from samelog.wire.parts import PartialBatch
 
 include "_receive_buffer.pxi"
 include "_session.pxi"

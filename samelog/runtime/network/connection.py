@@ -122,7 +122,7 @@ class _State(Enum):
 
 
 _OPENING, _OPEN, _CLOSING, _CLOSED = _State
-_DATA, _RAFT = FrameType.DATA, FrameType.RAFT
+_DATA, _RAFT, _PART = FrameType.DATA, FrameType.RAFT, FrameType.PART
 """Looking a member up in its class takes as long as a call; each frame asks several times."""
 
 
@@ -373,6 +373,9 @@ class Connection(asyncio.BufferedProtocol):
             if frame_type is _RAFT:
                 handler.on_raft(payload)
                 return False
+            if frame_type is _PART:
+                self._buffer.partial.take_frame(payload, handler.on_data)
+                return False
             message = decode_message(payload)
         if isinstance(message, Ping):
             return True
@@ -391,8 +394,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_socket(self, *, going_on: bool) -> None:
         """Whether the event loop is to read from the socket; one that is closing cannot be told."""
-        if not self._transport.is_closing():
-            transport = self._transport
+        if not (transport := self._transport).is_closing():
             (transport.resume_reading if going_on else transport.pause_reading)()
 
     # --- sending ------------------------------------------------------------------------------

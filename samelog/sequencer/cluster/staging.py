@@ -19,7 +19,7 @@ from samelog.admin.answers import StageDropped, StageHeld, StagePublished
 from samelog.admin.requests import DropStage, HoldStage, StagedRun
 from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
@@ -266,7 +266,8 @@ def _range_at(number: int, place: SessionPosition, stop: int, source: SessionByt
     data = source.read(number, place, min(stop, place.byte + RANGE_BYTES))
     scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
     if scan.end == 0:
-        data = source.read(number, place, min(stop, place.byte + HELD_BATCH_BYTES))
+        size = told_size(source.read(number, place, place.byte + LENGTH_PREFIX_BYTES))
+        data = source.read(number, place, min(stop, place.byte + size))
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
     if scan.end == 0 or scan.has_producer:
         why = scan.error or ("it has a producer id" if scan.has_producer else "it is not whole")

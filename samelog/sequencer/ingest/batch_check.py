@@ -116,7 +116,7 @@ def check_batches(
     is_twin = scan.has_producer and (producer_id := own()) != ANY_PRODUCER
     if is_twin:
         _check_producers(data, producer_id)
-        unpacking.limit_bytes = min(unpacking.limit_bytes, SLICED_LIMIT_BYTES)
+        unpacking.limit_bytes = min(unpacking.limit_bytes, max(SLICED_LIMIT_BYTES, batch_bytes))
     try:
         kernels.check_records(data, unpacking)
     except LogFormatError as error:

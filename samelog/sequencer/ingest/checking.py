@@ -48,9 +48,9 @@ class CheckedBatches(NamedTuple):
 class BatchChecker:
     """Of one event loop."""
 
-    def __init__(self, batch_bytes: int = MAX_BATCH_BYTES_DEFAULT) -> None:
-        self.batch_bytes = batch_bytes
-        """The largest batch that is taken."""
+    def __init__(self, longest: Callable[[], int] = lambda: MAX_BATCH_BYTES_DEFAULT) -> None:
+        """`longest`: the largest batch that is taken, in bytes."""
+        self._longest = longest
         self._budget = TurnBudget(TURN_BYTES)
         self._in_turn = Unpacking(budget=self._budget)
         self._thread = FairThread("samelog-check")
@@ -71,7 +71,7 @@ class BatchChecker:
         unpacking.unpacked, unpacking.limit_bytes = 0, limit_bytes
         unpacking.turn_bytes = PAUSED_TURN_BYTES if self._thread.is_paused(who) else TURN_BYTES
         try:
-            taken = sound_batches(data, batch_bytes=self.batch_bytes, own=own, unpacking=unpacking)
+            taken = sound_batches(data, batch_bytes=self._longest(), own=own, unpacking=unpacking)
         except TurnIsOver:
             return None
         return CheckedBatches(taken, max(len(data), unpacking.unpacked))
@@ -101,7 +101,7 @@ class BatchChecker:
 
     def _check(self, data: memoryview, own: OwnProducer, limit_bytes: int) -> CheckedBatches:
         unpacking = Unpacking(limit_bytes)
-        taken = sound_batches(data, batch_bytes=self.batch_bytes, own=own, unpacking=unpacking)
+        taken = sound_batches(data, batch_bytes=self._longest(), own=own, unpacking=unpacking)
         return CheckedBatches(taken, max(len(data), unpacking.unpacked))
 
 

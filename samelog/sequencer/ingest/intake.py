@@ -30,6 +30,7 @@ from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.ingest.traffic import Traffic
+from samelog.sequencer.levels import LONG_BATCHES
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
@@ -39,6 +40,7 @@ from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
@@ -90,8 +92,7 @@ class Intake(RunIntake):
         self._replica = replica
         self._sessions = sessions
         self._settings = settings
-        self.batch_bytes = settings.batch_bytes
-        self.checker = BatchChecker(settings.batch_bytes)
+        self.checker = BatchChecker(self.longest_batch)
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -266,6 +267,11 @@ class Intake(RunIntake):
         """The disk is full, fails, or is not there any more: nothing more is taken in."""
         self.room.stop(str(fault), for_good=not isinstance(fault, NoSpace))
         return RequestRefused(FaultCode.DISK_FULL, str(fault), FREE_SPACE)
+
+    def longest_batch(self) -> int:
+        """The largest batch that is taken, in bytes: one that all members can pass on."""
+        given, level = self._settings.batch_bytes, self._machine.state.level
+        return given if level >= LONG_BATCHES else min(given, LONGEST_IN_DATA_BYTES)
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
+from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, slice_batch, told_size
 from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import TRANSACTIONAL
@@ -285,7 +285,8 @@ class Planner:
         self, entry: Input, place: SessionPosition, stop: int, source: SessionBytes
     ) -> tuple[bytes, kernels.Scan]:
         """The one batch at `place`, however large."""
-        size = min(stop - place.byte, HELD_BATCH_BYTES)
+        size = told_size(source.read(entry.number, place, place.byte + LENGTH_PREFIX_BYTES))
+        size = min(stop - place.byte, size)
         data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         if scan.end == 0:

@@ -127,7 +127,7 @@ are synced is the node's to say.
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
     TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),
-    MAX_MESSAGE_BYTES: _number(1, 5 << 20),
+    MAX_MESSAGE_BYTES: _number(1, 65 << 20),
     RETENTION_MS: _number_or_for_ever,
     RETENTION_BYTES: _number_or_for_ever,
     HOLD_GROUPS: _groups,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, BatchHead, read_head
+from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, BatchHead, read_head, told_size
 from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import File
 
@@ -77,8 +77,8 @@ class BatchWalk:
                     position, data, scan.end, position + scan.last_start, scan.last_crc
                 )
                 size = self._chunk_bytes
-            elif scan.short and len(data) == size < HELD_BATCH_BYTES:
-                size = HELD_BATCH_BYTES
+            elif scan.short and len(data) == size < told_size(data):
+                size = told_size(data)
                 continue
             if scan.error is not None or scan.end == 0:
                 self.reason = scan.error or "the last batch is cut"

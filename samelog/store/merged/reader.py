@@ -154,6 +154,10 @@ class MergedReader:
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         return memoryview(data)[: scan.end] if scan.end else self._read_one(file, byte, size)
 
+    def read_part(self, base: int, byte: int, size_bytes: int) -> bytes:
+        """Bytes of a batch that was read before. Raises as `read`."""
+        return self._segment_files.log(base).pread(size_bytes, byte)
+
     def _read_one(self, file: File, byte: int, size: int) -> memoryview:
         header = file.pread(_LENGTH.size, byte)
         length = _LENGTH.unpack(header)[0] + _LENGTH.size if len(header) == _LENGTH.size else -1

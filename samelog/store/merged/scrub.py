@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.batch import HELD_BATCH_BYTES, told_size
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.disk.quarantine import copy_bytes, free_name
 
@@ -44,7 +44,7 @@ def check_piece(fs: FileSystem, path: str, known: ScrubProgress, stop: int) -> S
         data = bytes(file.pread(min(PIECE_BYTES, stop - known.byte), known.byte))
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end == 0 and scan.short:
-            size = min(HELD_BATCH_BYTES, stop - known.byte)
+            size = min(told_size(data), stop - known.byte)
             data = bytes(file.pread(size, known.byte))
             scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
     finally:

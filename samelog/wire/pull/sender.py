@@ -197,6 +197,10 @@ class PullSender:
         self._offer(handle)
         return handle.log.sealed(wanted)
 
+    def begin_part(self, number: int, size_bytes: int) -> bool:
+        """Whether a batch that is too long for a frame can be sent in parts now."""
+        return self._sender.begin_part(number, size_bytes)
+
     def sent(self, number: int, size_bytes: int) -> None:
         """Note that bytes were sent."""
         self._sender.sent(number, size_bytes)

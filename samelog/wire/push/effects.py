@@ -232,7 +232,8 @@ PushEffect = (
 
 
 class ShipInput(msgspec.Struct, frozen=True):
-    """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
+    """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger; or,
+    with `is_part`, so many bytes of the batch that was begun.
 
     Answer with the sender's `sent`, or `unreadable`; if the file is not there, list the directory
     anew, and answer with `not_there`.
@@ -242,6 +243,7 @@ class ShipInput(msgspec.Struct, frozen=True):
     roll: int
     byte: int
     limit_bytes: int
+    is_part: bool
 
 
 class ScanInput(msgspec.Struct, frozen=True):

@@ -72,6 +72,8 @@ class RunInputs:
         self.run: RunFile | None = None
         """The run that is open at the node."""
         self.sender = Sender(window_bytes=0, read_bytes=1)
+        self.takes_bytes = 0
+        """How long a batch the node takes."""
         self._session = session
         self._cluster = cluster
         self._effects = effects
@@ -303,7 +305,8 @@ class RunInputs:
             return None
         shipped = self.by_handle[wanted.handle]
         if isinstance(wanted, ReadRange):
-            return ShipInput(shipped, wanted.file, wanted.byte, wanted.limit_bytes)
+            place = wanted.file, wanted.byte
+            return ShipInput(shipped, *place, wanted.limit_bytes, is_part=wanted.is_part)
         self._offer(shipped)
         return RollSealed(wanted.handle, wanted.file, wanted.length)
 

@@ -17,6 +17,7 @@ from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import RunEnd
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 from samelog.wire.messages import (
     Ack,
     AnyMessage,
@@ -163,8 +164,9 @@ class PushSender:
         self.node = message.node
         self.inputs.sender = Sender(
             window_bytes=message.window_bytes,
-            read_bytes=max(READ_BYTES, message.max_batch_bytes),
+            read_bytes=min(max(READ_BYTES, message.max_batch_bytes), LONGEST_IN_DATA_BYTES),
         )
+        self.inputs.takes_bytes = message.max_batch_bytes
         self.phase = PushPhase.IDLE
         self.ask_topics(now)
         self._next_run(now)

@@ -62,12 +62,18 @@ def from_arrow(found: pa.Schema, value_format: ValueFormat = ValueFormat.ARROW) 
 
 
 def _column(field: Any) -> Column:
-    text = str(field.type)
     try:
-        kind = parse_type(_TEXTS.get(text, text))
+        kind = parse_type(_text(field.type))
     except ValueError as error:
         raise BadSchema(f"column {field.name!r}: {error}") from error
     return Column(field.name, kind, field.nullable)
+
+
+def _text(kind: Any) -> str:
+    types = import_arrow().types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"list<{_text(kind.value_type)}>"
+    return _TEXTS.get(str(kind), str(kind))
 
 
 _TEXTS = {

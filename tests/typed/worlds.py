@@ -1,0 +1,76 @@
+"""Schemas and rows for property tests.
+
+Invariant: every row that is drawn fits its schema.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from samelog.typed.schema import Column, Schema, ValueFormat, make_schema
+from samelog.typed.types import ColumnType, Kind, parse_type
+
+PLAIN = ["bool", "int8", "int32", "int64", "uint16", "uint32", "float32", "float64", "string"]
+OTHERS = ["binary", "date32", "timestamp[ms]", "timestamp[us, UTC]", "decimal128(9, 3)"]
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def types(value_format: ValueFormat) -> st.SearchStrategy[ColumnType]:
+    """Types that a format can hold."""
+    scalars = [*PLAIN, *OTHERS, *([] if value_format is ValueFormat.AVRO else ["uint64"])]
+    found = st.sampled_from(scalars)
+    if value_format is not ValueFormat.CSV:
+        found |= found.map("list<{}>".format)
+    return found.map(parse_type)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, value_format: ValueFormat | None = None) -> Schema:
+    """Any schema of up to five columns."""
+    chosen = value_format or draw(st.sampled_from(ValueFormat))
+    names = draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5, unique=True))
+    columns = [_column(draw, name, draw(types(chosen))) for name in names]
+    return make_schema(chosen, tuple(columns))
+
+
+def _column(draw: st.DrawFn, name: str, kind: ColumnType) -> Column:
+    default = draw(st.none() | st.integers(0, 9)) if kind.kind is Kind.INTEGER else None
+    return Column(name, kind, draw(st.booleans()), default)
+
+
+def cells(kind: ColumnType) -> st.SearchStrategy[Any]:
+    """Values of a type."""
+    if kind.item is not None:
+        return st.lists(st.none() | cells(kind.item), max_size=3)
+    match kind.kind:
+        case Kind.BOOL:
+            return st.booleans()
+        case Kind.INTEGER:
+            return st.integers(*kind.limits)
+        case Kind.FLOAT:
+            return st.floats(allow_nan=False, allow_infinity=False, width=kind.bits)  # type: ignore[arg-type]
+        case Kind.STRING:
+            return TEXTS
+        case Kind.BINARY:
+            return st.binary(max_size=6)
+        case Kind.DATE:
+            return st.dates(date(1, 1, 1), date(9999, 12, 31))
+        case Kind.TIMESTAMP:
+            step = 1000 if kind.unit == "ms" else 1
+            zones = st.just(UTC) if kind.zone else st.none()
+            times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones)  # noqa: DTZ001
+            return times.map(lambda t: t.replace(microsecond=t.microsecond // step * step))
+    return st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-3))
+
+
+def rows(schema: Schema) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Rows of a schema."""
+    row = {
+        column.name: st.none() | cells(column.type) if column.is_nullable else cells(column.type)
+        for column in schema.columns
+    }
+    return st.lists(st.fixed_dictionaries(row), max_size=6)

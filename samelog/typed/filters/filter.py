@@ -1,0 +1,241 @@
+"""A filter's text, as a function of tables: one meaning for Python, command line, Spark and views.
+
+sqlglot parses; what is not of the documented subset is refused by name. Conditions are evaluated by
+pyarrow with SQL's three truth values. Invariant: a row passes only where the condition is true;
+tests hold every condition against DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from samelog.format.arrow import ArrowMissing
+from samelog.typed.arrow_types import import_arrow
+from samelog.typed.filters.comparing import BadFilter, Operand, compare, literal
+from samelog.typed.filters.like import arrow_pattern
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT_BYTES = 8 << 10
+NODES_MOST = 2048
+DEPTH_MOST = 64
+Condition = Callable[["pa.Table", "pa.Table"], Any]
+"""From rows and their records to true, false or null by row."""
+RECORD = {"_key": "key", "_offset": "offset", "_timestamp": "timestamp", "_partition": "partition"}
+"""Names in filters of what every record has."""
+_FLIPPED = {"EQ": "EQ", "NEQ": "NEQ", "LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
+_DISTINCT = {"NullSafeNEQ": True, "NullSafeEQ": False}
+
+
+class Filter:
+    """A condition over rows of these columns; `rows` may have none. Raises BadFilter."""
+
+    def __init__(self, text: str, rows: pa.Schema, records: pa.Schema) -> None:
+        self.text = text
+        self._rows, self._records = rows, records
+        self._condition = self._compile(_parse(text))
+
+    def mask(self, rows: pa.Table, records: pa.Table) -> Any:
+        """True for the rows that pass; `records` has keys, offsets and headers of the same rows."""
+        from pyarrow import compute
+
+        found = self._condition(rows, records)
+        return compute.fill_null(found, fill_value=False)
+
+    def _compile(self, node: Any) -> Condition:
+        name = type(node).__name__
+        match name:
+            case "Paren":
+                return self._compile(node.this)
+            case "And" | "Or":
+                join = "and_kleene" if name == "And" else "or_kleene"
+                return partial(_joined, join, [self._compile(part) for part in node.flatten()])
+            case "Not":
+                return partial(_inverted, self._compile(node.this))
+            case "Is":
+                return self._is(node)
+            case "In":
+                return self._in(node)
+            case "Between":
+                low = self._comparison("GTE", node.this, node.args["low"])
+                high = self._comparison("LTE", node.this, node.args["high"])
+                return partial(_joined, "and_kleene", [low, high])
+            case "Like" | "Escape":
+                return self._like(node)
+        if name in _FLIPPED:
+            return self._comparison(name, node.this, node.expression)
+        if name in _DISTINCT:
+            same = self._same(node.this, node.expression)
+            return partial(_inverted, same) if _DISTINCT[name] else same
+        return self._truth(node)
+
+    def _truth(self, node: Any) -> Condition:
+        """A condition that is no comparison: TRUE, FALSE, NULL or a column of bool."""
+        arrow = import_arrow()
+        operand = self._operand(node)
+        if operand.is_null or operand.type == arrow.bool_():
+            return partial(_values, operand)
+        raise BadFilter(f"{node.sql()} is no condition")
+
+    def _comparison(self, operator: str, left: Any, right: Any) -> Condition:
+        one, other = self._operand(left), self._operand(right)
+        if one.is_literal and not other.is_literal:
+            one, other, operator = other, one, _FLIPPED[operator]
+        return compare(operator, one, other)
+
+    def _same(self, left: Any, right: Any) -> Condition:
+        """IS NOT DISTINCT FROM: nulls are equal, and nothing is unknown."""
+        return partial(
+            _null_safe,
+            self._comparison("EQ", left, right),
+            self._operand(left),
+            self._operand(right),
+        )
+
+    def _is(self, node: Any) -> Condition:
+        if type(node.expression).__name__ != "Null":
+            raise BadFilter(f"{node.sql()}: IS is for NULL")
+        return partial(_is_null, self._operand(node.this))
+
+    def _in(self, node: Any) -> Condition:
+        if not node.expressions:
+            raise BadFilter(f"{node.sql()}: IN has a list of values")
+        each = [self._comparison("EQ", node.this, value) for value in node.expressions]
+        return partial(_joined, "or_kleene", each)
+
+    def _like(self, node: Any) -> Condition:
+        escape = None
+        if type(node).__name__ == "Escape":
+            node, escape = node.this, node.expression
+        if type(node).__name__ != "Like":
+            raise BadFilter(f"{node.sql()} is not in filters")
+        arrow = import_arrow()
+        operand, pattern = self._operand(node.this), literal(node.expression)
+        if operand.type != arrow.string() or not isinstance(pattern, str):
+            raise BadFilter(f"{node.sql()}: LIKE compares a column of texts with a text")
+        sign = None if escape is None else literal(escape)
+        return partial(_matches, operand, arrow_pattern(pattern, sign))
+
+    # --- operands ------------------------------------------------------------------------------
+
+    def _operand(self, node: Any) -> Operand:
+        match type(node).__name__:
+            case "Paren":
+                return self._operand(node.this)
+            case "Column" if not node.table:
+                return self._column(node.name)
+            case "Anonymous" if node.name == "_header" and len(node.expressions) == 1:
+                return self._header(node)
+        return Operand.of_literal(literal(node))
+
+    def _column(self, name: str) -> Operand:
+        schema, is_record = self._rows, name in RECORD
+        if is_record:
+            name, schema = RECORD[name], self._records
+        if name not in schema.names:
+            known = ", ".join([*self._rows.names, *RECORD])
+            raise BadFilter(f"there is no column {name!r}; there are {known}")
+        kind = schema.field(name).type
+        return Operand(kind, partial(_take, name, is_record=is_record))
+
+    def _header(self, node: Any) -> Operand:
+        key = literal(node.expressions[0])
+        if not isinstance(key, str):
+            raise BadFilter(f"{node.sql()}: a header's name is a text")
+        return Operand(import_arrow().binary(), partial(_header_values, key))
+
+
+def _parse(text: str) -> Any:
+    try:
+        from sqlglot import exp
+        from sqlglot.dialects.dialect import Dialect
+        from sqlglot.errors import SqlglotError
+    except ImportError as error:
+        raise ArrowMissing(
+            "filters need sqlglot: install samelog with the extra 'typed'"
+        ) from error
+    if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
+        raise BadFilter(f"a filter has at most {TEXT_BYTES} bytes")
+    try:
+        found = Dialect.get_or_raise("duckdb").parse_into(exp.Condition, text)
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise BadFilter(f"no condition of SQL: {str(error).splitlines()[0]}") from error
+    if len(found) != 1 or found[0] is None:
+        raise BadFilter("a filter is one condition")
+    _check_size(found[0])
+    return found[0]
+
+
+def _check_size(root: Any) -> None:
+    """Without recursion: a chain of ANDs is deep, and no harm; it is evaluated flat."""
+    waiting, count = [(root, 0)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if depth > DEPTH_MOST or count > NODES_MOST:
+            raise BadFilter(f"a filter has at most {NODES_MOST} parts, {DEPTH_MOST} deep")
+        for child in node.iter_expressions():
+            is_chain = type(child) is type(node) and type(node).__name__ in ("And", "Or")
+            waiting.append((child, depth + (not is_chain)))
+
+
+# --- evaluation --------------------------------------------------------------------------------
+
+
+def _take(name: str, rows: pa.Table, records: pa.Table, *, is_record: bool) -> Any:
+    return (records if is_record else rows).column(name)
+
+
+def _header_values(key: str, rows: pa.Table, records: pa.Table) -> Any:
+    """The last header of that name, as Kafka's clients have it; null if there is none."""
+    arrow = import_arrow()
+    found = [
+        next((h["value"] for h in reversed(each or ()) if h["key"] == key), None)
+        for each in records.column("headers").to_pylist()
+    ]
+    return arrow.chunked_array([arrow.array(found, arrow.binary())])
+
+
+def _joined(function: str, parts: list[Condition], rows: pa.Table, records: pa.Table) -> Any:
+    from pyarrow import compute
+
+    return reduce(getattr(compute, function), (part(rows, records) for part in parts))
+
+
+def _inverted(part: Condition, rows: pa.Table, records: pa.Table) -> Any:
+    from pyarrow import compute
+
+    return compute.invert(part(rows, records))
+
+
+def _values(operand: Operand, rows: pa.Table, records: pa.Table) -> Any:
+    arrow = import_arrow()
+    if not operand.is_literal:
+        return operand.take(rows, records)
+    return arrow.repeat(arrow.scalar(operand.value, arrow.bool_()), records.num_rows)
+
+
+def _is_null(operand: Operand, rows: pa.Table, records: pa.Table) -> Any:
+    arrow = import_arrow()
+    if operand.is_literal:
+        return arrow.repeat(arrow.scalar(operand.is_null), records.num_rows)
+    return operand.take(rows, records).is_null()
+
+
+def _null_safe(
+    equal: Condition, one: Operand, other: Operand, rows: pa.Table, records: pa.Table
+) -> Any:
+    from pyarrow import compute
+
+    left, right = _is_null(one, rows, records), _is_null(other, rows, records)
+    both = compute.and_(left, right)
+    return compute.or_(both, compute.fill_null(equal(rows, records), fill_value=False))
+
+
+def _matches(operand: Operand, pattern: str, rows: pa.Table, records: pa.Table) -> Any:
+    from pyarrow import compute
+
+    return compute.match_like(operand.take(rows, records), pattern)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TEXT_BYTES = 8 << 10
 NODES_MOST = 2048
 DEPTH_MOST = 64
+NESTING_MOST = 128
+"""What the parser recurses into is counted before it is parsed."""
 Condition = Callable[["pa.Table", "pa.Table"], Any]
 """From rows and their records to true, false or null by row."""
 RECORD = {"_key": "key", "_offset": "offset", "_timestamp": "timestamp", "_partition": "partition"}
@@ -116,6 +118,8 @@ class Filter:
         operand, pattern = self._operand(node.this), literal(node.expression)
         if operand.type != arrow.string() or not isinstance(pattern, str):
             raise BadFilter(f"{node.sql()}: LIKE compares a column of texts with a text")
+        if not pattern:  # Arrow finds an empty pattern in every text
+            return compare("EQ", operand, Operand.of_literal(""))
         sign = None if escape is None else literal(escape)
         return partial(_matches, operand, arrow_pattern(pattern, sign))
 
@@ -159,6 +163,8 @@ def _parse(text: str) -> Any:
         ) from error
     if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
         raise BadFilter(f"a filter has at most {TEXT_BYTES} bytes")
+    if text.count("(") > NESTING_MOST or text.upper().count("NOT") > NESTING_MOST:
+        raise BadFilter(f"a filter has at most {NESTING_MOST} parentheses, and as many NOTs")
     try:
         found = Dialect.get_or_raise("duckdb").parse_into(exp.Condition, text)
     except (SqlglotError, RecursionError, ValueError) as error:

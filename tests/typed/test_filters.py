@@ -93,8 +93,8 @@ def simple(draw: st.DrawFn) -> str:
             ]
         )
     )
-    pattern = draw(TEXTS)
-    escaped = draw(TEXTS).replace("!", "!!").replace("\\", "!%")
+    pattern = draw(TEXTS) or "%"
+    escaped = (draw(TEXTS) or "%").replace("!", "!!").replace("\\", "!%")
     return shape.format(
         c=name, op=draw(COMPARED), v=one, w=other, p=quoted(pattern), e=quoted(escaped)
     )

@@ -118,8 +118,8 @@ class Filter:
         operand, pattern = self._operand(node.this), literal(node.expression)
         if operand.type != arrow.string() or not isinstance(pattern, str):
             raise BadFilter(f"{node.sql()}: LIKE compares a column of texts with a text")
-        if not pattern:  # Arrow finds an empty pattern in every text
-            return compare("EQ", operand, Operand.of_literal(""))
+        if not pattern:  # which DuckDB and Arrow take differently
+            raise BadFilter(f"{node.sql()}: a pattern is not empty; compare with =")
         sign = None if escape is None else literal(escape)
         return partial(_matches, operand, arrow_pattern(pattern, sign))
 

@@ -1,14 +1,13 @@
 """A wish to end, as a handler of signals leaves it.
 
-Invariant: a handler never waits for the thread that it interrupts. It runs inside of whatever that
-thread does, with the locks that are held there: `threading.Event.set` in a handler waits for ever
-where the same thread was just about to wait for the event. A SimpleQueue may be put to from there.
+Invariant: a handler never waits for the thread that it interrupts, and a wait ends in time: neither
+is so with `threading.Event`, nor with SimpleQueue (in Python 3.11, if its time is over too soon).
 """
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 
 class Stop:
@@ -16,16 +15,17 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._wishes: SimpleQueue[None] = SimpleQueue()
+        self._held = threading.Lock()
+        self._held.acquire()
 
     def set(self) -> None:
         """End, soon."""
         self.is_set = True
-        self._wishes.put(None)
+        with suppress(RuntimeError):  # it was released before
+            self._held.release()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is set, or so long: whether it is."""
         if not self.is_set:
-            with suppress(Empty):
-                self._wishes.get(timeout=timeout_s)
+            self._held.acquire(timeout=timeout_s)
         return self.is_set

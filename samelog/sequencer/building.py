@@ -87,19 +87,17 @@ def raft_parts(
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
     raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
-    syncer = site.owner.new_syncer()
     entry_bytes = EntryBytes(
         raft,
         machine,
         sessions,
         sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=syncer,
+        syncer=site.owner.new_syncer(),
         on_named=site.events.bytes_named,
     )
     group = RaftGroup(
         raft,
         store,
-        syncer=syncer,
         clock=given.clock,
         send=site.peers.send_raft,
         applier=replica,
@@ -165,7 +163,7 @@ def log_parts(
         quotas=quotas,
         events=site.events,
     )
-    raft.entry_bytes.rounds = intake
+    raft.entry_bytes.rounds = intake.rounds
     source = NodeLogSource(
         machine,
         merging,

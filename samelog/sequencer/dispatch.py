@@ -13,6 +13,7 @@ from typing import Protocol
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
+from samelog.sequencer.cluster.strangers import Stranger, may_be_newer, not_a_member
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Member
@@ -94,12 +95,7 @@ class Dispatcher:
             self._deny(f"speak for node {name}")
         member = self._gate.peers.members.named(name)
         if member is None or hello.number not in (None, member.number):
-            self._connection.send(self._gate.peers.members.told())
-            raise ProtocolFault(
-                FaultCode.NOT_A_MEMBER,
-                f"{name} is no member of this cluster, or not number {hello.number}",
-                f"samelog node add {name} HOST:PORT",
-            )
+            return self._stranger(hello)
         if hello.number is None:
             return self._introduce(member)
         if hello.life is None:
@@ -110,6 +106,14 @@ class Dispatcher:
         self._gate.listener.peer_introduced(member.number, is_new=is_new)
         life = hello.life.incarnation
         return PeerServer(member.number, life, self._connection, self._gate.listener)
+
+    def _stranger(self, hello: Hello) -> Handler:
+        peers, state = self._gate.peers, self._gate.logs.machine.state
+        cluster_id = self._gate.member.directory.record.cluster_id
+        if may_be_newer(hello, next_member=state.next_member, cluster_id=cluster_id):
+            return Stranger(hello, peers.members, self._connection, self._gate.listener)
+        self._connection.send(peers.members.told())
+        raise not_a_member(hello)
 
     def _compare(self, member: Member, life: Life) -> None:
         """Raises ProtocolFault unless nothing that is known speaks against this life of a peer."""

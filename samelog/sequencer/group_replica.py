@@ -151,7 +151,7 @@ class GroupReplica:
         spawn = self._site.owner.spawn
         spawn(self.raft.group.run_ticks())
         spawn(self.raft.group.run_saver())
-        spawn(self.logs.intake.run_syncer())
+        spawn(self.logs.intake.rounds.run())
         spawn(self.logs.merging.run_syncer())
         self.care.archive.start(spawn)
         for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):

@@ -39,6 +39,7 @@ from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
+from samelog.wire.peer_messages import MemberList
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,15 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self._events = PeerEvents(self)
-        links = Links(self._hello, given.tls, self._events, given.rng, clock, level=self._level)
+        links = Links(
+            self._hello,
+            given.tls,
+            self._events,
+            given.rng,
+            clock,
+            told=self._list,
+            level=self._level,
+        )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given, directory, links, presence, self, measures=self.member.measures
@@ -94,6 +103,9 @@ class Node:
         config, life = self._given.config, self.life.told()
         number = self.member.directory.record.number
         return make_hello(cluster=config.cluster, node=config.name, number=number, life=life)
+
+    def _list(self) -> MemberList:
+        return self.peers.members.told()
 
     def _level(self) -> int:
         return self.raft.replica.level

@@ -27,6 +27,8 @@ Partition = numbers.PartitionIndex
 Identifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,64}\Z")]
 """A random id: of a run, a session's directory, a topic."""
 OptionalIdentifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{0,64}\Z")]
+UNDECIDED = "-"
+"""A cluster's id that is named by an entry which may yet be replaced."""
 LIVES_TOLD = 64
 """How many of the lives before this one a node remembers."""
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -59,7 +61,7 @@ class Health(NamedTuple):
 class Life(NamedTuple):
     """One life of a node's process, as it introduces itself: its boot, a random id of this life and
     those of the lives before it (the newest last), whether it is sure to have forgotten nothing,
-    the cluster's id (empty: its cluster has none yet), and what of Raft is durable there.
+    the cluster's id (empty: it has none yet; or UNDECIDED), and what of Raft is durable there.
     """
 
     boot: Place63

@@ -37,6 +37,8 @@ class Disk:
         """Whether it has ever lost or damaged anything that was written to it."""
         self.failing: str | None = None
         """The next sync of a file whose path holds this fails."""
+        self.failed: set[str] = set()
+        """Paths of files whose sync has ever failed."""
         self.sync_s = 0.001
         self.locks: dict[int, tuple[Process, object]] = {}
         """id of a file -> who holds its lock."""

@@ -112,7 +112,7 @@ class Faults:
             actor.disk.capacity_bytes = NO_LIMIT_BYTES
             actor.disk.sync_s = min(actor.disk.sync_s, world.options.sync_s)
         for node in world.nodes:
-            if node.has_stopped_intake:  # an operator's work: its disk has failed
+            if node.waits_for_its_operator:
                 node.kill()
         self._send_minority_away()
         world.network.mend()

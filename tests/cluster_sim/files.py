@@ -122,6 +122,7 @@ class SimFile:
         if fails:
             self._failed = True
             self._fs.disk.is_lossy = True
+            self._fs.disk.failed.add(self._path)
             if isinstance(self.inode, Inode):
                 self.inode.fail_sync(serial, self._fs.disk.chance)
             raise DiskFault(self._path, "sync", errno.EIO)

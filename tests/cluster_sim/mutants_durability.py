@@ -17,7 +17,7 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
 from samelog.sequencer.raft import store as raft_store
@@ -87,8 +87,8 @@ def roll_without_sync() -> Iterator[None]:
     def roll(self: RaftStore) -> None:
         self._file.seal()
         self._file.file.close()
-        self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
-        self._file.append(self._encoder.encode([self.hard_state], synced=0))
+        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
+        self._start_file(sequence, first_index, [self.hard_state])
 
     with patch.object(RaftStore, "roll", roll):
         yield
@@ -140,9 +140,9 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
-    original = Intake._round
+    original = SessionRounds._round
 
-    async def round_(self: Intake) -> None:
+    async def round_(self: SessionRounds) -> None:
         syncer = self._syncer
 
         async def sync(files: Iterable[File]) -> None:
@@ -152,19 +152,19 @@ def ignore_failed_session_syncs() -> Iterator[None]:
         with patch.object(self, "_syncer", SimpleNamespace(sync=sync)):
             await original(self)
 
-    with patch.object(Intake, "_round", round_):
+    with patch.object(SessionRounds, "_round", round_):
         yield
 
 
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
-    original = Intake.end_round
+    original = SessionRounds.end
 
-    def end_round(self: Intake, files: Iterable[File], ends: SyncedEnds) -> None:
+    def end(self: SessionRounds, files: Iterable[File], ends: SyncedEnds) -> None:
         original(self, files, self._sessions.ends(ends))
 
-    with patch.object(Intake, "end_round", end_round):
+    with patch.object(SessionRounds, "end", end):
         yield
 
 

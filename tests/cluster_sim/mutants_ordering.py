@@ -16,8 +16,9 @@ from samelog.sequencer.merge import merger
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft import coordinator
-from samelog.sequencer.raft.coordinator import Coordinator, NodeView
+from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine

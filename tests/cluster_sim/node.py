@@ -164,9 +164,17 @@ class NodeActor(Actor):
         )
 
     @property
-    def has_stopped_intake(self) -> bool:
-        """Whether it takes nothing in until it is started again."""
-        return self.is_up and self.node is not None and self.node.logs.intake.stopped is not None
+    def waits_for_its_operator(self) -> bool:
+        """Whether it takes nothing in, or has halted a partition, because of its disk: until it is
+        started again.
+        """
+        if not self.is_up or self.node is None:
+            return False
+        partitions = self.node.logs.merging.partitions.values()
+        halted = [partition.log.path for partition in partitions if partition.fault is not None]
+        failed = self.disk.failed
+        has_halted = any(path.startswith(f"{name}/") for path in failed for name in halted)
+        return self.node.logs.intake.stopped is not None or has_halted
 
     @property
     def counts(self) -> bool:

@@ -12,10 +12,14 @@ from samelog.consensus.core import Core, Leadership
 from samelog.consensus.messages import AppendReply
 from samelog.consensus.progress import Progress
 from samelog.consensus.quorum import Tally, tally
-from samelog.sequencer.cluster import lives
+from samelog.sequencer import dispatch
+from samelog.sequencer.cluster import lives, strangers
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers
+from samelog.sequencer.cluster.strangers import Stranger
+from samelog.wire.messages import AnyMessage, Hello
+from samelog.wire.peer_messages import MemberList
 
 
 @contextmanager
@@ -53,6 +57,13 @@ def let_in_by_any_entry() -> Iterator[None]:
 def believe_any_boot() -> Iterator[None]:
     """A life that does not know the one before it is taken for a later one."""
     with patch.object(lives, "descends", lambda life, known: True):
+        yield
+
+
+@contextmanager
+def decide_too_early() -> Iterator[None]:
+    """An id that may yet be replaced is taken for the cluster's."""
+    with patch.object(lives, "UNDECIDED", ""):
         yield
 
 
@@ -121,8 +132,41 @@ def ask_only_who_lacks_entries() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def refuse_newcomers() -> Iterator[None]:
+    """Who is not known here is refused, though it may have been added since."""
+    with patch.object(dispatch, "may_be_newer", lambda *_, **__: False):
+        yield
+
+
+@contextmanager
+def welcome_the_removed() -> Iterator[None]:
+    """Whoever says that it is a member is asked for its list, whatever its number."""
+    original = strangers.may_be_newer
+
+    def may_be_newer(hello: Hello, *, next_member: int, cluster_id: str) -> bool:
+        return original(hello, next_member=0, cluster_id=cluster_id)
+
+    with patch.object(strangers, "may_be_newer", may_be_newer):
+        yield
+
+
+@contextmanager
+def believe_any_stranger() -> Iterator[None]:
+    """A stranger's list counts also if the stranger is not in it."""
+
+    def hear(self: Stranger, message: AnyMessage) -> None:
+        if isinstance(message, MemberList):
+            self._listener.on_peer_message(self._hello.number or 0, message)
+        original(self, message)
+
+    original = Stranger.on_message
+    with patch.object(Stranger, "on_message", hear):
+        yield
+
+
 _LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_lives.py::"
-_DIRECTORY = "tests/sequencer/test_node_dir.py::"
+_DIRECTORY, _STRANGERS = "tests/sequencer/test_node_dir.py::", "tests/sequencer/test_strangers.py::"
 
 FORGETTING = (
     (13, copies_are_sure, _DIRECTORY + "test_a_copy_of_a_directory_is_suspect_however_it_was_made"),
@@ -145,6 +189,7 @@ FORGETTING = (
         begin_with_a_majority,
         _LEADING + "test_a_new_group_elects_its_first_leader_by_the_votes_of_all",
     ),
+    (36, decide_too_early, _LIVES + "test_who_has_forgotten_something_is_found_out"),
     (
         36,
         speak_to_other_clusters,
@@ -163,5 +208,8 @@ FORGETTING = (
         compare_entries_only,
         "tests/consensus/test_paper.py::test_another_history_is_noticed_without_entries",
     ),
+    (42, refuse_newcomers, _STRANGERS + "test_who_was_cut_off_meets_those_that_came_since"),
+    (42, welcome_the_removed, _STRANGERS + "test_who_was_removed_or_is_of_another_cluster_is_none"),
+    (42, believe_any_stranger, _STRANGERS + "test_a_list_without_its_teller_counts_for_nothing"),
 )
 """Rule, bug, and the test that finds it."""

@@ -65,28 +65,28 @@ _TESTS = "tests/sequencer/test_one_round.py::"
 
 ONE_ROUND = (
     (
-        42,
+        43,
         take_any_bytes_of_an_entry,
         _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
     ),
-    (44, cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
+    (45, cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
     (
-        45,
+        46,
         plan_what_was_received_too_early,
         _TESTS + "test_where_others_may_take_entries_without_bytes_reports_decide",
     ),
     (
-        45,
+        46,
         plan_what_nobody_has_shown,
         _TESTS + "test_what_a_majority_has_shown_is_planned_when_received",
     ),
     (
-        45,
+        46,
         never_go_back_to_reports,
         _TESTS + "test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer",
     ),
     (
-        46,
+        47,
         close_runs_unasked,
         _TESTS + "test_a_run_is_closed_after_all_who_can_be_reached_were_asked",
     ),

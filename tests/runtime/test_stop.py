@@ -26,7 +26,9 @@ for number in range(1000):
 
 
 def test_a_handler_never_waits_for_whom_it_interrupts() -> None:
-    """With threading.Event the program stands still after some dozens of rounds."""
+    """With threading.Event the program stands still after some dozens of rounds; with a queue it
+    does on a busy machine.
+    """
     subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=PATIENCE_S)
 
 

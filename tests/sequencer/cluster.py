@@ -117,9 +117,13 @@ def resources(config: NodeConfig) -> NodeResources:
     return NodeResources(config, OsFileSystem(), SystemClock(), tls, random.Random())
 
 
+def _nodes_in(path: Path) -> int:
+    return len(list(path.glob("rt-sequencer-*")))
+
+
 async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
     """One more node, started with an empty directory, and added at the leader `node`."""
-    cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=_nodes_in(path)))
     cluster.prepare()
     config = load_node(cluster.join().config_file)
     await node.peers.changes.add(config.name, str(config.listen), promote=promote)

@@ -78,7 +78,6 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
     return RaftGroup(
         raft,
         store,
-        syncer=syncer,
         clock=ManualClock(now=1.0),
         send=lambda to, messages: None,
         applier=applied,

@@ -199,7 +199,7 @@ class NewReport(Report, frozen=True, tag=99):
 def test_a_message_goes_out_only_once_all_members_know_it() -> None:
     sent: list[Any] = []
     level = 1
-    links = Links(*[None] * 5, level=lambda: level)  # type: ignore[arg-type]
+    links = Links(*[None] * 5, told=None, level=lambda: level)  # type: ignore[arg-type]
     links.open[1] = SimpleNamespace(send=lambda message: sent.append(message) or True)  # type: ignore[assignment,func-returns-value]
     assert not links.send(1, NewReport(1))
     links.send_all(NewReport(1))

@@ -24,7 +24,7 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, PeerServer
 from samelog.sequencer.state.commands import LetIn
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.bounds import LIVES_TOLD, Life
+from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 MANY = tuple(f"m{number}" for number in range(LIVES_TOLD))
@@ -60,7 +60,16 @@ def test_a_life_follows_another_one_of_the_same_directory(
     [
         (life(), life(), NEVER_SEEN, None, None),
         (life(cluster_id=""), life(cluster_id=""), NEVER_SEEN, None, None),
+        (life(cluster_id=UNDECIDED), life(), NEVER_SEEN, None, None),
+        (life(), life(cluster_id=UNDECIDED), NEVER_SEEN, None, None),
         (life(), life(cluster_id=""), NEVER_SEEN, None, Contradiction(BEGAN_BEFORE)),
+        (
+            life(cluster_id=UNDECIDED),
+            life(cluster_id=""),
+            NEVER_SEEN,
+            None,
+            Contradiction(BEGAN_BEFORE),
+        ),
         (life(), life(cluster_id="", is_sure=False), NEVER_SEEN, None, None),
         (
             life(cluster_id=""),

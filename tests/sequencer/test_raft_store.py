@@ -16,8 +16,9 @@ from samelog.consensus import Effects, Entry, HardState, Snapshot
 from samelog.sequencer.raft import store as raft_store
 from samelog.sequencer.raft.store import RaftStore, RaftStoreError
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.os_file import OsFile
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process
@@ -146,6 +147,53 @@ def test_the_log_goes_on_when_a_record_found_no_room(
     fill(store, 6, 8)
     store.close()
     assert [entry.index for entry in open_store(tmp_path).entries] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("size", [10, 400])
+def test_the_log_goes_on_in_its_file_when_there_is_no_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Whether it is begun anew, or too large."""
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    store = open_store(tmp_path)
+    fill(store, 1, 2, size)
+    append = AppendFile.append
+
+    def full(self: AppendFile, data: bytes) -> int:
+        if not self.size:
+            raise NoSpace("wal", "write", errno.ENOSPC)
+        return append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendFile, "append", full)
+        with pytest.raises(NoSpace):
+            store.roll()
+        fill(store, 3, 5, size)
+        assert len(wal_files(tmp_path)) == 1
+        assert open_store(tmp_path).entries[-1].index == 5
+    fill(store, 6, 6, size)
+    store.close()
+    assert len(wal_files(tmp_path)) == 1 + (size > 200)
+    assert [entry.index for entry in open_store(tmp_path).entries] == list(range(1, 7))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_sync_that_finds_no_room_is_no_lack_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Of the old file, or of the new one: whoever waits for room must not go on."""
+    store = open_store(tmp_path)
+    fill(store, 1, 2)
+    syncs = iter(range(1, 9))
+
+    def full(self: OsFile) -> None:
+        if next(syncs) == number:
+            raise NoSpace("wal", "sync", errno.ENOSPC)
+
+    monkeypatch.setattr(OsFile, "datasync", full)
+    with pytest.raises(DiskFault, match="wal: cannot sync") as caught:
+        store.roll()
+    assert not isinstance(caught.value, NoSpace)
 
 
 def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
 from samelog.sequencer.levels import LOWEST
 from samelog.wire.messages import Hello
+from samelog.wire.peer_messages import MemberList
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -34,11 +35,13 @@ class Links:
         rng: random.Random,
         clock: Clock,
         *,
+        told: Callable[[], MemberList],
         level: Callable[[], int],
     ) -> None:
-        """`level`: the cluster's feature level."""
+        """`told`: the member list as it is known here; `level`: the cluster's feature level."""
         self.open: dict[int, PeerLink] = {}
         self._hello = hello
+        self._told = told
         self._tls = tls
         self._listener = listener
         self._rng = rng
@@ -68,6 +71,7 @@ class Links:
             number,
             peer,
             self._hello,
+            self._told,
             self._listener,
             tls=self._tls,
             backoff=Backoff(self._rng),

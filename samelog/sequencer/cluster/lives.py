@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from samelog.wire.bounds import LIVES_TOLD, Life
+from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 LIVE_S = 2.5
@@ -85,7 +85,8 @@ def contradiction(
 
 
 def _check_same_cluster(own: Life, peer: Life) -> None:
-    if own.cluster_id and peer.cluster_id and own.cluster_id != peer.cluster_id:
+    decided = {own.cluster_id, peer.cluster_id} - {"", UNDECIDED}
+    if len(decided) > 1:
         raise ProtocolFault(
             FaultCode.WRONG_CLUSTER,
             f"cluster id {peer.cluster_id}, here it is {own.cluster_id}: two clusters of one name",

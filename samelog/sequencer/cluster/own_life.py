@@ -27,7 +27,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.bounds import Life
+from samelog.wire.bounds import UNDECIDED, Life
 
 log = logging.getLogger(__name__)
 
@@ -63,18 +63,20 @@ class OwnLife:
 
     @property
     def cluster_id(self) -> str:
-        """Of the state, or of an entry that may yet be committed; empty: it has not begun."""
+        """Of the state; UNDECIDED if an entry names one that may yet be replaced; empty: it has not
+        begun.
+        """
         known = self._directory.record.cluster_id or self._machine.state.cluster_id
-        return known or self._cluster_id_in_log()
+        return known or (UNDECIDED if self._is_named_in_log() else "")
 
-    def _cluster_id_in_log(self) -> str:
+    def _is_named_in_log(self) -> bool:
         raft = self._group.raft
         for entry in raft.log.entries(raft.first_index, raft.last_index + 1):
             if is_configuration(entry.data):
                 for command in _known_commands(entry.data):
                     if isinstance(command, SetMembers) and command.cluster_id:
-                        return command.cluster_id
-        return ""
+                        return True
+        return False
 
     def settle(self) -> None:
         """The replicated state has changed: go by what it says of this life."""

@@ -111,6 +111,7 @@ class PeerLink:
         number: int,
         peer: PeerPlace,
         hello: Callable[[], Hello],
+        told: Callable[[], MemberList],
         listener: PeerListener,
         *,
         tls: ReloadingContext,
@@ -124,6 +125,7 @@ class PeerLink:
         """On the newest connection."""
         self._number = number
         self._hello = hello
+        self._told = told
         self._listener = listener
         self._on_over: OnOver
         self._link = NodeLink(
@@ -173,6 +175,7 @@ class PeerLink:
         """The peer's answer to Hello."""
         if isinstance(message, MemberList):
             self._listener.on_peer_message(self._number, message)
+            self._show_list()
         elif isinstance(message, Welcome):
             if message.number != self._number:
                 reason = f"the peer is number {message.number}, not {self._number}"
@@ -187,6 +190,12 @@ class PeerLink:
             self._listener.on_forgotten(self._number, message)
         else:
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
+
+    def _show_list(self) -> None:
+        """To a peer that did not know us: it may have missed that we were added."""
+        connection = self._link.connection
+        if connection is not None:
+            connection.send(self._told())
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """Never sent on this connection."""

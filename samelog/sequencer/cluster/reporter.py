@@ -110,7 +110,7 @@ class Reporter:
         if quiet and not is_answer:
             urgent = {number: places[number] for number in places.keys() - quiet}
         told: Iterable[int] = ()
-        if leader is not None and leader in self._untold and (urgent or is_answer):
+        if (urgent or is_answer) and leader in self._untold:
             told = self._tell_leader(leader, urgent)
         for number, untold in self._untold.items():
             untold.places.update(places.keys() - told if number == leader else places)

@@ -1,10 +1,8 @@
-"""The node's intake: session bytes from publishers and peers, made durable in rounds, reported and
-acknowledged.
+"""The node's intake: session bytes from publishers and peers, written, reported and acknowledged.
 
-Bytes are written to the page cache as they come and synced in group rounds: while one round runs,
-the next gathers. A position is reported to the leader only behind its sync (with `fsync=interval`,
-behind its write). Whatever fails on this node's disk stops intake here, with a clear state; the
-other nodes go on.
+Bytes are written to the page cache as they come and synced in rounds. A position is reported to the
+leader only behind its sync (with `fsync=interval`, behind its write). Whatever fails on this node's
+disk stops intake here, with a clear state; the other nodes go on.
 
 Invariant: an input's files hold exactly the publisher's bytes, contiguous from where they start;
 nothing unchecked is ever written.
@@ -13,10 +11,9 @@ nothing unchecked is ever written.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
@@ -31,19 +28,18 @@ from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
+from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.ingest.traffic import Traffic
-from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import NoSpace
-from samelog.store.disk.files import DiskFault, File, NoSuchFile
+from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 
-ENTRY_WAIT_S = 0.02
-"""So long at most bytes are not synced because an entry that names them is expected."""
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
 log = logging.getLogger(__name__)
@@ -75,21 +71,6 @@ class IntakeSettings:
     auto_create_topics: bool
 
 
-@dataclass(slots=True)
-class _Unsynced:
-    """Inputs with bytes that are not synced; what was written in this turn, with `fsync=interval`;
-    those whose files may go; who waits for the disk.
-    """
-
-    dirty: set[int] = field(default_factory=set)
-    written_now: set[int] = field(default_factory=set)
-    to_release: set[int] = field(default_factory=set)
-    rounds: list[asyncio.Future[None]] = field(default_factory=list)
-    """Of syncs of the intake's own."""
-    syncer_waits: asyncio.Future[None] | None = None
-    waits_for_entry: bool = False
-
-
 class Intake(RunIntake):
     """Implements replicator.interfaces.SessionIntake over the node's session store."""
 
@@ -108,15 +89,24 @@ class Intake(RunIntake):
         super().__init__(replica.machine, proposer, quotas, events, auto_create_topics=create)
         self._replica = replica
         self._sessions = sessions
-        self._syncer = syncer
         self._settings = settings
         self.batch_bytes = settings.batch_bytes
         self.checker = BatchChecker(settings.batch_bytes)
-        self._unsynced = _Unsynced()
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
         """Why this node takes nothing in, if it does not."""
+        self.rounds = SessionRounds(
+            sessions,
+            syncer,
+            self.room,
+            pause_s=0 if settings.sync_always else settings.sync_interval_s,
+            on_synced=self._report if settings.sync_always else None,
+        )
+        self._written_now: set[int] = set()
+        """In this turn, with `fsync=interval`."""
+        self._to_release: set[int] = set()
+        """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
 
@@ -282,91 +272,25 @@ class Intake(RunIntake):
     def mark_dirty(self, number: int) -> None:
         """An input has bytes that are not synced."""
         self.received_at[number] = self._proposer.clock.now()
-        self._unsynced.dirty.add(number)
-        waits = self._unsynced.syncer_waits
+        self.rounds.dirty.add(number)
         if self._events.bytes_received(number):
-            self._sync_later()
-        elif waits is not None and not waits.done():
-            waits.set_result(None)
+            self.rounds.begin_later()
+        else:
+            self.rounds.begin_soon()
         if not self._settings.sync_always:
             self._report_soon(number)
 
-    def _sync_now(self) -> None:
-        if self._unsynced.syncer_waits is not None and not self._unsynced.syncer_waits.done():
-            self._unsynced.syncer_waits.set_result(None)
-
-    def _sync_later(self) -> None:
-        """The entry that names the bytes is about to come, and is synced together with them."""
-        if not self._unsynced.waits_for_entry:
-            self._unsynced.waits_for_entry = True
-            asyncio.get_running_loop().call_later(ENTRY_WAIT_S, self._waited)
-
-    def _waited(self) -> None:
-        self._unsynced.waits_for_entry = False
-        if self._unsynced.dirty:
-            self._sync_now()
-
     def _report_soon(self, number: int) -> None:
         """With `fsync=interval` what is written counts; what came in one turn is reported once."""
-        if not self._unsynced.written_now:
+        if not self._written_now:
             asyncio.get_running_loop().call_soon(self._report_written)
-        self._unsynced.written_now.add(number)
+        self._written_now.add(number)
 
     def _report_written(self) -> None:
-        numbers, self._unsynced.written_now = self._unsynced.written_now, set()
+        numbers, self._written_now = self._written_now, set()
         self._report(numbers)
 
-    async def run_syncer(self) -> None:
-        """Make what came in durable, round after round, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if not self._unsynced.dirty:
-                self._unsynced.syncer_waits = loop.create_future()
-                await self._unsynced.syncer_waits
-            if not self._settings.sync_always:
-                await asyncio.sleep(self._settings.sync_interval_s)
-            try:
-                await self._round()
-            except DiskFault as fault:
-                self.room.stop(str(fault), for_good=True)
-                return
-
-    async def _round(self) -> None:
-        files, ends = self.begin_round(self._unsynced.dirty)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unsynced.rounds.append(done)
-        try:
-            await self._syncer.sync(files)
-        finally:
-            self._unsynced.rounds.remove(done)
-            done.set_result(None)
-        self.end_round(files, ends)
-
-    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
-        """The files of these inputs that are not synced, for a round that somebody syncs, and what
-        to end it with.
-        """
-        dirty = self._unsynced.dirty.intersection(numbers)
-        self._unsynced.dirty -= dirty
-        ends = self._sessions.ends(dirty)
-        return self._sessions.take_dirty(dirty), ends
-
-    def end_round(self, files: Iterable[File], ends: SyncedEnds) -> None:
-        """A round is done: this node vouches for what it was about."""
-        self._sessions.mark_durable(ends, files)
-        if self._settings.sync_always:
-            self._report(set(ends))
-
-    async def next_round(self) -> None:
-        """Wait until a round of this part's own that is under way is done. Raises DiskFault if
-        nothing will be made durable any more.
-        """
-        if self._unsynced.rounds:
-            await self._unsynced.rounds[0]
-        if self.room.is_stopped_for_good:
-            raise DiskFault("sessions", "sync", errno.EIO)
-
-    def _report(self, numbers: set[int]) -> None:
+    def _report(self, numbers: Iterable[int]) -> None:
         """This node vouches for more of these inputs."""
         places = self.vouched(numbers)
         if places:
@@ -408,13 +332,13 @@ class Intake(RunIntake):
     def released(self, inputs: Sequence[int]) -> None:
         """A majority has more of these inputs merged-durable: say so; their files may go soon."""
         self._tell_of(inputs)
-        self._unsynced.to_release.update(inputs)
+        self._to_release.update(inputs)
 
     def take_releasable(self) -> set[int]:
         """Inputs whose files may go once it is durable that what was merged of them is committed:
         nobody could get their bytes any more from a node that does not know that.
         """
-        numbers, self._unsynced.to_release = self._unsynced.to_release, set()
+        numbers, self._to_release = self._to_release, set()
         return numbers
 
     def release(self, inputs: Iterable[int]) -> None:
@@ -471,9 +395,7 @@ class Intake(RunIntake):
             ends = self._opened(newest).ends
             for listener in self._all_listeners():
                 listener.on_run_closed(session, newest.run_id, ends)
-            self._unsynced.to_release.update(
-                entry.number for entry in self._machine.inputs_of(session)
-            )
+            self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
 
     def _all_listeners(self) -> tuple[IntakeListener | VerdictListener, ...]:
         return (*self._listeners, *self._verdict_listeners)
@@ -486,7 +408,7 @@ class Intake(RunIntake):
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""
-        self._unsynced.dirty.difference_update(inputs)
+        self.rounds.dirty.difference_update(inputs)
 
 
 def _behind(

@@ -276,6 +276,8 @@ class Merging:
             log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
             partition.waits_for_room = True
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
+        except DiskFault as fault:
+            self.halt(number, f"{fault}; start the node again when its disk is well")
         except LogFormatError as fault:
             self.halt(number, str(fault))
         return 0

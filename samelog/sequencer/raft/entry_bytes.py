@@ -31,15 +31,15 @@ DECODED_KEPT = 64
 
 
 class Rounds(Protocol):
-    """Makes session bytes durable; ingest.intake.Intake."""
+    """Makes session bytes durable; ingest.session_rounds.SessionRounds."""
 
-    def begin_round(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
+    def begin(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
         """The files of these inputs that are not synced, and what to end the round with."""
 
-    def end_round(self, files: Iterable[File], ends: SyncedEnds) -> None:
+    def end(self, files: Iterable[File], ends: SyncedEnds) -> None:
         """They are synced."""
 
-    async def next_round(self) -> None:
+    async def next(self) -> None:
         """Wait for a round that is under way. Raises DiskFault if nothing can be made durable."""
 
 
@@ -94,18 +94,22 @@ class EntryBytes:
 
     # --- durability -------------------------------------------------------------------------------
 
-    async def sync(self, entries: Sequence[Entry], also: list[File]) -> None:
+    async def sync(self, entries: Sequence[Entry], also: Sequence[File]) -> None:
         """Make durable what these entries name, in one round with these other files. Some of it may
         be on its way to the disk by another round. Raises DiskFault.
         """
-        files, ends = self.rounds.begin_round(self._not_durable(entries))
-        await self.syncer.sync([*also, *files])
-        self.rounds.end_round(files, ends)
-        while numbers := self._not_durable(entries):
-            await self.rounds.next_round()
-            files, ends = self.rounds.begin_round(numbers)
-            await self.syncer.sync(files)
-            self.rounds.end_round(files, ends)
+        numbers = self._not_durable(entries) if self.sync_always else set()
+        if not numbers:
+            await self.syncer.sync(also)
+        while numbers:
+            files, ends = self.rounds.begin(numbers)
+            await self.syncer.sync([*also, *files])
+            self.rounds.end(files, ends)
+            if ends.keys() >= numbers:
+                return
+            also = ()
+            await self.rounds.next()
+            numbers = self._not_durable(entries)
 
     def _not_durable(self, entries: Sequence[Entry]) -> set[int]:
         """Inputs of which these entries name what is here and not durable. What was taken bare is

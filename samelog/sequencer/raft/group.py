@@ -33,7 +33,6 @@ from samelog.consensus.effects import NOTHING
 from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
-from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import log_event
 from samelog.sequencer.levels import LOWEST, OtherVersion
 from samelog.sequencer.raft.elections import ElectionLog
@@ -79,7 +78,6 @@ class RaftGroup:
         raft: Raft,
         store: RaftStore,
         *,
-        syncer: Syncer,
         clock: Clock,
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,
@@ -92,7 +90,6 @@ class RaftGroup:
         self.raft = raft
         self.applied_index = store.applied_index
         self._store = store
-        self._syncer = syncer
         self._clock = clock
         self._send = send
         self._applier = applier
@@ -428,20 +425,13 @@ class RaftGroup:
         await self._sync(())
 
     async def _sync(self, saves: Sequence[tuple[Effects, bool]]) -> None:
-        """One round for the log and for the bytes that the entries of these saves name. A leader
-        without others plans only what is durable.
-        """
+        """One round for the log and for the bytes that the entries of these saves name."""
         if isinstance(self._fault, DiskFault):
             raise self._fault
+        entries = [entry for effects, _ in saves for entry in effects.entries]
         file, mark = self._store.unsynced()
-        files = [] if file is None else [file]
         try:
-            raft = self.raft
-            if saves and self.syncs_always and (not raft.leadership or len(raft.voters) > 1):
-                entries = [entry for effects, _ in saves for entry in effects.entries]
-                await self._bytes.sync(entries, files)
-            elif files:
-                await self._syncer.sync(files)
+            await self._bytes.sync(entries, () if file is None else (file,))
         except DiskFault as fault:
             self._fault = fault
             raise

@@ -11,7 +11,10 @@ torn tail): a damaged log or snapshot stops the node with a message that names t
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -33,6 +36,7 @@ from samelog.consensus.wal import (
 )
 from samelog.format.errors import UnsupportedFormat
 from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, FileSystem
 
 GROUP = 0
@@ -61,6 +65,15 @@ class SyncMark(msgspec.Struct, frozen=True):
 
     sequence: int
     position: int
+
+
+@contextmanager
+def _final() -> Iterator[None]:
+    """A sync that finds no room has failed: nothing may go on as if there were only no room."""
+    try:
+        yield
+    except NoSpace as fault:
+        raise DiskFault(fault.path, "sync", errno.ENOSPC) from fault
 
 
 class RaftStore:
@@ -115,7 +128,7 @@ class RaftStore:
         if sequences and self._is_unfinished(sequences[-1]):
             self._fs.unlink(self._path("wal.", sequences.pop()))
         if not sequences:
-            self._start_file(1, 1)
+            self._start_file(1, 1, [])
             return None
         scans = [self._scan(number, last=number == sequences[-1]) for number in sequences]
         try:
@@ -236,7 +249,8 @@ class RaftStore:
 
     def _append(self, records: list[WalRecord]) -> None:
         if self._file.size > FILE_BYTES:
-            self.roll()
+            with suppress(NoSpace):  # this file may have room that is reserved
+                self.roll()
         encoded = self._encoder.encode(records, synced=self._synced)
         try:
             self._file.append(encoded)
@@ -259,22 +273,33 @@ class RaftStore:
         self.synced(mark)
 
     def roll(self) -> None:
-        """Begin another log file; what was written before is durable. Raises DiskFault."""
-        self._file.seal()
-        self._file.file.datasync()
-        self._file.file.close()
-        self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
-        self._file.append(self._encoder.encode([self.hard_state], synced=0))
+        """Begin another log file; what was written before is durable. Raises DiskFault: NoSpace
+        if the log goes on in the file that there is.
+        """
+        ended = self._file
+        with _final():
+            ended.file.datasync()
+        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
+        self._start_file(sequence, first_index, [self.hard_state])
+        ended.seal()
+        ended.file.close()
 
-    def _start_file(self, sequence: int, first_index: int) -> None:
-        header = WalHeader(self._owner, sequence, first_index)
-        self._encoder = WalEncoder(header)
+    def _start_file(self, sequence: int, first_index: int, records: list[WalRecord]) -> None:
+        encoder = WalEncoder(WalHeader(self._owner, sequence, first_index))
         path = self._path("wal.", sequence)
-        self._file = AppendFile(self._fs.open(path, writable=True, create=True), 0)
-        self._file.append(self._encoder.header_bytes)
-        self._file.file.datasync()
-        self._fs.sync_directory(self._directory)
-        self._synced = self._file.size
+        begun = AppendFile(self._fs.open(path, writable=True, create=True), 0)
+        try:
+            begun.append(encoder.header_bytes + encoder.encode(records, synced=0))
+        except NoSpace:
+            begun.file.close()
+            with _final():  # or it follows one that ends in the middle
+                self._fs.unlink(path)
+                self._fs.sync_directory(self._directory)
+            raise
+        with _final():
+            begun.file.datasync()
+            self._fs.sync_directory(self._directory)
+        self._encoder, self._file, self._synced = encoder, begun, begun.size
         self._files.append(_LogFile(sequence, 0))
 
     def unsynced(self) -> tuple[File | None, SyncMark]:

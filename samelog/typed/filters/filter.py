@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.format.arrow import ArrowMissing
 from samelog.typed.arrow_types import import_arrow
-from samelog.typed.filters.comparing import BadFilter, Operand, compare, literal
-from samelog.typed.filters.like import arrow_pattern
+from samelog.typed.filters.comparing import compare
+from samelog.typed.filters.like import expression_of
+from samelog.typed.filters.operands import BadFilter, Operand, literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,17 @@ RECORD = {"_key": "key", "_offset": "offset", "_timestamp": "timestamp", "_parti
 """Names in filters of what every record has."""
 _FLIPPED = {"EQ": "EQ", "NEQ": "NEQ", "LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
 _DISTINCT = {"NullSafeNEQ": True, "NullSafeEQ": False}
+_PLAIN = {"this", "expression"}
+_PARTS = {
+    "Anonymous": {"this", "expressions"},
+    "Between": {"this", "low", "high"},
+    "Cast": {"this", "to"},
+    "Identifier": {"this", "quoted"},
+    "In": {"this", "expressions"},
+    "Like": {"this", "expression", "negate"},
+    "Literal": {"this", "is_string"},
+}
+"""What is looked at of each part of a condition; one that says more is refused."""
 
 
 class Filter:
@@ -118,10 +130,9 @@ class Filter:
         operand, pattern = self._operand(node.this), literal(node.expression)
         if operand.type != arrow.string() or not isinstance(pattern, str):
             raise BadFilter(f"{node.sql()}: LIKE compares a column of texts with a text")
-        if not pattern:  # which DuckDB and Arrow take differently
-            raise BadFilter(f"{node.sql()}: a pattern is not empty; compare with =")
         sign = None if escape is None else literal(escape)
-        return partial(_matches, operand, arrow_pattern(pattern, sign))
+        matches = partial(_matches, operand, expression_of(pattern, sign))
+        return partial(_inverted, matches) if node.args.get("negate") else matches
 
     # --- operands ------------------------------------------------------------------------------
 
@@ -171,11 +182,11 @@ def _parse(text: str) -> Any:
         raise BadFilter(f"no condition of SQL: {str(error).splitlines()[0]}") from error
     if len(found) != 1 or found[0] is None:
         raise BadFilter("a filter is one condition")
-    _check_size(found[0])
+    _check_tree(found[0])
     return found[0]
 
 
-def _check_size(root: Any) -> None:
+def _check_tree(root: Any) -> None:
     """Without recursion: a chain of ANDs is deep, and no harm; it is evaluated flat."""
     waiting, count = [(root, 0)], 0
     while waiting:
@@ -183,8 +194,11 @@ def _check_size(root: Any) -> None:
         count += 1
         if depth > DEPTH_MOST or count > NODES_MOST:
             raise BadFilter(f"a filter has at most {NODES_MOST} parts, {DEPTH_MOST} deep")
+        name = type(node).__name__
+        if any(node.args[part] for part in node.args.keys() - _PARTS.get(name, _PLAIN)):
+            raise BadFilter(f"{node.sql()} is not in filters")
         for child in node.iter_expressions():
-            is_chain = type(child) is type(node) and type(node).__name__ in ("And", "Or")
+            is_chain = type(child) is type(node) and name in ("And", "Or")
             waiting.append((child, depth + (not is_chain)))
 
 
@@ -241,7 +255,7 @@ def _null_safe(
     return compute.or_(both, compute.fill_null(equal(rows, records), fill_value=False))
 
 
-def _matches(operand: Operand, pattern: str, rows: pa.Table, records: pa.Table) -> Any:
+def _matches(operand: Operand, expression: str, rows: pa.Table, records: pa.Table) -> Any:
     from pyarrow import compute
 
-    return compute.match_like(operand.take(rows, records), pattern)
+    return compute.match_substring_regex(operand.take(rows, records), expression)

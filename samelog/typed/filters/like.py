@@ -1,28 +1,31 @@
-"""Patterns of LIKE, from SQL's form to Arrow's, whose escape sign is always a backslash.
+"""Patterns of LIKE as expressions of RE2, which matches in linear time.
 
-Invariant: without ESCAPE no sign escapes, as in DuckDB.
+pyarrow's own `match_like` takes some patterns with backslashes otherwise than SQL does. Invariant:
+without ESCAPE no sign escapes, as in DuckDB.
 """
 
 from __future__ import annotations
 
-from samelog.typed.filters.comparing import BadFilter
+from samelog.typed.filters.operands import BadFilter
+
+_WILD = {"%": ".*", "_": "."}
 
 
-def arrow_pattern(pattern: str, escape: object) -> str:
-    """The same pattern for Arrow. Raises BadFilter."""
+def expression_of(pattern: str, escape: object) -> str:
+    """What matches the same texts. Raises BadFilter."""
     if escape is not None and not (isinstance(escape, str) and len(escape) == 1):
         raise BadFilter("ESCAPE has one character")
     found, signs = [], iter(pattern)
     for sign in signs:
         if sign == escape:
-            literal = next(signs, None)
-            if literal is None:
+            escaped = next(signs, None)
+            if escaped is None:
                 raise BadFilter("a pattern ends with its escape sign")
-            found.append(_literal(literal))
+            found.append(_literal(escaped))
         else:
-            found.append(sign if sign in "%_" else _literal(sign))
-    return "".join(found)
+            found.append(_WILD.get(sign) or _literal(sign))
+    return rf"(?s)\A{''.join(found)}\z"
 
 
 def _literal(sign: str) -> str:
-    return "\\" + sign if sign in "%_\\" else sign
+    return sign if sign.isalnum() else f"\\x{{{ord(sign):x}}}"

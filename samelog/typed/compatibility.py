@@ -1,8 +1,10 @@
 """Whether who has one version of a schema can read what was written with another. Pure.
 
 Avro's rules of resolution, with the modes of Confluent's registry: a new version is compared with
-the newest one (docs/typed.md, "Compatibility"). Invariant: if `problems_reading` finds nothing,
-every row of the writer gives a row of the reader; tests hold it against reading itself.
+the newest one (docs/typed.md, "Compatibility"). The replicated state machine decides by it, so what
+it answers may only change with a feature level. Invariant: if `problems_reading` finds nothing,
+every row of the writer gives a row of the reader, but for bytes that are no text; tests hold it
+against reading itself.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from enum import Enum
 from samelog.typed.schema import Column, Schema
 from samelog.typed.types import ColumnType, Kind
 
+COMPATIBILITY = "schema.compatibility"
+"""The topic setting; a mode's name."""
+
 
 class Compatibility(Enum):
     """Who can read whose records, of two versions that follow each other."""
@@ -20,6 +25,10 @@ class Compatibility(Enum):
     BACKWARD = "backward"
     FORWARD = "forward"
     FULL = "full"
+
+
+BY_DEFAULT = Compatibility.BACKWARD
+"""As in Confluent's registry."""
 
 
 def problems_between(mode: Compatibility, new: Schema, old: Schema) -> list[str]:
@@ -69,15 +78,11 @@ def widens(written: ColumnType, read: ColumnType) -> bool:
     if pair == (Kind.INTEGER, Kind.INTEGER):
         (low, high), (least, most) = written.limits, read.limits
         return least <= low and high <= most
-    if pair == (Kind.FLOAT, Kind.FLOAT):
-        return written.bits <= read.bits
+    if pair in ((Kind.INTEGER, Kind.FLOAT), (Kind.FLOAT, Kind.FLOAT)):
+        return read.bits == 64
     if pair == (Kind.LIST, Kind.LIST) and written.item is not None and read.item is not None:
         return widens(written.item, read.item)
     return pair in _PROMOTED
 
 
-_PROMOTED = {
-    (Kind.INTEGER, Kind.FLOAT),
-    (Kind.STRING, Kind.BINARY),
-    (Kind.BINARY, Kind.STRING),
-}
+_PROMOTED = {(Kind.STRING, Kind.BINARY), (Kind.BINARY, Kind.STRING)}

@@ -1,6 +1,7 @@
 """A topic's schema: named, typed columns, and how rows of them become values. Pure.
 
-The text of a schema is a JSON object (docs/typed.md, "Schemas"). Invariant: equal schemas have
+The text of a schema is a JSON object (docs/typed.md, "Schemas"). The replicated state machine
+parses it, so what is taken may only change with a feature level. Invariant: equal schemas have
 equal canonical texts and identities; a schema that was parsed can be held by its format.
 """
 

@@ -22,6 +22,7 @@ from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 
 
@@ -312,6 +313,7 @@ AnyCommand = (
     | ArchiveCommand
     | PublishStageCommand
     | SettingCommand
+    | SchemaCommand
     | ResetCommand
     | GroupCommand
 )

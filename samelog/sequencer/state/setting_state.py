@@ -15,6 +15,7 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
+from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
 if TYPE_CHECKING:
@@ -99,4 +100,5 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetListeners: _set_listeners,
     AlterTopicCommand: _alter_topic,
     AddPartitions: _add_partitions,
+    **SCHEMA_CHANGES,
 }

@@ -17,6 +17,7 @@ from samelog.archiver.policy import (
     RETENTION_BYTES,
     RETENTION_MS,
 )
+from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
 SEGMENT_BYTES = "segment.bytes"
@@ -78,6 +79,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     HOLD_MAX_BYTES: _number(0, (1 << 63) - 1),
     ARCHIVE_COPY: _read_by(parse_formats),
     VALUE_SCHEMA: _read_by(parse_schema),
+    COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},
 }
 

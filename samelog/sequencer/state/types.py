@@ -17,6 +17,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.schema_state import Schemas, SchemaVersion, begin
 from samelog.sequencer.state.setting_commands import Advertised
 
 STATE_VERSION = 6
@@ -36,6 +37,8 @@ class Topic(msgspec.Struct):
     """The id of its log; empty: that of the topic, whose log was never begun anew."""
     former_logs: list[str] = []
     """The ids that its log had before each hard reset."""
+    schemas: list[SchemaVersion] = []
+    """The versions of its schema, from version 1 on."""
 
     @property
     def log_id(self) -> str:
@@ -73,6 +76,8 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
+    schema_since: list[tuple[int, int]] = []
+    """(offset, version): from there on, that version of the topic's schema was in force."""
 
 
 class Run(msgspec.Struct):
@@ -202,6 +207,7 @@ class State(msgspec.Struct):
     """Where copies of archived segments are; histories name them by their place here."""
     level: int = 0
     """The feature level; 0 until the first leader has written down what all members support."""
+    schemas: Schemas = msgspec.field(default_factory=Schemas)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -221,7 +227,9 @@ class State(msgspec.Struct):
         """Give a topic one more partition, with a number that none ever had."""
         number = self.next_partition
         self.next_partition += 1
-        self.partitions[number] = Partition(number, topic.topic_id, topic.partitions)
+        partition = Partition(number, topic.topic_id, topic.partitions)
+        begin(partition, topic)
+        self.partitions[number] = partition
         topic.partition_numbers.append(number)
 
 

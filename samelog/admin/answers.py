@@ -281,6 +281,40 @@ class LogHistoryPage(AdminAnswer, frozen=True):
     more: bool
 
 
+# --- schemas ------------------------------------------------------------------------------------
+
+
+class SchemaVersion(AdminAnswer, frozen=True):
+    """One version of a topic's schema, as a text of JSON (docs/typed.md). Equal ones have the same
+    identity, the SHA-256 of the text.
+    """
+
+    version: int
+    set_ms: int
+    identity: str
+    schema: str
+
+
+class SchemaPage(AdminAnswer, frozen=True):
+    """Versions of a topic's schema, oldest first. With `more`, ask again from the one after the
+    last. `newest` is 0 if there is no schema.
+    """
+
+    topic: str
+    compatibility: str
+    newest: int
+    versions: tuple[SchemaVersion, ...]
+    more: bool
+
+
+class SchemaSet(AdminAnswer, frozen=True):
+    """The topic's schema has this version, now or already."""
+
+    topic: str
+    version: int
+    identity: str
+
+
 # --- consumer groups ----------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import UNSET
 
-from samelog.admin.answers import LogFile, Status
+from samelog.admin.answers import LogFile, SchemaPage, Status
 from samelog.admin.requests import (
     PARTITION_S,
     PARTITIONS_MAX,
@@ -32,6 +32,7 @@ from samelog.admin.requests import (
     CreateTopic,
     DeleteTopic,
     GetStatus,
+    ListSchemas,
     LogHistory,
 )
 from samelog.admin.table import CLUSTER_HEADER, OPERATION_OF, Operation
@@ -382,3 +383,13 @@ def log_history(
             return
         last = page.files[-1]
         request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)
+
+
+def topic_schemas(config: ClientConfig, topic: str) -> SchemaPage:
+    """All versions of a topic's schema, as one page; raises AdminError."""
+    page = ask(config, ListSchemas(topic))
+    versions = page.versions
+    while page.more:
+        page = ask(config, ListSchemas(topic, len(versions) + 1))
+        versions += page.versions
+    return msgspec.structs.replace(page, versions=versions)

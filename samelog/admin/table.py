@@ -21,6 +21,7 @@ CLUSTER_HEADER = "Samelog-Cluster"
 """Names the cluster that is meant; nodes of another one refuse."""
 BODY_BYTES_MAX = 64 << 10
 STAGE_BYTES_MAX = 4 << 20
+SCHEMA_BYTES_MAX = 512 << 10
 NOT_FOUND, CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 REFUSALS = (NOT_FOUND, CONFLICT, HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 STATUS_OF = {
@@ -97,10 +98,15 @@ def _read(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operatio
 
 
 def _change(
-    path: str, summary: str, request: type[AdminRequest[Any]], *, repeatable: bool = False
+    path: str,
+    summary: str,
+    request: type[AdminRequest[Any]],
+    *,
+    repeatable: bool = False,
+    limit: int = BODY_BYTES_MAX,
 ) -> Operation:
     admin = WhoMayAsk.ADMIN
-    return Operation("POST", path, summary, admin, request, REFUSALS, repeatable)
+    return Operation("POST", path, summary, admin, request, REFUSALS, repeatable, limit)
 
 
 def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
@@ -113,6 +119,11 @@ OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
     _read("/topics", "All topics.", ask.ListTopics),
     _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
+    _read(
+        "/topics/{topic}/schemas",
+        "The versions of a topic's schema, a page at a time.",
+        ask.ListSchemas,
+    ),
     _read("/sessions", "All sessions of publishers.", ask.ListSessions),
     _read("/dedup", "Dedup ids and their users.", ask.ListDedupIds),
     _read("/subscribers", "Connections that read merged logs from this node.", ask.ListSubscribers),
@@ -139,6 +150,13 @@ OPERATIONS = (
         repeatable=True,
     ),
     _change("/topics/{topic}/alter", "Change settings of a topic.", ask.AlterTopic),
+    _change(
+        "/topics/{topic}/schemas",
+        "Let a topic's schema have another version: docs/typed.md.",
+        ask.SetSchema,
+        repeatable=True,
+        limit=SCHEMA_BYTES_MAX,
+    ),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(
         "/topics/{topic}/void",

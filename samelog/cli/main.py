@@ -23,6 +23,7 @@ SUBCOMMANDS = (
     "subscribe",
     "sidecar",
     "topic",
+    "schema",
     "group",
     "pipeline",
     "session",

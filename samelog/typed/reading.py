@@ -162,7 +162,7 @@ def _placed(decoded: Decoded, places: Sequence[int]) -> tuple[Any, list[int]]:
     unfit = {misfit.index for misfit in decoded.misfits}
     if unfit:
         kept = [row for row, index in enumerate(sources) if index not in unfit]
-        table, sources = table.take(kept), [sources[row] for row in kept]
+        table, sources = _take(table, kept), [sources[row] for row in kept]
     return table, [places[index] for index in sources]
 
 
@@ -175,5 +175,10 @@ def _in_order(
     sources = [place for _, places in parts for place in places]
     if len(parts) > 1:
         order = sorted(range(len(sources)), key=sources.__getitem__)
-        table, sources = table.take(order), [sources[row] for row in order]
+        table, sources = _take(table, order), [sources[row] for row in order]
     return table, sources
+
+
+def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    arrow = import_arrow()
+    return table.take(arrow.array(rows, arrow.int64()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from samelog.sequencer.state.schema_state import SchemaVersion
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.typed.schema import parse_schema
+from samelog.typed.versions import VERSIONS_MOST
 
 
 def text(*columns: str) -> str:
@@ -161,9 +161,8 @@ def test_schemas_are_bounded(machine: StateMachine, monkeypatch: pytest.MonkeyPa
     assert set_schema(machine, 0, A, topic="t2") == ""
     assert set_schema(machine, 1, AB) == "TOO_MANY_SCHEMAS"
     monkeypatch.undo()
-    versions_most: Any = schema_state.VERSIONS_MOST
     topic = machine.state.topics["t1"]
-    topic.schemas += [SchemaVersion(topic.schemas[0].identity, 9)] * (versions_most - 1)
+    topic.schemas += [SchemaVersion(topic.schemas[0].identity, 9)] * (VERSIONS_MOST - 1)
     before = machine.encode()
-    assert set_schema(machine, versions_most, AB) == "TOO_MANY_SCHEMAS"
+    assert set_schema(machine, VERSIONS_MOST, AB) == "TOO_MANY_SCHEMAS"
     assert machine.encode() == before

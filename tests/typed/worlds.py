@@ -16,6 +16,23 @@ from samelog.typed.types import ColumnType, Kind, parse_type
 
 PLAIN = ["bool", "int8", "int32", "int64", "uint16", "uint32", "float32", "float64", "string"]
 OTHERS = ["binary", "date32", "timestamp[ms]", "timestamp[us, UTC]", "decimal128(9, 3)"]
+WIDER = {
+    narrow: [parse_type(each) for each in wide]
+    for narrow, wide in {
+        "int8": ["int32", "int64", "float64", "float32"],
+        "int32": ["int64", "float64", "int8"],
+        "int64": ["float64", "int32"],
+        "uint16": ["int32", "uint32", "float64"],
+        "uint32": ["int64", "int32"],
+        "float32": ["float64"],
+        "string": ["binary"],
+        "binary": ["string"],
+        "list<int32>": ["list<int64>", "list<float64>"],
+        "list<string>": ["list<binary>"],
+        "list<binary>": ["list<string>"],
+    }.items()
+}
+"""Types that are tried in place of others: some are wider, some are not."""
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
@@ -74,3 +91,16 @@ def rows(schema: Schema) -> st.SearchStrategy[list[dict[str, Any]]]:
         for column in schema.columns
     }
     return st.lists(st.fixed_dictionaries(row), max_size=6)
+
+
+@st.composite
+def changed(draw: st.DrawFn, schema: Schema) -> Schema:
+    """A version that is near another one: columns are gone, are new, or have other types."""
+    columns = []
+    for column in schema.columns:
+        kinds = st.just(column.type) | st.sampled_from(WIDER.get(column.type.text, [column.type]))
+        if draw(st.sampled_from(["keep", "keep", "keep", "drop"])) == "keep":
+            columns.append(_column(draw, column.name, draw(kinds)))
+    if draw(st.booleans()) or not columns:
+        columns.append(_column(draw, "new", draw(types(schema.format))))
+    return make_schema(schema.format, tuple(columns))

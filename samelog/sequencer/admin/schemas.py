@@ -1,0 +1,67 @@
+"""Answers administrators about schemas of topics: their versions, one more version.
+
+Invariant: what is answered with success is committed.
+"""
+
+from __future__ import annotations
+
+from samelog.admin.answers import SchemaPage, SchemaSet, SchemaVersion
+from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.topics import find_topic
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.schema_state import mode_of
+from samelog.sequencer.state.types import Rejection, Topic
+from samelog.typed.schema import BadSchema, Schema, parse_schema
+from samelog.wire.errors import FaultCode
+
+PAGE_BYTES = 1 << 20
+"""Of texts in one answer, or one text."""
+_CODES = {
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
+    "SCHEMA_MOVED": FaultCode.ALREADY_EXISTS,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
+}
+
+
+def list_schemas(node: ServedNode, request: ListSchemas) -> SchemaPage:
+    """The versions of a topic's schema, a page at a time. Raises ChangeRefused."""
+    topic = find_topic(node, request.topic)
+    found: list[SchemaVersion] = []
+    size = 0
+    for version in range(request.from_version, len(topic.schemas) + 1):
+        each = _version(node, topic, version)
+        size += len(each.schema.encode())
+        if found and size > PAGE_BYTES:
+            break
+        found.append(each)
+    newest = len(topic.schemas)
+    has_more = bool(found) and found[-1].version < newest
+    return SchemaPage(topic.name, mode_of(topic.settings).value, newest, tuple(found), has_more)
+
+
+def _version(node: ServedNode, topic: Topic, version: int) -> SchemaVersion:
+    known = topic.schemas[version - 1]
+    text = node.logs.machine.state.schemas.texts[known.identity].text
+    return SchemaVersion(version, known.set_ms, known.identity, text)
+
+
+async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
+    """Have a topic get another version. Raises ChangeRefused, TimeoutError."""
+    schema = _parsed(request.schema)
+    topic_id, now_ms = find_topic(node, request.topic).topic_id, node.member.clock.wall_ms()
+    command = SetSchemaCommand(topic_id, request.follows, schema.text, now_ms)
+    outcome = await node.raft.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise ChangeRefused(_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE), outcome.message)
+    topic = find_topic(node, request.topic)
+    is_new = [each.identity for each in topic.schemas[request.follows :][:1]] == [schema.identity]
+    return SchemaSet(topic.name, request.follows + is_new, schema.identity)
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        return parse_schema(text)
+    except BadSchema as error:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error)) from error

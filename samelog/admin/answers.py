@@ -284,7 +284,7 @@ class LogHistoryPage(AdminAnswer, frozen=True):
 # --- schemas ------------------------------------------------------------------------------------
 
 
-class SchemaVersion(AdminAnswer, frozen=True):
+class SchemaInfo(AdminAnswer, frozen=True):
     """One version of a topic's schema, as a text of JSON (docs/typed.md). Equal ones have the same
     identity, the SHA-256 of the text.
     """
@@ -303,7 +303,7 @@ class SchemaPage(AdminAnswer, frozen=True):
     topic: str
     compatibility: str
     newest: int
-    versions: tuple[SchemaVersion, ...]
+    versions: tuple[SchemaInfo, ...]
     more: bool
 
 

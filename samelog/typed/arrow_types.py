@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from samelog.format.arrow import ArrowMissing
-from samelog.typed.schema import BadSchema, Column, Schema, ValueFormat, make_schema
-from samelog.typed.types import ColumnType, Kind, parse_type
+from samelog.typed.schema import BadSchema, Column, Schema, SchemaFormat, make_schema
+from samelog.typed.types import ColumnType, TypeKind, parse_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,13 +32,13 @@ def arrow_type(kind: ColumnType) -> Any:
     """Arrow's type."""
     arrow = import_arrow()
     match kind.kind:
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             return arrow.timestamp(kind.unit, tz=kind.zone or None)
-        case Kind.DECIMAL:
+        case TypeKind.DECIMAL:
             return arrow.decimal128(kind.precision, kind.scale)
-        case Kind.LIST if kind.item is not None:
+        case TypeKind.LIST if kind.item is not None:
             return arrow.list_(arrow_type(kind.item))
-        case Kind.BOOL:
+        case TypeKind.BOOL:
             return arrow.bool_()
         case _:
             return getattr(arrow, kind.text)()
@@ -56,7 +56,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     )
 
 
-def from_arrow(found: pa.Schema, value_format: ValueFormat = ValueFormat.ARROW) -> Schema:
+def from_arrow(found: pa.Schema, value_format: SchemaFormat = SchemaFormat.ARROW) -> Schema:
     """Arrow's fields as a schema. Raises BadSchema: a type that columns may not have."""
     return make_schema(value_format, tuple(_column(field) for field in found))
 

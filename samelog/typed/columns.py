@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.misfits import Misfit, RowMisfit, beginning
 from samelog.typed.schema import Column
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CLASSES: dict[Kind, tuple[type, ...]] = {
-    Kind.INTEGER: (Integral,),
-    Kind.FLOAT: (Real,),
-    Kind.STRING: (str,),
-    Kind.BINARY: (bytes, bytearray, memoryview),
-    Kind.DATE: (date,),
-    Kind.TIMESTAMP: (datetime,),
-    Kind.DECIMAL: (Decimal, Integral),
-    Kind.LIST: (list, tuple),
+_CLASSES: dict[TypeKind, tuple[type, ...]] = {
+    TypeKind.INTEGER: (Integral,),
+    TypeKind.FLOAT: (Real,),
+    TypeKind.STRING: (str,),
+    TypeKind.BINARY: (bytes, bytearray, memoryview),
+    TypeKind.DATE: (date,),
+    TypeKind.TIMESTAMP: (datetime,),
+    TypeKind.DECIMAL: (Decimal, Integral),
+    TypeKind.LIST: (list, tuple),
 }
 
 
@@ -73,14 +73,14 @@ def _check_classes(values: Sequence[Any], kind: ColumnType) -> None:
             raise TypeError(f"{found.__name__} is no {kind.text}")
 
 
-def _is_of(found: type, kind: Kind) -> bool:
+def _is_of(found: type, kind: TypeKind) -> bool:
     if found is type(None):
         return True
-    if kind is Kind.BOOL:
+    if kind is TypeKind.BOOL:
         return found is bool or found.__name__ == "bool_"
     if issubclass(found, bool):
         return False
-    if kind is Kind.DATE:
+    if kind is TypeKind.DATE:
         return issubclass(found, date) and not issubclass(found, datetime)
     return issubclass(found, _CLASSES[kind])
 
@@ -133,10 +133,10 @@ def _bytes(values: Sequence[Any], kind: ColumnType) -> Any:
     return import_arrow().array(data, arrow_type(kind))
 
 
-_CONVERT: dict[Kind, Callable[[Sequence[Any], ColumnType], Any]] = {
-    Kind.FLOAT: _floats,
-    Kind.TIMESTAMP: _timestamps,
-    Kind.LIST: _lists,
-    Kind.DECIMAL: _decimals,
-    Kind.BINARY: _bytes,
+_CONVERT: dict[TypeKind, Callable[[Sequence[Any], ColumnType], Any]] = {
+    TypeKind.FLOAT: _floats,
+    TypeKind.TIMESTAMP: _timestamps,
+    TypeKind.LIST: _lists,
+    TypeKind.DECIMAL: _decimals,
+    TypeKind.BINARY: _bytes,
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 from samelog.typed.schema import Column, Schema
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 
 COMPATIBILITY = "schema.compatibility"
 """The topic setting; a mode's name."""
@@ -75,14 +75,18 @@ def widens(written: ColumnType, read: ColumnType) -> bool:
     if written.text == read.text:
         return True
     pair = (written.kind, read.kind)
-    if pair == (Kind.INTEGER, Kind.INTEGER):
+    if pair == (TypeKind.INTEGER, TypeKind.INTEGER):
         (low, high), (least, most) = written.limits, read.limits
         return least <= low and high <= most
-    if pair in ((Kind.INTEGER, Kind.FLOAT), (Kind.FLOAT, Kind.FLOAT)):
+    if pair in ((TypeKind.INTEGER, TypeKind.FLOAT), (TypeKind.FLOAT, TypeKind.FLOAT)):
         return read.bits == 64
-    if pair == (Kind.LIST, Kind.LIST) and written.item is not None and read.item is not None:
+    if (
+        pair == (TypeKind.LIST, TypeKind.LIST)
+        and written.item is not None
+        and read.item is not None
+    ):
         return widens(written.item, read.item)
     return pair in _PROMOTED
 
 
-_PROMOTED = {(Kind.STRING, Kind.BINARY), (Kind.BINARY, Kind.STRING)}
+_PROMOTED = {(TypeKind.STRING, TypeKind.BINARY), (TypeKind.BINARY, TypeKind.STRING)}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from samelog.typed.arrow_types import arrow_schema, import_arrow
 from samelog.typed.misfits import Misfit, beginning
 from samelog.typed.resolution import Resolution, Unresolvable
-from samelog.typed.schema import Schema, ValueFormat
-from samelog.typed.values.codec import Decoded, reading_schema
+from samelog.typed.schema import Schema, SchemaFormat
+from samelog.typed.values.codec import DecodedValues, reading_schema
 from samelog.typed.values.codecs import codec_of
 from samelog.typed.versions import SCHEMA_HEADER, Since, parse_mark, version_at
 
@@ -102,7 +102,7 @@ class TypedReader:
     def _unmarked(self, version: int, value: bytes) -> int:
         """An Arrow stream says its columns, so it has the newest version with these."""
         schema = self._schemas.get(version)
-        if schema is None or schema.format is not ValueFormat.ARROW:
+        if schema is None or schema.format is not SchemaFormat.ARROW:
             return version
         arrow = import_arrow()
         try:
@@ -111,17 +111,19 @@ class TypedReader:
         except (arrow.ArrowException, OSError, ValueError):
             return version
         for known, each in sorted(self._schemas.items(), reverse=True):
-            if each.format is ValueFormat.ARROW and columns.equals(arrow_schema(each)):
+            if each.format is SchemaFormat.ARROW and columns.equals(arrow_schema(each)):
                 return known
         return version
 
     # --- rows ----------------------------------------------------------------------------------
 
-    def _decode(self, version: int, values: Sequence[Any]) -> Decoded:
+    def _decode(self, version: int, values: Sequence[Any]) -> DecodedValues:
         columns = reading_schema(self._reader)
         if version == NO_VALUE:
             nothing = dict.fromkeys(columns.names)
-            return Decoded(import_arrow().Table.from_pylist([nothing] * len(values), columns), [])
+            return DecodedValues(
+                import_arrow().Table.from_pylist([nothing] * len(values), columns), []
+            )
         if version not in self._schemas:
             problem = "a record with a version that the topic has"
         else:
@@ -130,7 +132,7 @@ class TypedReader:
                 return resolution.resolve(codec_of(self._schemas[version]).decode(values))
             problem = f"one that can be read: {resolution}"
         misfits = [Misfit(n, "", problem, beginning(value)) for n, value in enumerate(values)]
-        return Decoded(columns.empty_table(), misfits, [])
+        return DecodedValues(columns.empty_table(), misfits, [])
 
     def _resolution(self, version: int) -> Resolution | Unresolvable:
         known = self._resolutions.get(version)
@@ -154,7 +156,7 @@ def _marks(records: pa.Table) -> dict[int, bytes | None]:
     return dict(zip(places.filter(is_mark).to_pylist(), found, strict=True))
 
 
-def _placed(decoded: Decoded, places: Sequence[int]) -> tuple[Any, list[int]]:
+def _placed(decoded: DecodedValues, places: Sequence[int]) -> tuple[Any, list[int]]:
     """The rows that could be read, and which record each is of."""
     table, sources = decoded.table, decoded.sources
     if sources is None:

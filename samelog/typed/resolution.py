@@ -12,8 +12,8 @@ from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.compatibility import problems_reading
 from samelog.typed.misfits import Misfit, beginning
 from samelog.typed.schema import Column, Schema
-from samelog.typed.types import Kind
-from samelog.typed.values.codec import Decoded, reading_schema
+from samelog.typed.types import TypeKind
+from samelog.typed.values.codec import DecodedValues, reading_schema
 
 
 class Unresolvable(ValueError):
@@ -29,7 +29,7 @@ class Resolution:
             raise Unresolvable("; ".join(problems))
         self._writer, self._reader = writer, reader
 
-    def resolve(self, decoded: Decoded) -> Decoded:
+    def resolve(self, decoded: DecodedValues) -> DecodedValues:
         """The rows with the reader's columns; those of misfits mean nothing. A column that the
         writer lacks has its default.
         """
@@ -38,20 +38,22 @@ class Resolution:
         misfits = {misfit.index: misfit for misfit in decoded.misfits}
         columns = [self._column(decoded, column, misfits) for column in self._reader.columns]
         table = import_arrow().Table.from_arrays(columns, schema=reading_schema(self._reader))
-        return Decoded(table, [misfits[n] for n in sorted(misfits)], decoded.sources)
+        return DecodedValues(table, [misfits[n] for n in sorted(misfits)], decoded.sources)
 
-    def _column(self, decoded: Decoded, column: Column, misfits: dict[int, Misfit]) -> Any:
+    def _column(self, decoded: DecodedValues, column: Column, misfits: dict[int, Misfit]) -> Any:
         arrow, kind = import_arrow(), arrow_type(column.type)
         if column.name not in self._writer.by_name:
             return arrow.repeat(arrow.scalar(column.default, kind), decoded.table.num_rows)
         written = decoded.table.column(column.name)
         try:
-            return written.cast(kind, safe=column.type.kind is not Kind.FLOAT)
+            return written.cast(kind, safe=column.type.kind is not TypeKind.FLOAT)
         except ValueError:  # bytes that are no text: of all that widens, only these may fail
             return _one_by_one(decoded, written, column, misfits)
 
 
-def _one_by_one(decoded: Decoded, written: Any, column: Column, misfits: dict[int, Misfit]) -> Any:
+def _one_by_one(
+    decoded: DecodedValues, written: Any, column: Column, misfits: dict[int, Misfit]
+) -> Any:
     arrow, kind = import_arrow(), arrow_type(column.type)
     sources = decoded.sources or range(decoded.table.num_rows)
     kept: list[Any] = []

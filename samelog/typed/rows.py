@@ -13,7 +13,7 @@ from samelog.typed.arrow_types import arrow_schema, arrow_type, import_arrow
 from samelog.typed.columns import column_of
 from samelog.typed.misfits import Misfit, RowMisfit, beginning
 from samelog.typed.schema import Column, Schema
-from samelog.typed.types import Kind
+from samelog.typed.types import TypeKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,27 +104,24 @@ def _lacking(rows: int, column: Column) -> Any:
 
 def _may_cast(arrow: Any, found: Any, column: Column) -> bool:
     """Within one kind of values, where a cast is exact or raises. A column of nulls is any."""
-    types = arrow.types
+    types, kind = arrow.types, column.type.kind
     if types.is_null(found):
         return True
-    match column.type.kind:
-        case Kind.INTEGER:
-            return bool(types.is_integer(found))
-        case Kind.FLOAT:
-            return bool(types.is_floating(found) or types.is_integer(found))
-        case Kind.STRING:
-            return "string" in str(found)
-        case Kind.BINARY:
-            return "binary" in str(found)
-        case Kind.TIMESTAMP:
-            has_zone = types.is_timestamp(found) and found.tz is not None
-            return bool(types.is_timestamp(found)) and has_zone is bool(column.type.zone)
-        case Kind.DECIMAL:
-            return bool(types.is_decimal(found) or types.is_integer(found))
-        case Kind.LIST:
-            return bool(types.is_list(found) or types.is_large_list(found))
-        case kind:
-            return kind is Kind.DATE and bool(types.is_date(found))
+    if kind is TypeKind.TIMESTAMP and types.is_timestamp(found):
+        return (found.tz is not None) is bool(column.type.zone)
+    return any(getattr(types, f"is_{name}")(found) for name in _CAST_FROM.get(kind, ()))
+
+
+_CAST_FROM: dict[TypeKind, tuple[str, ...]] = {
+    TypeKind.INTEGER: ("integer",),
+    TypeKind.FLOAT: ("floating", "integer"),
+    TypeKind.STRING: ("string", "large_string", "string_view"),
+    TypeKind.BINARY: ("binary", "large_binary", "binary_view", "fixed_size_binary"),
+    TypeKind.DATE: ("date",),
+    TypeKind.DECIMAL: ("decimal", "integer"),
+    TypeKind.LIST: ("list", "large_list"),
+}
+"""What Arrow's columns may be, by its names."""
 
 
 def _cast(found: Any, kind: Any, column: Column) -> Any:

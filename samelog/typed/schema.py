@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from samelog.typed.types import ColumnType, Kind, parse_type
+from samelog.typed.types import ColumnType, TypeKind, parse_type
 
 TEXT_BYTES = 64 << 10
 COLUMNS_MOST = 1000
@@ -30,7 +30,7 @@ class BadSchema(ValueError):
     """A text is no schema."""
 
 
-class ValueFormat(Enum):
+class SchemaFormat(Enum):
     """How a row becomes a value."""
 
     ARROW = "arrow"
@@ -58,7 +58,7 @@ class Column:
 class Schema:
     """Columns in order, and the format of values."""
 
-    format: ValueFormat
+    format: SchemaFormat
     columns: tuple[Column, ...]
 
     @cached_property
@@ -111,7 +111,7 @@ def parse_schema(text: str) -> Schema:
     return make_schema(_format(found["format"]), tuple(map(_column, columns)))
 
 
-def make_schema(value_format: ValueFormat, columns: tuple[Column, ...]) -> Schema:
+def make_schema(value_format: SchemaFormat, columns: tuple[Column, ...]) -> Schema:
     """A schema whose columns go together, and into the format. Raises BadSchema."""
     schema = Schema(value_format, columns)
     names = [column.name for column in columns]
@@ -140,11 +140,11 @@ def _no_constant(name: str) -> None:
     raise BadSchema(f"{name} is no JSON")
 
 
-def _format(value: object) -> ValueFormat:
+def _format(value: object) -> SchemaFormat:
     try:
-        return ValueFormat(value)
+        return SchemaFormat(value)
     except ValueError as error:
-        known = ", ".join(each.value for each in ValueFormat)
+        known = ", ".join(each.value for each in SchemaFormat)
         raise BadSchema(f"format {value!r} is none of {known}") from error
 
 
@@ -165,11 +165,11 @@ def _column(found: object) -> Column:
     return Column(name, parsed, nullable, _default(name, parsed, found.get("default")))
 
 
-_DEFAULTS: Mapping[Kind, type | tuple[type, ...]] = {
-    Kind.BOOL: bool,
-    Kind.INTEGER: int,
-    Kind.FLOAT: (int, float),
-    Kind.STRING: str,
+_DEFAULTS: Mapping[TypeKind, type | tuple[type, ...]] = {
+    TypeKind.BOOL: bool,
+    TypeKind.INTEGER: int,
+    TypeKind.FLOAT: (int, float),
+    TypeKind.STRING: str,
 }
 
 
@@ -178,14 +178,14 @@ def _default(name: str, kind: ColumnType, value: object) -> Default:
     if value is None:
         return None
     fits = isinstance(value, _DEFAULTS.get(kind.kind, ())) and (
-        isinstance(value, bool) is (kind.kind is Kind.BOOL)
+        isinstance(value, bool) is (kind.kind is TypeKind.BOOL)
     )
-    if fits and isinstance(value, int) and kind.kind is Kind.INTEGER:
+    if fits and isinstance(value, int) and kind.kind is TypeKind.INTEGER:
         least, most = kind.limits
         fits = least <= value <= most
     if not fits:
         raise BadSchema(f"column {name!r}: {value!r} is no default of {kind.text}")
-    return _number(name, value) if kind.kind is Kind.FLOAT else value  # type: ignore[return-value]
+    return _number(name, value) if kind.kind is TypeKind.FLOAT else value  # type: ignore[return-value]
 
 
 def _number(name: str, value: Any) -> float:
@@ -198,14 +198,14 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _problem_in_format(value_format: ValueFormat, kind: ColumnType) -> str | None:
+def _problem_in_format(value_format: SchemaFormat, kind: ColumnType) -> str | None:
     if kind.item is not None:
-        if value_format is ValueFormat.CSV:
+        if value_format is SchemaFormat.CSV:
             return "has no lists"
         return _problem_in_format(value_format, kind.item)
-    if value_format is ValueFormat.AVRO:
+    if value_format is SchemaFormat.AVRO:
         if kind.text == "uint64":
             return "has no uint64"
-        if kind.kind is Kind.TIMESTAMP and kind.unit == "s":
+        if kind.kind is TypeKind.TIMESTAMP and kind.unit == "s":
             return "has no timestamps of seconds; take timestamp[ms]"
     return None

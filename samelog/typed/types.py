@@ -15,7 +15,7 @@ _TEXT = re.compile(r"([a-z]+\d*)(?:\[([^\[\]]*)\]|\(([^()]*)\)|<(.*)>)?")
 _ZONE = re.compile(r"[A-Za-z0-9_+\-/:]{1,64}")
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     """What values of a type are."""
 
     BOOL = "bool"
@@ -33,12 +33,10 @@ _INTEGERS = {
     f"{sign}int{bits}": (sign == "", bits) for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 _PLAIN = {
-    "bool": Kind.BOOL,
-    "float32": Kind.FLOAT,
-    "float64": Kind.FLOAT,
-    "string": Kind.STRING,
-    "binary": Kind.BINARY,
-    "date32": Kind.DATE,
+    "bool": TypeKind.BOOL,
+    "string": TypeKind.STRING,
+    "binary": TypeKind.BINARY,
+    "date32": TypeKind.DATE,
 }
 
 
@@ -47,7 +45,7 @@ class ColumnType:
     """`text` is Arrow's name of it; the other fields say the same in parts."""
 
     text: str
-    kind: Kind
+    kind: TypeKind
     bits: int = 0
     """Of integers and floats."""
     is_signed: bool = True
@@ -66,6 +64,16 @@ class ColumnType:
         return 0, (1 << self.bits) - 1
 
 
+_SIMPLE = {
+    **{name: ColumnType(name, _PLAIN[name]) for name in _PLAIN},
+    **{
+        name: ColumnType(name, TypeKind.INTEGER, bits, is_signed)
+        for name, (is_signed, bits) in _INTEGERS.items()
+    },
+    **{f"float{bits}": ColumnType(f"float{bits}", TypeKind.FLOAT, bits) for bits in (32, 64)},
+}
+
+
 def parse_type(text: str) -> ColumnType:
     """The type of a name such as `int64`, `timestamp[us, UTC]` or `list<string>`. Raises
     ValueError.
@@ -74,11 +82,8 @@ def parse_type(text: str) -> ColumnType:
     if match is None:
         raise ValueError(f"{text!r} is no type")
     name, brackets, parentheses, angles = match.groups()
-    if name in _INTEGERS and name == text:
-        is_signed, bits = _INTEGERS[name]
-        return ColumnType(text, Kind.INTEGER, bits, is_signed)
-    if name in _PLAIN and name == text:
-        return ColumnType(text, _PLAIN[name], int(name[5:]) if name.startswith("float") else 0)
+    if text in _SIMPLE:
+        return _SIMPLE[text]
     if name == "timestamp" and brackets is not None:
         return _timestamp(text, brackets)
     if name == "decimal128" and parentheses is not None:
@@ -94,7 +99,7 @@ def _timestamp(text: str, inside: str) -> ColumnType:
     if unit not in UNITS or (zone and not _ZONE.fullmatch(zone)):
         raise ValueError(f"{text!r}: a timestamp is one like timestamp[ms] or timestamp[us, UTC]")
     known = f"timestamp[{unit}, {zone}]" if zone else f"timestamp[{unit}]"
-    return ColumnType(known, Kind.TIMESTAMP, unit=unit, zone=zone)
+    return ColumnType(known, TypeKind.TIMESTAMP, unit=unit, zone=zone)
 
 
 def _decimal(text: str, inside: str) -> ColumnType:
@@ -105,11 +110,11 @@ def _decimal(text: str, inside: str) -> ColumnType:
     if not 0 <= scale <= precision or not 1 <= precision <= PRECISION_MOST:
         raise ValueError(f"{text!r}: a decimal has 1 to {PRECISION_MOST} digits, scale included")
     known = f"decimal128({precision}, {scale})"
-    return ColumnType(known, Kind.DECIMAL, precision=precision, scale=scale)
+    return ColumnType(known, TypeKind.DECIMAL, precision=precision, scale=scale)
 
 
 def _list(text: str, inside: str) -> ColumnType:
     item = parse_type(inside.removeprefix("item: "))
-    if item.kind is Kind.LIST:
+    if item.kind is TypeKind.LIST:
         raise ValueError(f"{text!r}: a list of lists is no type that columns may have")
-    return ColumnType(f"list<{item.text}>", Kind.LIST, item=item)
+    return ColumnType(f"list<{item.text}>", TypeKind.LIST, item=item)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from samelog.admin.answers import SchemaPage, SchemaSet, SchemaVersion
+from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import AdminRequest, ListSchemas, SetSchema
 from samelog.cli.main import main
 from samelog.typed.schema import parse_schema
@@ -42,7 +42,7 @@ def answer(request: AdminRequest[Any]) -> Answer:
         case ListSchemas(topic="ticks"):
             first = request.from_version
             found = tuple(
-                SchemaVersion(number, 1_000, schema.identity, schema.text)
+                SchemaInfo(number, 1_000, schema.identity, schema.text)
                 for number, schema in enumerate(KNOWN, 1)
             )[first - 1 : first]
             return SchemaPage("ticks", "backward", 2, found, first < 2)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from samelog.sequencer.levels import SCHEMAS
-from samelog.sequencer.state import schema_state
+from samelog.sequencer.state import schemas
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
@@ -21,7 +21,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.schema_state import SchemaVersion
+from samelog.sequencer.state.schemas import SchemaVersion
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.typed.schema import parse_schema
@@ -156,7 +156,7 @@ def test_a_text_that_returns_is_a_version_of_its_own(machine: StateMachine) -> N
 
 
 def test_schemas_are_bounded(machine: StateMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_state, "TEXTS_BYTES_MOST", len(canonical(A)[0]))
+    monkeypatch.setattr(schemas, "TEXTS_BYTES_MOST", len(canonical(A)[0]))
     assert set_schema(machine, 0, A) == ""
     assert set_schema(machine, 0, A, topic="t2") == ""
     assert set_schema(machine, 1, AB) == "TOO_MANY_SCHEMAS"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samelog.typed.arrow_types import arrow_schema, from_arrow
 from samelog.typed.compatibility import Compatibility, problems_between, problems_reading
-from samelog.typed.schema import BadSchema, Schema, ValueFormat, parse_schema
+from samelog.typed.schema import BadSchema, Schema, SchemaFormat, parse_schema
 from tests.typed.worlds import schemas
 
 
@@ -34,7 +34,7 @@ def test_a_schema_is_its_text(drawn: Schema) -> None:
     assert parse_schema(drawn.text).identity == drawn.identity
 
 
-@given(schemas(ValueFormat.ARROW))
+@given(schemas(SchemaFormat.ARROW))
 def test_a_schema_is_the_one_of_arrow(drawn: Schema) -> None:
     found = from_arrow(arrow_schema(drawn))
     assert [(c.name, c.type, c.is_nullable) for c in found.columns] == [

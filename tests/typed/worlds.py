@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from samelog.typed.schema import Column, Schema, ValueFormat, make_schema
-from samelog.typed.types import ColumnType, Kind, parse_type
+from samelog.typed.schema import Column, Schema, SchemaFormat, make_schema
+from samelog.typed.types import ColumnType, TypeKind, parse_type
 
 PLAIN = ["bool", "int8", "int32", "int64", "uint16", "uint32", "float32", "float64", "string"]
 OTHERS = ["binary", "date32", "timestamp[ms]", "timestamp[us, UTC]", "decimal128(9, 3)"]
@@ -36,26 +36,26 @@ WIDER = {
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-def types(value_format: ValueFormat) -> st.SearchStrategy[ColumnType]:
+def types(value_format: SchemaFormat) -> st.SearchStrategy[ColumnType]:
     """Types that a format can hold."""
-    scalars = [*PLAIN, *OTHERS, *([] if value_format is ValueFormat.AVRO else ["uint64"])]
+    scalars = [*PLAIN, *OTHERS, *([] if value_format is SchemaFormat.AVRO else ["uint64"])]
     found = st.sampled_from(scalars)
-    if value_format is not ValueFormat.CSV:
+    if value_format is not SchemaFormat.CSV:
         found |= found.map("list<{}>".format)
     return found.map(parse_type)
 
 
 @st.composite
-def schemas(draw: st.DrawFn, value_format: ValueFormat | None = None) -> Schema:
+def schemas(draw: st.DrawFn, value_format: SchemaFormat | None = None) -> Schema:
     """Any schema of up to five columns."""
-    chosen = value_format or draw(st.sampled_from(ValueFormat))
+    chosen = value_format or draw(st.sampled_from(SchemaFormat))
     names = draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5, unique=True))
     columns = [_column(draw, name, draw(types(chosen))) for name in names]
     return make_schema(chosen, tuple(columns))
 
 
 def _column(draw: st.DrawFn, name: str, kind: ColumnType) -> Column:
-    default = draw(st.none() | st.integers(0, 9)) if kind.kind is Kind.INTEGER else None
+    default = draw(st.none() | st.integers(0, 9)) if kind.kind is TypeKind.INTEGER else None
     return Column(name, kind, draw(st.booleans()), default)
 
 
@@ -64,19 +64,19 @@ def cells(kind: ColumnType) -> st.SearchStrategy[Any]:
     if kind.item is not None:
         return st.lists(st.none() | cells(kind.item), max_size=3)
     match kind.kind:
-        case Kind.BOOL:
+        case TypeKind.BOOL:
             return st.booleans()
-        case Kind.INTEGER:
+        case TypeKind.INTEGER:
             return st.integers(*kind.limits)
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             return st.floats(allow_nan=False, allow_infinity=False, width=kind.bits)  # type: ignore[arg-type]
-        case Kind.STRING:
+        case TypeKind.STRING:
             return TEXTS
-        case Kind.BINARY:
+        case TypeKind.BINARY:
             return st.binary(max_size=6)
-        case Kind.DATE:
+        case TypeKind.DATE:
             return st.dates(date(1, 1, 1), date(9999, 12, 31))
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             step = 1000 if kind.unit == "ms" else 1
             zones = st.just(UTC) if kind.zone else st.none()
             times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones)  # noqa: DTZ001

@@ -5,7 +5,7 @@ Invariant: what is answered with success is committed.
 
 from __future__ import annotations
 
-from samelog.admin.answers import SchemaPage, SchemaSet, SchemaVersion
+from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import find_topic
@@ -28,7 +28,7 @@ _CODES = {
 def list_schemas(node: ServedNode, request: ListSchemas) -> SchemaPage:
     """The versions of a topic's schema, a page at a time. Raises ChangeRefused."""
     topic = find_topic(node, request.topic)
-    found: list[SchemaVersion] = []
+    found: list[SchemaInfo] = []
     size = 0
     for version in range(request.from_version, len(topic.schemas) + 1):
         each = _version(node, topic, version)
@@ -41,10 +41,10 @@ def list_schemas(node: ServedNode, request: ListSchemas) -> SchemaPage:
     return SchemaPage(topic.name, mode_of(topic.settings).value, newest, tuple(found), has_more)
 
 
-def _version(node: ServedNode, topic: Topic, version: int) -> SchemaVersion:
+def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:
     known = topic.schemas[version - 1]
     text = node.logs.machine.state.schemas.texts[known.identity].text
-    return SchemaVersion(version, known.set_ms, known.identity, text)
+    return SchemaInfo(version, known.set_ms, known.identity, text)
 
 
 async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:

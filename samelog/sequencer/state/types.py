@@ -17,7 +17,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.group_state import Groups
-from samelog.sequencer.state.schema_state import Schemas, SchemaVersion, begin
+from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 
 STATE_VERSION = 6
@@ -78,6 +78,12 @@ class Partition(msgspec.Struct):
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
+
+    def begin_version(self, version: int) -> None:
+        """A version of the topic's schema is in force from the next offset on."""
+        if self.schema_since and self.schema_since[-1][0] == self.next_offset:
+            self.schema_since.pop()  # no record has it
+        self.schema_since.append((self.next_offset, version))
 
 
 class Run(msgspec.Struct):
@@ -228,7 +234,8 @@ class State(msgspec.Struct):
         number = self.next_partition
         self.next_partition += 1
         partition = Partition(number, topic.topic_id, topic.partitions)
-        begin(partition, topic)
+        if topic.schemas:
+            partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
         topic.partition_numbers.append(number)
 

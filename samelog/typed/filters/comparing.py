@@ -40,8 +40,7 @@ def compare(operator: str, one: Operand, other: Operand) -> Take:
     steps = steps_of(one.type)
     if steps is not None:
         return _among_steps(operator, one, steps, other.value)
-    is_float = import_arrow().types.is_floating(one.type)
-    return partial(_with_scalar, operator, one, _scalar(one.type, other.value), is_float)
+    return partial(_with_scalar, operator, one, _scalar(one.type, other.value))
 
 
 def _unknown(rows: pa.Table, records: pa.Table) -> Any:
@@ -53,7 +52,7 @@ def _columns(operator: str, one: Operand, other: Operand) -> Take:
     types = import_arrow().types
     if one.type != other.type or types.is_list(one.type):
         raise BadFilter(f"{one.type} is not compared with {other.type}")
-    return partial(_two_columns, operator, one, other, types.is_floating(one.type))
+    return partial(_two_columns, operator, one, other)
 
 
 def _among_steps(operator: str, one: Operand, steps: Steps, value: Any) -> Take:
@@ -66,7 +65,7 @@ def _among_steps(operator: str, one: Operand, steps: Steps, value: Any) -> Take:
         operator = "LTE" if is_below else "GTE"
     step = math.floor(number) if is_below else math.ceil(number)
     if steps.least <= step <= steps.most:
-        return partial(_with_scalar, operator, one, steps.scalar(step), False)  # noqa: FBT003
+        return partial(_with_scalar, operator, one, steps.scalar(step))
     is_above = step > steps.most
     holds = operator == "NEQ" or (operator != "EQ" and is_below is is_above)
     return partial(_constant, one, holds)
@@ -79,17 +78,20 @@ def _scalar(kind: Any, value: Any) -> Any:
     if isinstance(value, bool) and types.is_boolean(kind):
         return arrow.scalar(value)
     if isinstance(value, Decimal) and types.is_floating(kind):
-        number = arrow.scalar(float(value), kind)
-        if math.isinf(number.as_py()):
-            raise BadFilter(f"{value} is out of range for {kind}")
-        return number
-    is_text = types.is_string(kind)
-    if isinstance(value, str) and (is_text or types.is_binary(kind)):
+        return _float(kind, value)
+    if isinstance(value, str) and (types.is_string(kind) or types.is_binary(kind)):
         try:
-            return arrow.scalar(value if is_text else value.encode(), kind)
+            return arrow.scalar(value.encode(), arrow.binary()).cast(kind)
         except UnicodeEncodeError as error:
             raise BadFilter(f"a text is no UTF-8: {error}") from error
     raise BadFilter(f"a column of {kind} is not compared with {value}")
+
+
+def _float(kind: Any, value: Decimal) -> Any:
+    number = import_arrow().scalar(float(value), kind)
+    if math.isinf(number.as_py()):
+        raise BadFilter(f"{value} is out of range for {kind}")
+    return number
 
 
 # --- evaluation --------------------------------------------------------------------------------
@@ -105,36 +107,26 @@ def _constant(one: Operand, holds: bool, rows: pa.Table, records: pa.Table) -> A
 
 
 def _with_scalar(
-    operator: str,
-    one: Operand,
-    scalar: Any,
-    is_float: bool,
-    rows: pa.Table,
-    records: pa.Table,
+    operator: str, one: Operand, scalar: Any, rows: pa.Table, records: pa.Table
 ) -> Any:
     from pyarrow import compute
 
     column = one.take(rows, records)
     found = getattr(compute, _FUNCTIONS[operator])(column, scalar)
-    if is_float and operator in ("GT", "GTE"):
+    if one.is_float and operator in ("GT", "GTE"):
         return compute.or_kleene(found, compute.is_nan(column))
     return found
 
 
 def _two_columns(
-    operator: str,
-    one: Operand,
-    other: Operand,
-    is_float: bool,
-    rows: pa.Table,
-    records: pa.Table,
+    operator: str, one: Operand, other: Operand, rows: pa.Table, records: pa.Table
 ) -> Any:
     from pyarrow import compute
 
     left, right = one.take(rows, records), other.take(rows, records)
     compared = getattr(compute, _FUNCTIONS[operator])
     found = compared(left, right)
-    if not is_float:
+    if not one.is_float:
         return found
     nan_left, nan_right = compute.is_nan(left), compute.is_nan(right)
     either = compute.or_(nan_left, nan_right)

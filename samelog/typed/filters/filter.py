@@ -30,7 +30,6 @@ Condition = Callable[["pa.Table", "pa.Table"], Any]
 RECORD = {"_key": "key", "_offset": "offset", "_timestamp": "timestamp", "_partition": "partition"}
 """Names in filters of what every record has."""
 _FLIPPED = {"EQ": "EQ", "NEQ": "NEQ", "LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
-_DISTINCT = {"NullSafeNEQ": True, "NullSafeEQ": False}
 _PLAIN = {"this", "expression"}
 _PARTS = {
     "Anonymous": {"this", "expressions"},
@@ -69,22 +68,9 @@ class Filter:
                 return partial(_joined, join, [self._compile(part) for part in node.flatten()])
             case "Not":
                 return partial(_inverted, self._compile(node.this))
-            case "Is":
-                return self._is(node)
-            case "In":
-                return self._in(node)
-            case "Between":
-                low = self._comparison("GTE", node.this, node.args["low"])
-                high = self._comparison("LTE", node.this, node.args["high"])
-                return partial(_joined, "and_kleene", [low, high])
-            case "Like" | "Escape":
-                return self._like(node)
         if name in _FLIPPED:
             return self._comparison(name, node.this, node.expression)
-        if name in _DISTINCT:
-            same = self._same(node.this, node.expression)
-            return partial(_inverted, same) if _DISTINCT[name] else same
-        return self._truth(node)
+        return _PREDICATES.get(name, Filter._truth)(self, node)
 
     def _truth(self, node: Any) -> Condition:
         """A condition that is no comparison: TRUE, FALSE, NULL or a column of bool."""
@@ -100,14 +86,19 @@ class Filter:
             one, other, operator = other, one, _FLIPPED[operator]
         return compare(operator, one, other)
 
-    def _same(self, left: Any, right: Any) -> Condition:
+    def _same(self, node: Any) -> Condition:
         """IS NOT DISTINCT FROM: nulls are equal, and nothing is unknown."""
-        return partial(
-            _null_safe,
-            self._comparison("EQ", left, right),
-            self._operand(left),
-            self._operand(right),
-        )
+        left, right = node.this, node.expression
+        equal = self._comparison("EQ", left, right)
+        return partial(_null_safe, equal, self._operand(left), self._operand(right))
+
+    def _distinct(self, node: Any) -> Condition:
+        return partial(_inverted, self._same(node))
+
+    def _between(self, node: Any) -> Condition:
+        low = self._comparison("GTE", node.this, node.args["low"])
+        high = self._comparison("LTE", node.this, node.args["high"])
+        return partial(_joined, "and_kleene", [low, high])
 
     def _is(self, node: Any) -> Condition:
         if type(node.expression).__name__ != "Null":
@@ -161,6 +152,17 @@ class Filter:
         if not isinstance(key, str):
             raise BadFilter(f"{node.sql()}: a header's name is a text")
         return Operand(import_arrow().binary(), partial(_header_values, key))
+
+
+_PREDICATES: dict[str, Callable[[Filter, Any], Condition]] = {
+    "Is": Filter._is,
+    "In": Filter._in,
+    "Between": Filter._between,
+    "Like": Filter._like,
+    "Escape": Filter._like,
+    "NullSafeEQ": Filter._same,
+    "NullSafeNEQ": Filter._distinct,
+}
 
 
 def _parse(text: str) -> Any:

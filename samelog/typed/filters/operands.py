@@ -49,6 +49,11 @@ class Operand:
         """Whether it is the literal NULL."""
         return self.is_literal and self.value is None
 
+    @property
+    def is_float(self) -> bool:
+        """Whether it may be NaN."""
+        return bool(import_arrow().types.is_floating(self.type))
+
     @classmethod
     def of_literal(cls, value: Any) -> Operand:
         """A literal; its type is Arrow's only for TRUE and FALSE."""
@@ -69,15 +74,18 @@ def literal(node: Any) -> Any:
             return bool(node.this)
         case "Literal":
             return str(node.this) if node.is_string else _number(str(node.this))
-        case "Neg":
-            inner = literal(node.this)
-            if isinstance(inner, Decimal):
-                return inner.copy_negate()  # as the minus sign would round
+        case "Neg" if isinstance(inner := literal(node.this), Decimal):
+            return inner.copy_negate()  # as the minus sign would round
         case "Cast" if type(node.this).__name__ == "Literal" and node.this.is_string:
-            kind = str(node.args["to"].this.name)
-            if kind == "DATE" or kind.startswith("TIMESTAMP"):
-                return TypedText(kind[:9], str(node.this.this))
+            return _typed_text(node)
     raise BadFilter(f"{node.sql()} is not in filters")
+
+
+def _typed_text(node: Any) -> TypedText:
+    kind = str(node.args["to"].this.name)
+    if kind != "DATE" and not kind.startswith("TIMESTAMP"):
+        raise BadFilter(f"{node.sql()} is not in filters")
+    return TypedText(kind[:9], str(node.this.this))
 
 
 def _number(text: str) -> Decimal:

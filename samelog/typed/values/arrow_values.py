@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.typed.arrow_types import arrow_schema, import_arrow
 from samelog.typed.misfits import Misfit
 from samelog.typed.schema import Schema
-from samelog.typed.values.codec import Decoded, Unfit, ValueCodec, reading_schema
+from samelog.typed.values.codec import DecodedValues, Unfit, ValueCodec, reading_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,11 +50,11 @@ class ArrowCodec(ValueCodec):
         """What is no whole stream of these columns; buffers are not looked into."""
         return self._read(values, is_full=False).misfits
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
         """All rows of all streams."""
         return self._read(values, is_full=True)
 
-    def _read(self, values: Sequence[bytes | None], *, is_full: bool) -> Decoded:
+    def _read(self, values: Sequence[bytes | None], *, is_full: bool) -> DecodedValues:
         arrow = import_arrow()
         found = reading_schema(self.schema)
         nothing = arrow.Table.from_pylist([{}], schema=found)
@@ -68,7 +68,7 @@ class ArrowCodec(ValueCodec):
                     misfits.append(unfit.at(index))
             tables.append(table)
             sources += [index] * table.num_rows
-        return Decoded(arrow.concat_tables(tables), misfits, sources)
+        return DecodedValues(arrow.concat_tables(tables), misfits, sources)
 
     def _table(self, value: bytes, *, is_full: bool) -> Any:
         """Raises Unfit."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.format.arrow import ArrowMissing
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.schema import Column, Schema
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 from samelog.typed.values.codec import Cells, RowCodec, Unfit
 from samelog.typed.values.texts import read_floats
 
@@ -83,24 +83,31 @@ def avro_schema(schema: Schema, *, is_plain: bool = False) -> dict[str, Any]:
 
 
 def _avro_type(kind: ColumnType, *, is_plain: bool) -> Any:
+    if kind.item is not None:
+        item = _avro_type(kind.item, is_plain=is_plain)
+        return {"type": "array", "items": ["null", item]}
+    if kind.kind is TypeKind.INTEGER:
+        return "int" if kind.bits < 32 or kind.text == "int32" else "long"
+    logical = _logical(kind)
+    if logical is None:
+        return _NAMES[kind.text]
+    return _BASES[kind.kind] if is_plain else {"type": _BASES[kind.kind], **logical}
+
+
+def _logical(kind: ColumnType) -> dict[str, Any] | None:
+    """What Avro says of a number or bytes that mean something else."""
     match kind.kind:
-        case Kind.INTEGER:
-            return "int" if kind.bits < 32 or kind.text == "int32" else "long"
-        case Kind.LIST if kind.item is not None:
-            item = _avro_type(kind.item, is_plain=is_plain)
-            return {"type": "array", "items": ["null", item]}
-        case Kind.DATE:
-            return "int" if is_plain else {"type": "int", "logicalType": "date"}
-        case Kind.TIMESTAMP:
-            name = _UNITS[kind.unit] if kind.zone else f"local-{_UNITS[kind.unit]}"
-            return "long" if is_plain else {"type": "long", "logicalType": name}
-        case Kind.DECIMAL:
-            digits = {"precision": kind.precision, "scale": kind.scale}
-            return "bytes" if is_plain else {"type": "bytes", "logicalType": "decimal", **digits}
-        case _:
-            return _NAMES[kind.text]
+        case TypeKind.DATE:
+            return {"logicalType": "date"}
+        case TypeKind.TIMESTAMP:
+            unit = _UNITS[kind.unit]
+            return {"logicalType": unit if kind.zone else f"local-{unit}"}
+        case TypeKind.DECIMAL:
+            return {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    return None
 
 
+_BASES = {TypeKind.DATE: "int", TypeKind.TIMESTAMP: "long", TypeKind.DECIMAL: "bytes"}
 _NAMES = {
     "bool": "boolean",
     "float32": "float",
@@ -126,13 +133,13 @@ def _finish(cells: Cells, kind: ColumnType) -> Any:
     if kind.item is not None:
         return _finish_lists(cells, kind, kind.item)
     match kind.kind:
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             return read_floats(cells, kind)
-        case Kind.DATE:
+        case TypeKind.DATE:
             return arrow.array(cells, arrow.int32()).cast(arrow_type(kind))
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             return arrow.array(cells, arrow.int64()).cast(arrow_type(kind))
-        case Kind.DECIMAL:
+        case TypeKind.DECIMAL:
             return arrow.array([_to_decimal(cell, kind) for cell in cells], arrow_type(kind))
         case _:
             return arrow.array(cells, arrow_type(kind))
@@ -163,11 +170,11 @@ def _plain(array: Any, kind: ColumnType) -> Sequence[Any]:
     if kind.item is not None:
         return [_plain(one.values, kind.item) if one.is_valid else None for one in array]
     match kind.kind:
-        case Kind.DATE:
+        case TypeKind.DATE:
             array = array.cast(arrow.int32())
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             array = array.cast(arrow.int64())
-        case Kind.DECIMAL:
+        case TypeKind.DECIMAL:
             return [_to_bytes(cell, kind) for cell in array.to_pylist()]
     cells: list[Any] = array.to_pylist()
     return cells

@@ -38,7 +38,7 @@ class Unfit(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedValues:
     """`table` has the rows; `sources` says which value each is of (None: one row for each value, in
     order); `misfits` are the values that do not fit, in order.
     """
@@ -65,7 +65,7 @@ class ValueCodec(ABC):
         """The values of a table's rows, whose columns are the schema's. Raises RowMisfit."""
 
     @abstractmethod
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
         """The rows of the values, and what does not fit."""
 
     def check(self, values: Sequence[bytes | None]) -> list[Misfit]:
@@ -86,7 +86,7 @@ class RowCodec(ValueCodec):
         TypeError, OverflowError.
         """
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
         """The rows, after parsing each value and finishing each column."""
         misfits: dict[int, Misfit] = {}
         rows = self._parse_all(values, misfits)
@@ -97,7 +97,7 @@ class RowCodec(ValueCodec):
         ]
         arrow = import_arrow()
         table = arrow.Table.from_arrays(columns, schema=reading_schema(self.schema))
-        return Decoded(_without(table, misfits), [misfits[n] for n in sorted(misfits)])
+        return DecodedValues(_without(table, misfits), [misfits[n] for n in sorted(misfits)])
 
     def _parse_all(self, values: Sequence[bytes | None], misfits: dict[int, Misfit]) -> list[Cells]:
         nothing: Cells = (None,) * len(self.schema.columns)

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from samelog.typed.schema import Schema, ValueFormat
+from samelog.typed.schema import Schema, SchemaFormat
 from samelog.typed.values.arrow_values import ArrowCodec
 from samelog.typed.values.avro_values import AvroCodec
 from samelog.typed.values.codec import ValueCodec
 from samelog.typed.values.csv_values import CsvCodec
 from samelog.typed.values.json_values import JsonCodec
 
-_CODECS: dict[ValueFormat, Callable[[Schema], ValueCodec]] = {
-    ValueFormat.ARROW: ArrowCodec,
-    ValueFormat.AVRO: AvroCodec,
-    ValueFormat.CSV: CsvCodec,
-    ValueFormat.JSON: JsonCodec,
+_CODECS: dict[SchemaFormat, Callable[[Schema], ValueCodec]] = {
+    SchemaFormat.ARROW: ArrowCodec,
+    SchemaFormat.AVRO: AvroCodec,
+    SchemaFormat.CSV: CsvCodec,
+    SchemaFormat.JSON: JsonCodec,
 }
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.schema import Column
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 from samelog.typed.values.codec import Cells, RowCodec, Unfit
 from samelog.typed.values.texts import AS_TEXT, read_floats, read_texts, write_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"(,|$)|([^",\r\n]*)(,|$)')
+_CELL = re.compile(r'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^",\r\n]*))(?P<comma>,|\Z)')
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _BOOLS = {"true": True, "false": False, None: None}
 _NEEDS_QUOTES = re.compile('[",\r\n]')
@@ -44,7 +45,7 @@ class CsvCodec(RowCodec):
         kind = column.type
         if kind.kind in AS_TEXT:
             return read_texts(cells, kind)
-        if kind.kind is Kind.FLOAT:
+        if kind.kind is TypeKind.FLOAT:
             return read_floats(cells, kind)
         return import_arrow().array(_READ[kind.kind](cells), arrow_type(kind))
 
@@ -59,22 +60,24 @@ class CsvCodec(RowCodec):
 
 def _split(text: str) -> list[str | None]:
     """Raises Unfit."""
-    if '"' not in text:
-        if "\n" in text or "\r" in text:
-            raise Unfit("", "one line", text)
-        return [cell or None for cell in text.split(",")]
-    cells: list[str | None] = []
-    at, has_more = 0, True
-    while has_more:
-        match = _QUOTED.match(text, at)
+    if '"' in text:
+        return list(_quoted_cells(text))
+    if "\n" in text or "\r" in text:
+        raise Unfit("", "one line", text)
+    return [cell or None for cell in text.split(",")]
+
+
+def _quoted_cells(text: str) -> Iterator[str | None]:
+    at, comma = 0, ","
+    while comma:
+        match = _CELL.match(text, at)
         if match is None:
-            raise Unfit("", "a line whose quotation marks are paired", text)
-        quoted, behind, plain, after = match.groups()
-        cells.append(plain or None if quoted is None else quoted.replace('""', '"'))
-        at, has_more = match.end(), (after if quoted is None else behind) == ","
-    if at != len(text):
+            break
+        quoted = match["quoted"]
+        yield match["plain"] or None if quoted is None else quoted.replace('""', '"')
+        at, comma = match.end(), match["comma"]
+    if comma or at != len(text):
         raise Unfit("", "a line whose quotation marks are paired", text)
-    return cells
 
 
 def _integers(cells: Cells) -> list[int | None]:
@@ -99,11 +102,11 @@ def _as_they_are(cells: Cells) -> Cells:
     return cells
 
 
-_READ: dict[Kind, Any] = {
-    Kind.INTEGER: _integers,
-    Kind.BOOL: _bools,
-    Kind.BINARY: _bytes,
-    Kind.STRING: _as_they_are,
+_READ: dict[TypeKind, Any] = {
+    TypeKind.INTEGER: _integers,
+    TypeKind.BOOL: _bools,
+    TypeKind.BINARY: _bytes,
+    TypeKind.STRING: _as_they_are,
 }
 
 
@@ -111,19 +114,26 @@ def _texts(array: Any, column: Column, kind: ColumnType) -> list[str]:
     """Cells as they are written; a text that is empty has quotation marks, a null has none."""
     if kind.kind in AS_TEXT:
         return [cell or "" for cell in write_texts(array, column, kind)]
-    match kind.kind:
-        case Kind.STRING:
-            return ["" if cell is None else _quoted(cell) for cell in array.to_pylist()]
-        case Kind.BINARY:
-            cells = array.to_pylist()
-            return ["" if c is None else _quoted(base64.b64encode(c).decode()) for c in cells]
-        case Kind.BOOL:
-            return ["" if cell is None else str(cell).lower() for cell in array.to_pylist()]
-        case _:
-            return ["" if cell is None else repr(cell) for cell in array.to_pylist()]
+    write = _WRITE.get(kind.kind, repr)
+    return ["" if cell is None else write(cell) for cell in array.to_pylist()]
 
 
 def _quoted(cell: str) -> str:
     if cell and not _NEEDS_QUOTES.search(cell):
         return cell
     return '"' + cell.replace('"', '""') + '"'
+
+
+def _base64(cell: bytes) -> str:
+    return _quoted(base64.b64encode(cell).decode())
+
+
+def _bool(cell: bool) -> str:
+    return str(cell).lower()
+
+
+_WRITE: dict[TypeKind, Callable[[Any], str]] = {
+    TypeKind.STRING: _quoted,
+    TypeKind.BINARY: _base64,
+    TypeKind.BOOL: _bool,
+}

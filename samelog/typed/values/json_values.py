@@ -17,7 +17,7 @@ import msgspec
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.misfits import Misfit, RowMisfit, beginning
 from samelog.typed.schema import Column, Schema
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 from samelog.typed.values.codec import Cells, RowCodec, Unfit
 from samelog.typed.values.texts import AS_TEXT, read_floats, read_texts, write_texts
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PATH = re.compile(r"(?: - at `\$\.(.+)`|field `(.+)`)$", re.DOTALL)
-_PLAIN: dict[Kind, type] = {
-    Kind.BOOL: bool,
-    Kind.FLOAT: float,
-    Kind.STRING: str,
-    Kind.BINARY: bytes,
-    Kind.TIMESTAMP: str,
-    Kind.DATE: str,
-    Kind.DECIMAL: str,
+_PLAIN: dict[TypeKind, type] = {
+    TypeKind.BOOL: bool,
+    TypeKind.FLOAT: float,
+    TypeKind.STRING: str,
+    TypeKind.BINARY: bytes,
+    TypeKind.TIMESTAMP: str,
+    TypeKind.DATE: str,
+    TypeKind.DECIMAL: str,
 }
 
 
@@ -128,7 +128,7 @@ def _row_type(schema: Schema) -> type[msgspec.Struct]:
 def _json_type(kind: ColumnType) -> Any:
     if kind.item is not None:
         return list[_json_type(kind.item) | None]  # type: ignore[misc]
-    if kind.kind is Kind.INTEGER:
+    if kind.kind is TypeKind.INTEGER:
         least, most = kind.limits
         return Annotated[int, msgspec.Meta(ge=least, le=None if kind.text == "uint64" else most)]
     return _PLAIN[kind.kind]
@@ -146,7 +146,7 @@ def _finish(cells: Cells, kind: ColumnType) -> Any:
         return _finish_lists(cells, kind, kind.item)
     if kind.kind in AS_TEXT:
         return read_texts(cells, kind)
-    if kind.kind is Kind.FLOAT:
+    if kind.kind is TypeKind.FLOAT:
         return read_floats(cells, kind)
     return arrow.array(cells, arrow_type(kind))
 
@@ -169,7 +169,7 @@ def _plain(array: Any, column: Column, kind: ColumnType) -> list[Any]:
     if kind.kind in AS_TEXT:
         return list(write_texts(array, column, kind))
     values: list[Any] = array.to_pylist()
-    if kind.kind is Kind.FLOAT:
+    if kind.kind is TypeKind.FLOAT:
         for index, value in enumerate(values):
             if value is not None and not math.isfinite(value):
                 raise RowMisfit(Misfit(index, column.name, "a number of JSON", beginning(value)))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.misfits import Misfit, RowMisfit, beginning
 from samelog.typed.schema import Column
-from samelog.typed.types import ColumnType, Kind
+from samelog.typed.types import ColumnType, TypeKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AS_TEXT = {Kind.TIMESTAMP, Kind.DATE, Kind.DECIMAL}
+AS_TEXT = {TypeKind.TIMESTAMP, TypeKind.DATE, TypeKind.DECIMAL}
 
 
 def write_texts(array: Any, column: Column, kind: ColumnType) -> list[str | None]:
@@ -26,7 +26,7 @@ def write_texts(array: Any, column: Column, kind: ColumnType) -> list[str | None
     from pyarrow import compute
 
     texts = array.cast(import_arrow().string())
-    if kind.kind is Kind.TIMESTAMP:
+    if kind.kind is TypeKind.TIMESTAMP:
         texts = compute.replace_substring(texts, " ", "T", max_replacements=1)
     found: list[str | None] = texts.to_pylist()
     try:

@@ -9,7 +9,7 @@ import json
 
 import click
 
-from samelog.admin.answers import SchemaVersion
+from samelog.admin.answers import SchemaInfo
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.requests import ListSchemas
 from samelog.cli.output import (
@@ -69,7 +69,7 @@ def history(config: ClientConfig, *, topic: str) -> None:
     print_table(columns, [_row(each) for each in found.versions], title=title)
 
 
-def _row(each: SchemaVersion) -> tuple[object, ...]:
+def _row(each: SchemaInfo) -> tuple[object, ...]:
     schema = json.loads(each.schema)
     columns = ", ".join(f"{column['name']} {column['type']}" for column in schema["columns"])
     identity = each.identity[:IDENTITY_SHOWN]

@@ -1,4 +1,6 @@
-"""Records of any age as rows of one version (docs/typed.md, T1, T10, T11, T19)."""
+"""Which version a record has, and records of any age as rows of one (docs/typed.md, T1, T10, T11,
+T19).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from samelog.typed.compatibility import problems_reading
 from samelog.typed.reading import TypedReader, TypedRows
 from samelog.typed.resolution import Resolution, Unresolvable
 from samelog.typed.rows import table_of
-from samelog.typed.schema import Schema, ValueFormat, parse_schema
-from samelog.typed.values.codec import Decoded
+from samelog.typed.schema import Schema, SchemaFormat, parse_schema
+from samelog.typed.values.codec import DecodedValues
 from samelog.typed.values.codecs import codec_of
 from samelog.typed.versions import Since, mark, parse_mark, version_at
 from tests.typed.worlds import changed, rows, schemas
@@ -154,14 +156,14 @@ def test_nothing_is_read_as_no_rows() -> None:
 
 @given(st.data())
 def test_what_is_compatible_is_read_and_nothing_else(data: st.DataObject) -> None:
-    writer = data.draw(schemas(ValueFormat.JSON))
+    writer = data.draw(schemas(SchemaFormat.JSON))
     reader = data.draw(changed(writer))
     table = table_of(data.draw(rows(writer)), writer)
     if problems_reading(reader, writer):
         with pytest.raises(Unresolvable):
             Resolution(writer, reader)
         return
-    resolved = Resolution(writer, reader).resolve(Decoded(table, []))
+    resolved = Resolution(writer, reader).resolve(DecodedValues(table, []))
     unfit = {misfit.index for misfit in resolved.misfits}
     for index, (before, after) in enumerate(
         zip(table.to_pylist(), resolved.table.to_pylist(), strict=True)

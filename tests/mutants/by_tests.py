@@ -51,6 +51,7 @@ from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -332,7 +333,9 @@ _REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
-    *starmap(Planted, (*FORGETTING, *ONE_ROUND, *PROMISES, *REMOVING, *TELLING, *UPGRADING)),
+    *starmap(
+        Planted, (*FORGETTING, *ONE_ROUND, *PROMISES, *REMOVING, *TELLING, *TYPED, *UPGRADING)
+    ),
     Planted(
         5,
         skip_what_is_missing,

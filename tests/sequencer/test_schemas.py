@@ -12,6 +12,7 @@ from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.sequencer.admin import schemas
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
 from samelog.typed.schema import parse_schema
 from samelog.wire.errors import FaultCode
@@ -33,6 +34,7 @@ def test_versions_are_set_seen_and_kept_on_every_node(
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
+        await until(lambda: all(level(node) == SUPPORTED for node in nodes), "schemas may be set")
         [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.values()]
 
         async def ask(node: Node, request: Any) -> Any:
@@ -64,6 +66,9 @@ def test_versions_are_set_seen_and_kept_on_every_node(
         assert [([v.version for v in page.versions], page.more) for page in pages] == [
             *(([1], True), ([2], False), ([], False))
         ]
+
+    def level(node: Node) -> int:
+        return node.logs.machine.state.level
 
     def newest(node: Node) -> int:
         [topic] = node.logs.machine.state.topics.values()

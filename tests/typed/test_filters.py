@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from decimal import Decimal
+from itertools import product, zip_longest
 from typing import Any
 
 import duckdb
@@ -36,60 +37,71 @@ SCHEMA = pa.schema(
     ]
 )
 NO_RECORDS = to_arrow(b"", 0, 0, topic="t", partition=0)
-INTEGERS = st.sampled_from([-(1 << 63), -2, -1, 0, 1, 2, 3, (1 << 53) + 1, (1 << 63) - 1])
-FLOATS = st.sampled_from([float("-inf"), -1.5, -0.0, 0.0, 1.0, 1.5, float("inf"), float("nan")])
+INTEGERS = [-(1 << 63), -2, -1, 0, 1, 2, 3, (1 << 53) + 1, (1 << 63) - 1]
+FLOATS = [float("-inf"), -1.5, -0.0, 0.0, 1.0, 1.5, float("inf"), float("nan")]
 TEXTS = st.text("aB%_\\!\n\xe9", max_size=4)
 DAYS = ["1969-12-31", "2026-01-01", "2026-11-23"]
-TIMES = [f"{day}T{time}+00:00" for day in DAYS for time in ("00:00", "10:00", "10:00:00.001")]
-CELLS: dict[str, st.SearchStrategy[Any]] = {
+TIMES = [
+    datetime.fromisoformat(f"{day}T{time}+00:00")
+    for day in DAYS
+    for time in ("00:00", "10:00", "10:00:00.001")
+]
+EDGES: dict[str, list[Any]] = {
     "n": INTEGERS,
     "m": INTEGERS,
     "x": FLOATS,
     "y": FLOATS,
+    "s": ["", "a", "B", "aB", "\xe9"],
+    "b": [False, True],
+    "d": [date.fromisoformat(day) for day in ("0001-01-01", *DAYS, "9999-12-31")],
+    "t": [time.replace(tzinfo=None) for time in TIMES],
+    "z": TIMES,
+    "i": [-128, -2, -1, 0, 1, 2, 127],
+    "u": [0, 1, 2, 3, 1 << 63, (1 << 64) - 1],
+    "f": [-0.0, 0.1, 1.0, 1.5, float("nan"), float("-inf")],
+    "c": list(map(Decimal, ["-999999.999", "-0.001", "0", "1", "1.5", "2.999", "999999.999"])),
+    "k": [b"", b"a", b"a\x00", b"B"],
+}
+"""Values of each column that are compared in different ways."""
+CELLS: dict[str, st.SearchStrategy[Any]] = {
+    **{name: st.sampled_from(values) for name, values in EDGES.items()},
     "s": TEXTS,
-    "b": st.booleans(),
-    "d": st.dates().filter(lambda day: day.year > 1000),
-    "t": st.datetimes().filter(lambda time: time.year > 1000),
-    "z": st.sampled_from(TIMES).map(datetime.fromisoformat),
-    "i": st.integers(-128, 127),
-    "u": st.sampled_from([0, 1, 2, 3, (1 << 63), (1 << 64) - 1]),
-    "f": st.sampled_from([-0.0, 0.1, 1.0, 1.5, float("nan"), float("-inf")]),
-    "c": st.sampled_from(["-999999.999", "-0.001", "0", "1", "1.5", "2.999"]).map(Decimal),
-    "k": st.sampled_from([b"", b"a", b"a\x00", b"B"]),
+    "d": st.dates(date(1000, 1, 1)),
+    "t": st.datetimes(datetime(1000, 1, 1)),  # noqa: DTZ001
 }
 ROWS = st.lists(st.fixed_dictionaries({k: st.none() | v for k, v in CELLS.items()}), max_size=6)
-COMPARED = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
+NUMBERS = ["-2", "0", "1", "1.5", "-0.5", "2.999", "9223372036854775807", "1000.0"]
+MOMENTS = [
+    form.format(day)
+    for form in ("DATE '{}'", "TIMESTAMP '{} 10:00'", "TIMESTAMP '{} 10:00:00.000001'")
+    for day in DAYS
+]
+LITERALS: dict[str, list[str]] = {
+    "n": NUMBERS,
+    "x": ["-1.5", "0", "1", "1.5", "2"],
+    "s": ["''", "'a'", "'B'", "'aB'", "'\xe9'", "'a''b'"],
+    "b": ["TRUE", "FALSE"],
+    "d": MOMENTS,
+    "t": MOMENTS,
+    "z": MOMENTS,
+    "i": NUMBERS,
+    "u": NUMBERS,
+    "f": ["-1.5", "0", "0.1", "1", "1.5"],
+    "c": [*NUMBERS, "1.50001"],
+    "k": ["''", "'a'", "'B'"],
+}
 
 
 def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-NUMBERS = st.sampled_from(["-2", "0", "1", "1.5", "-0.5", "2.999", "9223372036854775807", "1000.0"])
-MOMENTS = st.sampled_from(
-    ["DATE '{}'", "TIMESTAMP '{} 10:00'", "TIMESTAMP '{} 10:00:00.000001'"]
-).flatmap(lambda form: st.sampled_from(DAYS).map(form.format))
-LITERALS: dict[str, st.SearchStrategy[str]] = {
-    "n": NUMBERS,
-    "x": st.sampled_from(["-1.5", "0", "1", "1.5", "2"]),
-    "s": TEXTS.map(quoted),
-    "b": st.sampled_from(["TRUE", "FALSE"]),
-    "d": MOMENTS,
-    "t": MOMENTS,
-    "z": MOMENTS,
-    "i": NUMBERS,
-    "u": NUMBERS,
-    "f": st.sampled_from(["-1.5", "0", "0.1", "1", "1.5"]),
-    "c": NUMBERS | st.just("1.50001"),
-    "k": st.sampled_from(["''", "'a'", "'B'"]),
-}
-
-
 @st.composite
 def simple(draw: st.DrawFn) -> str:
     """A comparison, or what is one."""
     name = draw(st.sampled_from(sorted(LITERALS)))
-    value = LITERALS[name]
+    value = st.sampled_from(LITERALS[name])
     one, other = draw(value), draw(value)
     shape = draw(
         st.sampled_from(
@@ -121,7 +133,12 @@ def simple(draw: st.DrawFn) -> str:
     pattern = draw(TEXTS)
     escaped = draw(TEXTS).replace("!", "!!").replace("\\", "!%")
     return shape.format(
-        c=name, op=draw(COMPARED), v=one, w=other, p=quoted(pattern), e=quoted(escaped)
+        c=name,
+        op=draw(st.sampled_from(OPERATORS)),
+        v=one,
+        w=other,
+        p=quoted(pattern),
+        e=quoted(escaped),
     )
 
 
@@ -150,24 +167,65 @@ def records(count: int) -> pa.Table:
     return pa.Table.from_pylist([{}] * count, schema=NO_RECORDS.schema)
 
 
+def in_duckdb(
+    duck: duckdb.DuckDBPyConnection, table: pa.Table, texts: Sequence[str]
+) -> list[list[bool]]:
+    """Which rows pass each condition."""
+    numbered = table.append_column("place", pa.array(range(table.num_rows), pa.int64()))
+    duck.register("drawn", numbered)  # of a table of its own: else Arrow would do the filtering
+    duck.execute("CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM drawn")
+    chosen = ", ".join(f"coalesce({text}, FALSE) AS c{n}" for n, text in enumerate(texts))
+    found = duck.execute(f"SELECT {chosen} FROM given ORDER BY place").fetchall()
+    return [list(column) for column in zip(*found, strict=True)] or [[] for _ in texts]
+
+
+def passing(table: pa.Table, text: str) -> list[bool]:
+    mask = Filter(text, SCHEMA, NO_RECORDS.schema).mask(table, records(table.num_rows))
+    return list(mask.to_pylist())
+
+
 @given(ROWS, conditions())
 def test_a_condition_passes_what_it_passes_in_duckdb(
     duck: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]], text: str
 ) -> None:
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    numbered = table.append_column("place", pa.array(range(len(rows)), pa.int64()))
-    duck.register("drawn", numbered)  # of a table of its own: else Arrow would do the filtering
-    duck.execute("CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM drawn")
-    wanted = duck.execute(f"SELECT place FROM given WHERE {text} ORDER BY place").fetchall()
-    mask = Filter(text, SCHEMA, NO_RECORDS.schema).mask(table, records(len(rows)))
-    assert [n for n, passes in enumerate(mask.to_pylist()) if passes] == [n for (n,) in wanted]
+    assert [passing(table, text)] == in_duckdb(duck, table, [text])
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_every_value_compares_with_every_literal_as_in_duckdb(
+    duck: duckdb.DuckDBPyConnection, name: str
+) -> None:
+    """A comparison and its opposite: what passes neither is unknown."""
+    others = LITERALS.get(name, []) + [
+        each for each in ("m", "y") if type_of(each) == type_of(name)
+    ]
+    texts = [f"{name} {operator} {other}" for operator in OPERATORS for other in others]
+    texts += [f"NOT ({text})" for text in texts]
+    texts += [f"{name} IS {kind} {other}" for kind in DISTINCT for other in others]
+    pairs = product(EDGES["n"], EDGES["n"]), product(EDGES["x"], EDGES["x"])
+    rows = [dict(zip(EDGES, row, strict=True)) for row in zip_longest(*EDGES.values())]
+    rows += [
+        {"n": n, "m": m, "x": x, "y": y}
+        for (n, m), (x, y) in zip_longest(*pairs, fillvalue=(None, None))
+    ]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    found = in_duckdb(duck, table, texts)
+    assert {text: passing(table, text) for text in texts} == dict(zip(texts, found, strict=True))
+
+
+DISTINCT = ["DISTINCT FROM", "NOT DISTINCT FROM"]
+
+
+def type_of(name: str) -> pa.DataType:
+    return SCHEMA.field(name).type
 
 
 LARGE = [1000, 1 << 53, (1 << 53) + 1, (1 << 63) - 1]
 
 
 @pytest.mark.parametrize(
-    ("text", "passing"),
+    ("text", "expected"),
     [
         ("n = 1e3", LARGE[:1]),
         ("n < 9007199254740993e0", LARGE[:2]),
@@ -177,11 +235,10 @@ LARGE = [1000, 1 << 53, (1 << 53) + 1, (1 << 63) - 1]
         ("n IN (9223372036854775806.0, 9223372036854775807e0)", LARGE[3:]),
     ],
 )
-def test_numbers_that_duckdb_rounds_are_compared_exactly(text: str, passing: list[int]) -> None:
+def test_numbers_that_duckdb_rounds_are_compared_exactly(text: str, expected: list[int]) -> None:
     """One with an exponent makes it compare DOUBLEs."""
     table = pa.Table.from_pylist([{"n": number} for number in LARGE], schema=SCHEMA)
-    mask = Filter(text, SCHEMA, NO_RECORDS.schema).mask(table, records(len(LARGE)))
-    assert table["n"].filter(mask).to_pylist() == passing
+    assert table["n"].filter(pa.array(passing(table, text))).to_pylist() == expected
 
 
 def test_untyped_records_are_chosen_by_key_header_and_place() -> None:
@@ -195,17 +252,17 @@ def test_untyped_records_are_chosen_by_key_header_and_place() -> None:
     )
     rows = pa.table({"none": pa.nulls(3)}).drop_columns(["none"])
 
-    def passing(text: str) -> list[int]:
+    def chosen(text: str) -> list[int]:
         mask = Filter(text, rows.schema, found.schema).mask(rows, found).to_pylist()
         return [
             offset for offset, is_in in zip(found["offset"].to_pylist(), mask, strict=True) if is_in
         ]
 
-    assert passing("_key = 'A'") == [7]
-    assert passing("_key IN ('A', 'B') AND _partition = 1") == [9]
-    assert passing("_header('x') = '2'") == [7]
-    assert passing("_header('x') IS NULL") == [8, 9]
-    assert passing("_offset > 7.5") == [8, 9]
+    assert chosen("_key = 'A'") == [7]
+    assert chosen("_key IN ('A', 'B') AND _partition = 1") == [9]
+    assert chosen("_header('x') = '2'") == [7]
+    assert chosen("_header('x') IS NULL") == [8, 9]
+    assert chosen("_offset > 7.5") == [8, 9]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +307,4 @@ def test_what_is_not_in_the_grammar_is_refused(text: str) -> None:
 def test_a_long_chain_is_not_deep() -> None:
     table = pa.Table.from_pylist([{"n": 299}, {"n": 300}], schema=SCHEMA)
     text = " OR ".join(f"n = {number}" for number in range(300))
-    assert Filter(text, SCHEMA, NO_RECORDS.schema).mask(table, records(2)).to_pylist() == [
-        True,
-        False,
-    ]
+    assert passing(table, text) == [True, False]

@@ -21,7 +21,6 @@ PAGE_BYTES = 1 << 20
 _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "SCHEMA_MOVED": FaultCode.ALREADY_EXISTS,
-    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
 }
 
 

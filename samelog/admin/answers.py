@@ -297,7 +297,8 @@ class SchemaInfo(AdminAnswer, frozen=True):
 
 class SchemaPage(AdminAnswer, frozen=True):
     """Versions of a topic's schema, oldest first. With `more`, ask again from the one after the
-    last. `newest` is 0 if there is no schema.
+    last. `newest` is 0 if there is no schema. `since` is of the partition that was asked for: pairs
+    of offset and version, from where on that version was in force.
     """
 
     topic: str
@@ -305,6 +306,7 @@ class SchemaPage(AdminAnswer, frozen=True):
     newest: int
     versions: tuple[SchemaInfo, ...]
     more: bool
+    since: tuple[tuple[int, int], ...] = ()
 
 
 class SchemaSet(AdminAnswer, frozen=True):

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from samelog.admin.answers import LogFile, SchemaPage, Status
 from samelog.admin.requests import (
@@ -385,11 +385,13 @@ def log_history(
         request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)
 
 
-def topic_schemas(config: ClientConfig, topic: str) -> SchemaPage:
+def topic_schemas(
+    config: ClientConfig, topic: str, partition: int | UnsetType = UNSET
+) -> SchemaPage:
     """All versions of a topic's schema, as one page; raises AdminError."""
-    page = ask(config, ListSchemas(topic))
+    page = ask(config, ListSchemas(topic, partition=partition))
     versions = page.versions
     while page.more:
-        page = ask(config, ListSchemas(topic, len(versions) + 1))
+        page = ask(config, ListSchemas(topic, len(versions) + 1, partition))
         versions += page.versions
     return msgspec.structs.replace(page, versions=versions)

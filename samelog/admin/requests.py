@@ -184,6 +184,7 @@ class ListSchemas(AdminRequest[SchemaPage], frozen=True):
 
     topic: TopicName
     from_version: Annotated[int, Meta(ge=1, le=MAX_31, description="The first that is wanted.")] = 1
+    partition: PartitionNumber | UnsetType = UNSET
 
 
 class SetSchema(AdminRequest[SchemaSet], frozen=True):

@@ -61,6 +61,11 @@ def test_versions_are_set_seen_and_kept_on_every_node(
             assert [each.schema for each in page.versions] == [
                 parse_schema(text).text for text in (FIRST, SECOND)
             ]
+            since = (await ask(node, ListSchemas(topic, partition=0))).since
+            assert since == ((1, 2),)
+        assert await refused(ask(nodes[0], ListSchemas(topic, partition=7))) == (
+            FaultCode.UNKNOWN_TOPIC
+        )
         monkeypatch.setattr(schemas, "PAGE_BYTES", 1)
         pages = [await ask(nodes[0], ListSchemas(topic, version)) for version in (1, 2, 3)]
         assert [([v.version for v in page.versions], page.more) for page in pages] == [

@@ -24,6 +24,7 @@ from samelog.admin.requests import (
 )
 from samelog.admin.views import Subscribers
 from samelog.cli.commands.pipeline.common import client_file_option
+from samelog.cli.commands.schema.rows import print_rows
 from samelog.cli.commands.subscribe import as_line, as_value
 from samelog.cli.output import (
     client_option,
@@ -140,22 +141,38 @@ def describe(config: ClientConfig, name: str) -> None:
 @click.option("--offset", type=click.IntRange(min=0), help="From this one on; else the oldest.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N records.")
 @click.option("--max", "limit", default=10, show_default=True, type=click.IntRange(min=1))
+@click.option("--rows", "as_rows", is_flag=True, help="As rows of the topic's schema.")
+@click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
 @client_file_option
 @json_option
 def peek(
-    *, config: str, name: str, partition: int, offset: int | None, last: int | None, limit: int
+    *,
+    config: str,
+    name: str,
+    partition: int,
+    offset: int | None,
+    last: int | None,
+    limit: int,
+    as_rows: bool,
+    version: int | None,
 ) -> None:
     """Print some records of the topic NAME as the nodes have them: values, or JSON objects with all
     there is. Nothing is copied or kept.
+
+    With --rows, each record is read by the version of the schema that it was written with, and
+    printed as a row of another: a JSON object. The exit code is 1 if one cannot be read.
 
     \b
     Examples:
       samelog topic peek flights --config client.toml
       samelog topic peek flights --last 3 --json --config client.toml
       samelog topic peek flights --partition 2 --offset 1500 --max 20 --config client.toml
+      samelog topic peek ticks --rows --config client.toml
     """
     if offset is not None and last is not None:
         raise click.UsageError("either --offset or --last")
+    if version is not None and not as_rows:
+        raise click.UsageError("--version is for --rows")
     nodes = Nodes(config, timeout_s=PEEK_TIMEOUT_S)
     try:
         whole = _whole(nodes, PartitionName(name, partition))
@@ -164,7 +181,11 @@ def peek(
             first, limit = max(whole.start, whole.end - last), last
         if first >= whole.end:
             fail(f"{whole.name} has the offsets from {whole.start} to {whole.end}, without the end")
-        _print_records(nodes, whole._replace(start=first, end=min(whole.end, first + limit)))
+        wanted = whole._replace(start=first, end=min(whole.end, first + limit))
+        if as_rows:
+            print_rows(config, nodes, wanted, version)
+        else:
+            _print_records(nodes, wanted)
     finally:
         nodes.close()
 

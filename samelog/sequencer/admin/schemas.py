@@ -5,6 +5,8 @@ Invariant: what is answered with success is committed.
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.sequencer.admin.parts import ServedNode
@@ -37,7 +39,17 @@ def list_schemas(node: ServedNode, request: ListSchemas) -> SchemaPage:
         found.append(each)
     newest = len(topic.schemas)
     has_more = bool(found) and found[-1].version < newest
-    return SchemaPage(topic.name, mode_of(topic.settings).value, newest, tuple(found), has_more)
+    since = () if request.partition is UNSET else _since(node, topic, request.partition)
+    mode = mode_of(topic.settings).value
+    return SchemaPage(topic.name, mode, newest, tuple(found), has_more, since)
+
+
+def _since(node: ServedNode, topic: Topic, index: int) -> tuple[tuple[int, int], ...]:
+    partition = node.logs.machine.partition_of(topic.topic_id, index)
+    if partition is None:
+        text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
+    return tuple(partition.schema_since)
 
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:

@@ -244,7 +244,13 @@ def test_numbers_that_duckdb_rounds_are_compared_exactly(text: str, expected: li
 def test_untyped_records_are_chosen_by_key_header_and_place() -> None:
     found = pa.Table.from_pylist(
         [
-            {"key": b"A", "offset": 7, "partition": 0, "headers": [("x", b"1"), ("x", b"2")]},
+            {
+                "key": b"A",
+                "offset": 7,
+                "partition": 0,
+                "timestamp": TIMES[1],
+                "headers": [("x", b"1"), ("x", b"2")],
+            },
             {"key": None, "offset": 8, "partition": 0, "headers": []},
             {"key": b"B", "offset": 9, "partition": 1, "headers": [("x", None)]},
         ],
@@ -263,6 +269,8 @@ def test_untyped_records_are_chosen_by_key_header_and_place() -> None:
     assert chosen("_header('x') = '2'") == [7]
     assert chosen("_header('x') IS NULL") == [8, 9]
     assert chosen("_offset > 7.5") == [8, 9]
+    assert chosen("_timestamp = TIMESTAMP '1969-12-31 11:00+01:00'") == [7]
+    assert chosen("_timestamp >= TIMESTAMP '1969-12-31 10:00:00.000000001'") == []
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class TypedReader:
             if value is None:
                 found.append(NO_VALUE)
             elif place in marks:
-                found.append(parse_mark(marks[place]) or NO_VERSION)
+                found.append(marks[place])
             else:
                 found.append(self._unmarked(version_at(since, offset), value))
         return found
@@ -145,15 +145,16 @@ class TypedReader:
         return known
 
 
-def _marks(records: pa.Table) -> dict[int, bytes | None]:
-    """Record -> the value of its mark; the last one, as Kafka's clients take headers."""
+def _marks(records: pa.Table) -> dict[int, int]:
+    """Record -> what its mark says; the last one, as Kafka's clients take headers."""
     from pyarrow import compute
 
     headers = records.column("headers").combine_chunks()
     flat, places = headers.flatten(), compute.list_parent_indices(headers)
     is_mark = compute.equal(flat.field("key"), SCHEMA_HEADER)
-    found = flat.field("value").filter(is_mark).to_pylist()
-    return dict(zip(places.filter(is_mark).to_pylist(), found, strict=True))
+    found: list[bytes | None] = flat.field("value").filter(is_mark).to_pylist()
+    versions = {value: parse_mark(value) or NO_VERSION for value in set(found)}
+    return dict(zip(places.filter(is_mark).to_pylist(), map(versions.get, found), strict=True))
 
 
 def _placed(decoded: DecodedValues, places: Sequence[int]) -> tuple[Any, list[int]]:

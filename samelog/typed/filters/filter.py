@@ -181,11 +181,17 @@ def _parse(text: str) -> Any:
     try:
         found = Dialect.get_or_raise("duckdb").parse_into(exp.Condition, text)
     except (SqlglotError, RecursionError, ValueError) as error:
-        raise BadFilter(f"no condition of SQL: {str(error).splitlines()[0]}") from error
+        raise BadFilter(f"no condition of SQL{_place(error)}") from error
     if len(found) != 1 or found[0] is None:
         raise BadFilter("a filter is one condition")
     _check_tree(found[0])
     return found[0]
+
+
+def _place(error: Exception) -> str:
+    """Where the parser stumbled, if it says so."""
+    near = [found["highlight"] for found in getattr(error, "errors", ()) if found.get("highlight")]
+    return f", near {near[0]!r}" if near else ""
 
 
 def _check_tree(root: Any) -> None:

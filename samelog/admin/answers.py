@@ -286,12 +286,12 @@ class LogHistoryPage(AdminAnswer, frozen=True):
 
 class SchemaInfo(AdminAnswer, frozen=True):
     """One version of a topic's schema, as a text of JSON (docs/typed.md). Equal ones have the same
-    identity, the SHA-256 of the text.
+    fingerprint, the SHA-256 of the text.
     """
 
     version: int
     set_ms: int
-    identity: str
+    fingerprint: str
     schema: str
 
 
@@ -314,7 +314,7 @@ class SchemaSet(AdminAnswer, frozen=True):
 
     topic: str
     version: int
-    identity: str
+    fingerprint: str
 
 
 # --- consumer groups ----------------------------------------------------------------------------

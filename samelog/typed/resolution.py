@@ -33,7 +33,7 @@ class Resolution:
         """The rows with the reader's columns; those of misfits mean nothing. A column that the
         writer lacks has its default.
         """
-        if self._writer.identity == self._reader.identity:
+        if self._writer.fingerprint == self._reader.fingerprint:
             return decoded
         misfits = {misfit.index: misfit for misfit in decoded.misfits}
         columns = [self._column(decoded, column, misfits) for column in self._reader.columns]

@@ -2,7 +2,7 @@
 
 The text of a schema is a JSON object (docs/typed.md, "Schemas"). The replicated state machine
 parses it, so what is taken may only change with a feature level. Invariant: equal schemas have
-equal canonical texts and identities; a schema that was parsed can be held by its format.
+equal canonical texts and fingerprints; a schema that was parsed can be held by its format.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Schema:
         return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
 
     @cached_property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """SHA-256 of the canonical text: who has the same one has the same schema."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 

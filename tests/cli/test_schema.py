@@ -37,12 +37,12 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
 def answer(request: AdminRequest[Any]) -> Answer:
     match request:
         case SetSchema():
-            identity = parse_schema(request.schema).identity
-            return SchemaSet(request.topic, request.follows + 1, identity)
+            fingerprint = parse_schema(request.schema).fingerprint
+            return SchemaSet(request.topic, request.follows + 1, fingerprint)
         case ListSchemas(topic="ticks"):
             first = request.from_version
             found = tuple(
-                SchemaInfo(number, 1_000, schema.identity, schema.text)
+                SchemaInfo(number, 1_000, schema.fingerprint, schema.text)
                 for number, schema in enumerate(KNOWN, 1)
             )[first - 1 : first]
             return SchemaPage("ticks", "backward", 2, found, first < 2)

@@ -42,7 +42,7 @@ def forget_shared_texts() -> Iterator[None]:
 
     def forget(self: Schemas, versions: Sequence[SchemaVersion]) -> None:
         for version in versions:
-            self.texts.pop(version.identity, None)
+            self.texts.pop(version.fingerprint, None)
 
     with patch.object(Schemas, "forget", forget):
         yield

@@ -162,7 +162,7 @@ def test_schemas_are_bounded(machine: StateMachine, monkeypatch: pytest.MonkeyPa
     assert set_schema(machine, 1, AB) == "TOO_MANY_SCHEMAS"
     monkeypatch.undo()
     topic = machine.state.topics["t1"]
-    topic.schemas += [SchemaVersion(topic.schemas[0].identity, 9)] * (VERSIONS_MOST - 1)
+    topic.schemas += [SchemaVersion(topic.schemas[0].fingerprint, 9)] * (VERSIONS_MOST - 1)
     before = machine.encode()
     assert set_schema(machine, VERSIONS_MOST, AB) == "TOO_MANY_SCHEMAS"
     assert machine.encode() == before

@@ -44,7 +44,7 @@ def test_versions_are_set_seen_and_kept_on_every_node(
         assert (page.newest, page.versions, page.more) == (0, (), False)
         for follows, text in enumerate([FIRST, SECOND]):
             done = await ask(nodes[follows], SetSchema(topic, text, follows))
-            assert (done.version, done.identity) == (follows + 1, parse_schema(text).identity)
+            assert (done.version, done.fingerprint) == (follows + 1, parse_schema(text).fingerprint)
         for follows in (1, 2):  # once more; and nothing new
             assert (await ask(nodes[2], SetSchema(topic, SECOND, follows))).version == 2
         again = [ask(nodes[0], SetSchema(topic, text, 0)) for text in (OTHER, "{}")]

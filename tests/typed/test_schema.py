@@ -31,7 +31,7 @@ def schema(*columns: str, value_format: str = "json") -> Schema:
 @given(schemas())
 def test_a_schema_is_its_text(drawn: Schema) -> None:
     assert parse_schema(drawn.text) == drawn
-    assert parse_schema(drawn.text).identity == drawn.identity
+    assert parse_schema(drawn.text).fingerprint == drawn.fingerprint
 
 
 @given(schemas(SchemaFormat.ARROW))

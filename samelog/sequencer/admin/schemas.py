@@ -54,8 +54,8 @@ def _since(node: ServedNode, topic: Topic, index: int) -> tuple[tuple[int, int],
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:
     known = topic.schemas[version - 1]
-    text = node.logs.machine.state.schemas.texts[known.identity].text
-    return SchemaInfo(version, known.set_ms, known.identity, text)
+    text = node.logs.machine.state.schemas.texts[known.fingerprint].text
+    return SchemaInfo(version, known.set_ms, known.fingerprint, text)
 
 
 async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
@@ -67,8 +67,10 @@ async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
     if isinstance(outcome, Rejection):
         raise ChangeRefused(_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE), outcome.message)
     topic = find_topic(node, request.topic)
-    is_new = [each.identity for each in topic.schemas[request.follows :][:1]] == [schema.identity]
-    return SchemaSet(topic.name, request.follows + is_new, schema.identity)
+    is_new = [each.fingerprint for each in topic.schemas[request.follows :][:1]] == [
+        schema.fingerprint
+    ]
+    return SchemaSet(topic.name, request.follows + is_new, schema.fingerprint)
 
 
 def _parsed(text: str) -> Schema:

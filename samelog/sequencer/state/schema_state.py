@@ -38,7 +38,7 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
     except BadSchema as error:
         return "INVALID_SCHEMA", str(error)
     newest = len(topic.schemas)
-    is_same = bool(newest) and topic.schemas[-1].identity == schema.identity
+    is_same = bool(newest) and topic.schemas[-1].fingerprint == schema.fingerprint
     if is_same and newest - command.follows in (0, 1):
         return None  # proposed twice, because its fate was not known; or nothing new
     if command.follows != newest:
@@ -46,7 +46,7 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
     problem = _misfit(state, topic, schema)
     if problem is not None:
         return problem
-    topic.schemas.append(SchemaVersion(schema.identity, command.at_ms))
+    topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
     for number in topic.partition_numbers:
         state.partitions[number].begin_version(newest + 1)
     return None

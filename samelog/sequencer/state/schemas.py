@@ -19,7 +19,7 @@ TEXTS_BYTES_MOST = 16 << 20
 class SchemaVersion(msgspec.Struct, frozen=True, array_like=True):
     """One version of a topic's schema: which text it is, and since when."""
 
-    identity: str
+    fingerprint: str
     set_ms: int
 
 
@@ -31,19 +31,19 @@ class KeptText(msgspec.Struct, array_like=True):
 
 
 class Schemas(msgspec.Struct):
-    """The texts of all versions of all topics, by identity."""
+    """The texts of all versions of all topics, by fingerprint."""
 
     texts: dict[str, KeptText] = {}
     size_bytes: int = 0
 
     def keep(self, schema: Schema) -> bool:
         """Whether there is room for it."""
-        known = self.texts.get(schema.identity)
+        known = self.texts.get(schema.fingerprint)
         if known is None:
             size = len(schema.text.encode())
             if self.size_bytes + size > TEXTS_BYTES_MOST:
                 return False
-            known = self.texts[schema.identity] = KeptText(schema.text)
+            known = self.texts[schema.fingerprint] = KeptText(schema.text)
             self.size_bytes += size
         known.uses += 1
         return True
@@ -51,12 +51,12 @@ class Schemas(msgspec.Struct):
     def forget(self, versions: Sequence[SchemaVersion]) -> None:
         """Their topic is deleted."""
         for version in versions:
-            kept = self.texts[version.identity]
+            kept = self.texts[version.fingerprint]
             kept.uses -= 1
             if not kept.uses:
-                del self.texts[version.identity]
+                del self.texts[version.fingerprint]
                 self.size_bytes -= len(kept.text.encode())
 
     def schema_of(self, version: SchemaVersion) -> Schema:
         """What a version is."""
-        return parse_schema(self.texts[version.identity].text)
+        return parse_schema(self.texts[version.fingerprint].text)

@@ -23,7 +23,7 @@ from samelog.cli.output import (
 )
 from samelog.config.tables.client import ClientConfig
 
-IDENTITY_SHOWN = 12
+FINGERPRINT_SHOWN = 12
 
 
 @click.command()
@@ -64,7 +64,7 @@ def history(config: ClientConfig, *, topic: str) -> None:
     if wants_json():
         print_json(found.versions)
         return
-    columns = ("version", "set", "format", "columns", "identity")
+    columns = ("version", "set", "format", "columns", "fingerprint")
     title = f"{found.topic}: schema.compatibility={found.compatibility}"
     print_table(columns, [_row(each) for each in found.versions], title=title)
 
@@ -72,5 +72,5 @@ def history(config: ClientConfig, *, topic: str) -> None:
 def _row(each: SchemaInfo) -> tuple[object, ...]:
     schema = json.loads(each.schema)
     columns = ", ".join(f"{column['name']} {column['type']}" for column in schema["columns"])
-    identity = each.identity[:IDENTITY_SHOWN]
-    return each.version, utc(each.set_ms), schema["format"], columns, identity
+    fingerprint = each.fingerprint[:FINGERPRINT_SHOWN]
+    return each.version, utc(each.set_ms), schema["format"], columns, fingerprint

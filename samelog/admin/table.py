@@ -49,9 +49,14 @@ class WhoMayAsk(Enum):
 
     ANYBODY = "anybody"
     ANY_IDENTITY = "any certificate of the authority"
+    TOPIC_USER = "who may read or write the topic, admin, or loopback"
     READER = "admin, or loopback"
     ADMIN = "admin"
     """It changes something: the audit log says who asked."""
+
+
+FOR_CERTIFICATES = (WhoMayAsk.ANY_IDENTITY, WhoMayAsk.TOPIC_USER)
+"""Who has one may ask; what else it takes, handlers look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,10 @@ def _read(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operatio
     return Operation("GET", path, summary, WhoMayAsk.READER, request, REFUSALS)
 
 
+def _of_topic(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
+    return Operation("GET", path, summary, WhoMayAsk.TOPIC_USER, request, REFUSALS)
+
+
 def _change(
     path: str,
     summary: str,
@@ -119,7 +128,7 @@ OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
     _read("/topics", "All topics.", ask.ListTopics),
     _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
-    _read(
+    _of_topic(
         "/topics/{topic}/schemas",
         "The versions of a topic's schema, a page at a time.",
         ask.ListSchemas,

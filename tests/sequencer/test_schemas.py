@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin import schemas
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.cluster.changes import ChangeRefused
@@ -38,8 +39,10 @@ def test_versions_are_set_seen_and_kept_on_every_node(
         [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.values()]
 
         async def ask(node: Node, request: Any) -> Any:
-            return await answer(node, request, "samelog://admin/test")
+            return await answer(node, request, ANONYMOUS)
 
+        stranger = answer(nodes[0], ListSchemas(topic), "samelog://publisher/x")
+        assert await refused(stranger) == FaultCode.NOT_AUTHORISED
         page = await ask(nodes[0], ListSchemas(topic))
         assert (page.newest, page.versions, page.more) == (0, (), False)
         for follows, text in enumerate([FIRST, SECOND]):

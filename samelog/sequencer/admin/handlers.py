@@ -30,7 +30,7 @@ from samelog.sequencer.admin import (
 from samelog.sequencer.admin.parts import ServedNode
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
-StageHandler = Callable[[ServedNode, Any, str], Awaitable[object]]
+IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
     ask.GetRaftStatus: status.raft_status,
@@ -42,7 +42,6 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.AlterTopic: topics.alter_topic,
     ask.DeleteTopic: topics.delete_topic,
     ask.GetLatestPositions: topics.latest_positions,
-    ask.ListSchemas: schemas.list_schemas,
     ask.SetSchema: schemas.set_schema,
     ask.VoidRecords: voids.void_records,
     ask.LogHistory: archiving.log_history,
@@ -62,18 +61,17 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }
-STAGE_HANDLERS: Mapping[type[ask.AdminRequest[Any]], StageHandler] = {
+IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
+    ask.ListSchemas: schemas.list_schemas,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
 }
-"""Those that depend on who asks: a session's owner only."""
+"""Those that depend on who asks: a user of the topic, a session's owner."""
 
 
 async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str) -> object:
     """What is asked by `identity`. Raises ChangeRefused, NotLeader, InvalidName, TimeoutError."""
-    stage_handler = STAGE_HANDLERS.get(type(request))
-    if stage_handler is not None:
-        return await stage_handler(node, request, identity)
-    found = HANDLERS[type(request)](node, request)
+    handler = IDENTITY_HANDLERS.get(type(request))
+    found = handler(node, request, identity) if handler else HANDLERS[type(request)](node, request)
     return await found if isawaitable(found) else found

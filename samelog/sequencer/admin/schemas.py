@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
@@ -26,8 +27,12 @@ _CODES = {
 }
 
 
-def list_schemas(node: ServedNode, request: ListSchemas) -> SchemaPage:
+def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
     """The versions of a topic's schema, a page at a time. Raises ChangeRefused."""
+    is_local = identity == ANONYMOUS  # over HTTP nobody else has no certificate
+    if not is_local and not node.member.rights.may_see(identity, request.topic):
+        text = f"{identity} may neither read nor write topic {request.topic!r}"
+        raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
     topic = find_topic(node, request.topic)
     found: list[SchemaInfo] = []
     size = 0

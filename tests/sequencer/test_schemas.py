@@ -17,7 +17,7 @@ from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
 from samelog.typed.schema import parse_schema
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, run_with, until
+from tests.sequencer.cluster import Session, batch, offset, run_with, until
 
 FIRST = '{"format": "json", "columns": [{"name": "a", "type": "int32"}]}'
 SECOND = '{"format": "json", "columns": [{"name": "a", "type": "int64"}]}'
@@ -36,6 +36,7 @@ def test_versions_are_set_seen_and_kept_on_every_node(
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
         await until(lambda: all(level(node) == SUPPORTED for node in nodes), "schemas may be set")
+        await until(lambda: offset(nodes[0]) == 1, "the record is merged")
         [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.values()]
 
         async def ask(node: Node, request: Any) -> Any:

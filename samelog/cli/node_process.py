@@ -29,7 +29,7 @@ from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace, check_usable
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
-from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.files import DiskFault, OsFileSystem
 

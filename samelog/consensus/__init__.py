@@ -23,7 +23,12 @@ from samelog.consensus.membership import (
     decode_configuration,
     is_configuration,
 )
-from samelog.consensus.messages import decode_messages, encode_messages
+from samelog.consensus.messages import (
+    GroupMessages,
+    decode_groups,
+    encode_groups,
+    encode_messages,
+)
 from samelog.consensus.progress import ProgressState, ProgressStatus
 from samelog.consensus.raft import Raft
 from samelog.consensus.types import Entry, HardState, NodeId, RaftConfig, Role, SaveToken, Snapshot
@@ -37,6 +42,7 @@ __all__ = [
     "CorruptRecord",
     "Effects",
     "Entry",
+    "GroupMessages",
     "HardState",
     "HistoryConflict",
     "InvariantError",
@@ -53,7 +59,8 @@ __all__ = [
     "Snapshot",
     "UnfinishedFile",
     "decode_configuration",
-    "decode_messages",
+    "decode_groups",
+    "encode_groups",
     "encode_messages",
     "is_configuration",
     "messages",

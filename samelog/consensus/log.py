@@ -112,6 +112,11 @@ class RaftLog:
                 return tuple(entries[:count])
         return tuple(entries)
 
+    def is_long(self, index: int, limit_bytes: int) -> bool:
+        """Whether the entry alone is more than `limit_bytes`."""
+        data = self._entries[index - self.base_index - 1].data
+        return len(data) + ENTRY_OVERHEAD_BYTES > limit_bytes
+
     def newest_up_to_term(self, index: int, term: int) -> tuple[int, int]:
         """The newest entry (its index and term) at or below `index` with a term of at most `term`.
 

@@ -1,8 +1,9 @@
 """What nodes say to each other, and its bytes (docs/raft.md, "Messages").
 
-One payload is the MessagePack array `[FORMAT_VERSION, group, replica, [message, ...]]`, `replica`
-being the sender's; a message is an array whose first item is its type's number, followed by its
-fields in the order of the class.
+One payload is the MessagePack array `[2, [part, ...]]`, a part being what one group has to say:
+`[group, sender, receiver, [message, ...]]` with the numbers of both replicas. A message is an array
+whose first item is its type's number, followed by its fields in the order of the class. To members
+of an older build a payload is `[1, group, sender, [message, ...]]`.
 
 Invariant: decoding any bytes gives messages whose numbers are in range, or MalformedMessage;
 nothing else.
@@ -11,14 +12,13 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.types import Entry, NodeNumber, Number
 from samelog.format.numbers import Unsigned32
-
-FORMAT_VERSION = 1
 
 
 class RaftMessage(
@@ -167,6 +167,19 @@ class ReadReply(RaftMessage, frozen=True, tag=15):
     index: Number
 
 
+URGENT = (
+    PreVote,
+    PreVoteReply,
+    Vote,
+    VoteReply,
+    Heartbeat,
+    HeartbeatReply,
+    TimeoutNow,
+    ReadRequest,
+    ReadReply,
+)
+"""Short, and waited for: they may pass all others."""
+
 AnyRaftMessage = (
     PreVote
     | PreVoteReply
@@ -186,37 +199,49 @@ AnyRaftMessage = (
 )
 
 
-class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    version: int
+class GroupMessages(NamedTuple):
+    """What one replica of a group says to another one, in order."""
+
     group: Unsigned32
-    replica: Unsigned32
+    sender: Unsigned32
+    receiver: Unsigned32
+    messages: Sequence[AnyRaftMessage]
+
+
+class _OfOneGroup(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="v", tag=1
+):
+    group: Unsigned32
+    sender: Unsigned32
     messages: list[AnyRaftMessage]
 
 
+class _OfGroups(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="v", tag=2
+):
+    parts: list[GroupMessages]
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Envelope)
+_decoder = msgspec.msgpack.Decoder(_OfOneGroup | _OfGroups)
 
 
-def encode_messages(messages: Sequence[RaftMessage], *, group: int = 0, replica: int = 0) -> bytes:
-    """The payload that carries `messages`, in order, from `replica` to another one of `group`."""
-    return _encoder.encode((FORMAT_VERSION, group, replica, messages))
+def encode_groups(parts: Sequence[GroupMessages]) -> bytes:
+    """The payload that carries what several groups have to say, in order."""
+    return _encoder.encode((2, parts))
 
 
-def decode_messages(
-    payload: bytes | bytearray | memoryview, *, group: int = 0, replica: int = 0
-) -> list[AnyRaftMessage]:
-    """The messages of a payload from `replica` of `group`.
+def encode_messages(messages: Sequence[RaftMessage], *, group: int = 0, sender: int = 0) -> bytes:
+    """The payload that carries what one group has to say to a member of an older build."""
+    return _encoder.encode((1, group, sender, messages))
 
-    Raises MalformedMessage for any other bytes, version, group or replica.
-    """
+
+def decode_groups(payload: bytes | bytearray | memoryview) -> list[GroupMessages]:
+    """What a payload of either kind carries. Raises MalformedMessage for any other bytes."""
     try:
-        envelope = _decoder.decode(payload)
+        content = _decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedMessage(f"not a payload of messages: {error}") from error
-    if envelope.version != FORMAT_VERSION:
-        raise MalformedMessage(f"messages of version {envelope.version}, not {FORMAT_VERSION}")
-    if envelope.group != group:
-        raise MalformedMessage(f"messages of group {envelope.group}, not {group}")
-    if envelope.replica != replica:
-        raise MalformedMessage(f"messages of replica {envelope.replica}, not {replica}")
-    return envelope.messages
+    if isinstance(content, _OfGroups):
+        return content.parts
+    return [GroupMessages(content.group, content.sender, 0, content.messages)]

@@ -53,6 +53,7 @@ class Progress:
         "first_stream",
         "inflight",
         "last_active",
+        "long_until",
         "match",
         "next",
         "probe_sent",
@@ -73,6 +74,8 @@ class Progress:
         self.counts = True
         self.probe_sent = False
         self.inflight: deque[int] = deque()
+        self.long_until = 0.0
+        """Until then a long entry that was sent alone may take; 0: there is none."""
         self.transfer: SnapshotTransfer | None = None
 
     def status(self) -> ProgressStatus:
@@ -82,7 +85,7 @@ class Progress:
     def may_append(self, max_inflight: int) -> bool:
         """Whether another append may be sent now."""
         if self.state is ProgressState.REPLICATE:
-            return len(self.inflight) < max_inflight
+            return len(self.inflight) < max_inflight and not self.long_until
         return self.state is ProgressState.PROBE and not self.probe_sent
 
     def append_sent(self, last_index: int) -> None:
@@ -98,6 +101,8 @@ class Progress:
         inflight = self.inflight
         while inflight and inflight[0] <= match:
             inflight.popleft()
+        if not inflight:
+            self.long_until = 0.0
         self.match = max(self.match, match)
         self.next = max(self.next, match + 1)
         transfer = self.transfer
@@ -128,4 +133,5 @@ class Progress:
         self.next = next_index
         self.probe_sent = False
         self.inflight.clear()
+        self.long_until = 0.0
         self.transfer = None

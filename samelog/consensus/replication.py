@@ -286,6 +286,10 @@ def _feed(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
     log, config = core.log, core.config
     while progress.next <= log.last_index and progress.may_append(config.max_inflight):
         if progress.next > log.base_index:
+            if log.is_long(progress.next, config.max_append_bytes):
+                if progress.inflight:
+                    break  # it might come before them
+                progress.long_until = core.now + config.election_timeout_s
             _send_append(core, lead, peer, progress, config.max_append_bytes)
         elif not _begin_snapshot(core, lead, peer, progress):
             return
@@ -328,6 +332,8 @@ def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> N
         answer_deadline = progress.transfer.sent_at + core.config.election_timeout_s
         if core.now >= answer_deadline:
             _send_chunk(core, lead, peer, progress, progress.transfer)
+    elif core.now < progress.long_until:
+        return
     elif progress.state is ProgressState.PROBE and progress.next <= core.log.last_index:
         progress.probe_sent = False
         lead.dirty = True

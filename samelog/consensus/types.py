@@ -92,7 +92,9 @@ class RaftConfig:
     election_timeout_s: float = 0.4
     """Drawn anew from [1, 2) times this value for each wait, more while a node is late itself. A
     node's configuration says another one."""
-    max_append_bytes: int = 1 << 20
+    max_append_bytes: int = 60 << 10
+    """A message with an entry that is longer is the only one under way to a follower: such messages
+    take another way (docs/protocol.md, bulk), and what follows must not come before them."""
     max_inflight: int = 64
     """Append messages under way to one follower."""
     snapshot_chunk_bytes: int = 256 << 10

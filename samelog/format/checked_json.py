@@ -26,7 +26,9 @@ def encode_checked(value: Any) -> bytes:
 
 def checked(data: bytes) -> bytes:
     """The same text, if it is as it was written. Raises ValueError."""
-    text, _, end = data.rpartition(_MEMBER)
+    text, member, end = data.rpartition(_MEMBER)
+    if not member:
+        raise ValueError("it has no checksum: an older version wrote it, or somebody edited it")
     if end != b"%d" % kernels.crc32c(text) + _END:
         raise ValueError("its checksum is wrong")
     return data

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,7 +32,7 @@ from samelog.sequencer.events import NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merging import Merging
@@ -44,6 +46,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.wire.frames import GROUP
 
 
 class ReplicaOwner(Protocol):
@@ -99,7 +102,7 @@ def raft_parts(
         raft,
         store,
         clock=given.clock,
-        send=site.peers.send_raft,
+        send=partial(site.peers.send_raft, GROUP),
         applier=replica,
         entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
@@ -143,7 +146,7 @@ def log_parts(
     sessions: SessionStore,
     merging: Merging,
     *,
-    pulls: PullKinds,
+    pulls: PeerPulls,
     ask: Callable[[], list[int]],
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
@@ -173,17 +176,18 @@ def log_parts(
     )
     repair = RepairParts(
         SessionRepair(
-            pulls.repair, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
+            pulls, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
         ),
         MergedRepair(
-            pulls.copying,
+            pulls,
             machine=machine,
             merging=merging,
             clock=clock,
             ask=ask,
             takes_in=lambda: intake.stopped is None,
+            budget=Budget(config.recovery_bytes_per_s),
         ),
-        PieceRepair(site.given.fs, pulls.repair, ask),
+        PieceRepair(site.given.fs, pulls, ask),
     )
     return LogParts(machine, sessions, merging, intake, source, repair, quotas)
 

@@ -10,6 +10,8 @@ from samelog.replicator.interfaces import LogSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection
+from samelog.sequencer.bulk_server import BulkServer, DiallingMember
+from samelog.sequencer.cluster.peers import Callers, PeerListener
 from samelog.sequencer.measures import Measures
 from samelog.wire.messages import Hello
 
@@ -43,6 +45,27 @@ class Connections:
         )
         self.pulls[server] = None
         return server
+
+    def bulk(
+        self,
+        connection: Connection,
+        caller: DiallingMember,
+        source: LogSource,
+        rights: Rights,
+        *,
+        listener: PeerListener,
+        callers: Callers,
+    ) -> BulkServer:
+        """Another member has dialled its bulk connection."""
+
+        def over(server: PullServer) -> None:
+            self._pull_over(server)
+            callers.remove_bulk(made)
+
+        made = BulkServer(connection, caller, source, rights, listener, on_over=over)
+        self.pulls[made] = None
+        callers.add_bulk(made)
+        return made
 
     def _push_over(self, server: PushServer) -> None:
         self.pushes.pop(server, None)

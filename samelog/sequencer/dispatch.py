@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.runtime.network.transport import Connection, Handler
+from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.cluster.strangers import Stranger, may_be_newer, not_a_member
@@ -88,24 +89,59 @@ class Dispatcher:
             case ConnectionRole.PULL:
                 self._welcome()
                 return member.connections.pull(self._connection, logs.source, member.rights)
+            case ConnectionRole.BULK:
+                return self._bulk(hello)
 
     def _peer(self, hello: Hello) -> Handler:
+        """A member's control connection, or the question of one for its number."""
+        member = self._member(hello)
+        if member is None:
+            return self._stranger(hello)
+        if hello.number is None:
+            return self._introduce(member)
+        life = self._compared(member, hello)
+        peers, listener = self._gate.peers, self._gate.listener
+        is_new = peers.lives.meet(member.number, life)
+        self._welcome(life=peers.lives.own())
+        listener.peer_introduced(member.number, is_new=is_new)
+        known = life.incarnation, self._connection, listener
+        return PeerServer(member.number, *known, knows_bulk=hello.bulk)
+
+    def _bulk(self, hello: Hello) -> Handler:
+        """A member's bulk connection: its control connection must be there, in the same life."""
+        member, peers = self._member(hello), self._gate.peers
+        if member is None:
+            raise not_a_member(hello)
+        life = self._compared(member, hello)
+        if not peers.callers.is_connected(member.number, life.incarnation):
+            text = f"no control connection of this life of {member.name}"
+            raise ProtocolFault(FaultCode.NOT_READY, text, "it is dialled first")
+        self._welcome(life=peers.lives.own())
+        return self._gate.member.connections.bulk(
+            self._connection,
+            DiallingMember(member.number, life.incarnation),
+            self._gate.logs.source,
+            self._gate.member.rights,
+            listener=self._gate.listener,
+            callers=peers.callers,
+        )
+
+    def _member(self, hello: Hello) -> Member | None:
+        """Which member speaks; None: none that is known here. Raises ProtocolFault."""
         name = hello.node or ""
         if str(self._connection.identity) != f"samelog://node/{name}":
             self._deny(f"speak for node {name}")
         member = self._gate.peers.members.named(name)
         if member is None or hello.number not in (None, member.number):
-            return self._stranger(hello)
-        if hello.number is None:
-            return self._introduce(member)
+            return None
+        return member
+
+    def _compared(self, member: Member, hello: Hello) -> Life:
+        """The life that a member says it is in. Raises ProtocolFault."""
         if hello.life is None:
             raise ProtocolFault(FaultCode.PROTOCOL, "no life in Hello")
         self._compare(member, hello.life)
-        is_new = self._gate.peers.lives.meet(member.number, hello.life)
-        self._welcome(life=self._gate.peers.lives.own())
-        self._gate.listener.peer_introduced(member.number, is_new=is_new)
-        life = hello.life.incarnation
-        return PeerServer(member.number, life, self._connection, self._gate.listener)
+        return hello.life
 
     def _stranger(self, hello: Hello) -> Handler:
         peers, state = self._gate.peers, self._gate.logs.machine.state
@@ -165,6 +201,7 @@ class Dispatcher:
                 is_fresh=is_fresh,
                 cluster_id=self._cluster_id(),
                 life=life,
+                bulk=life is not None,
             )
         )
 

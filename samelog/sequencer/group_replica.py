@@ -19,7 +19,6 @@ from contextlib import suppress
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
-from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,11 +29,12 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
-from samelog.sequencer.ingest.peer_pulls import PullKinds
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
@@ -59,6 +59,8 @@ MARKS_AT_ONCE = 32
 """Logs whose marks are written in one turn of the loop, of thousands that may have new ones."""
 SHORT_WAIT_S = 0.02
 """Most bytes that come at all come as fast after the entry that names them."""
+REST_S = 30.0
+"""Session files are closed of which nothing was needed for so long."""
 
 
 class GroupReplica:
@@ -72,18 +74,14 @@ class GroupReplica:
         presence: Presence,
         owner: ReplicaOwner,
         *,
+        log: MemberLog,
+        pulls: PeerPulls,
         measures: Measures,
     ) -> None:
         config = given.config
         self._site = ReplicaSite(given, directory, peers, presence, owner, self)
-        self.store = RaftStore.open(
-            given.fs,
-            os.path.join(config.data, "raft", "0"),
-            cluster=config.cluster,
-            node=directory.record.number,
-        )
+        self.store = RaftStore.open(given.fs, log)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
-        self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -99,11 +97,12 @@ class GroupReplica:
         if unknown is not None:
             self.raft.group.halt(unknown)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
+            self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
         )
-        self._build_upkeep(replica)
+        self._rest_at = 0.0
+        self._build_upkeep(replica, pulls)
 
-    def _build_upkeep(self, replica: Replica) -> None:
+    def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
         record, clock, is_there = site.directory.record, site.given.clock, site.presence.is_there
@@ -119,7 +118,7 @@ class GroupReplica:
         )
         self.following = Following(
             record.number,
-            self._pulls.following,
+            pulls,
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
@@ -174,12 +173,9 @@ class GroupReplica:
         self.logs.merging.close()
         self.care.archive.close()
         self.logs.sessions.close()
-        self.store.close()
 
-    def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
-        """These are the other members now, and the numbers of all."""
-        for pulls in self._pulls:
-            pulls.set_peers(peers)
+    def set_members(self, members: Container[int]) -> None:
+        """The numbers of all members are these now."""
         self.raft.coordinator.members_changed(members)
         self.reporter.forget_others(members)
 
@@ -212,12 +208,15 @@ class GroupReplica:
         self._save_marks()
         if releasable := self.logs.intake.take_releasable():
             self._site.owner.spawn(self._release(releasable))
+        if (now := self._site.given.clock.now()) >= self._rest_at:
+            self._rest_at = now + REST_S
+            self.logs.sessions.rest()
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
             self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.ahead(peer))
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
-        self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
+        self._run_keeper.tick(now, is_leader=self.raft.group.is_leader)
 
     async def _release(self, inputs: Collection[int]) -> None:
         await self.raft.group.keep_commit_soon()

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 LEVELS: Mapping[int, str] = {
     1: "Everything of the first version.",
     2: "A leader plans what it has received: records are acknowledged after one round.",
-    3: "Topics have schemas.",
+    7: "Topics have schemas.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
-SCHEMAS = 3
+SCHEMAS = 7
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -79,13 +79,22 @@ class Node:
         )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            given, directory, links, presence, self, measures=self.member.measures
+            given,
+            directory,
+            links,
+            presence,
+            self,
+            log=self.member.raft_log,
+            pulls=links,
+            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
         self.life = OwnLife(directory, self.raft.group, self.logs.machine)
         lives = Lives(self.life.told, self.life.recorded, self.life.acknowledged)
-        members = Members(self.logs.machine, record.members, configured=config.peers)
+        members = Members(
+            self.logs.machine, record.members, record.members_version, configured=config.peers
+        )
         changes = Changes(
             record.number,
             group=self.raft.group,
@@ -179,6 +188,7 @@ class Node:
         for syncer in self.syncers:
             await syncer.close()
         self.group_replica.close()
+        self.member.raft_log.close()
         self.member.directory.stopped_cleanly()
         self.member.directory.close()
         self.member.status.state = NodeState.OFFLINE
@@ -219,7 +229,7 @@ class Node:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
         self.peers.presence.forget_others(members)
-        self.group_replica.set_peers(peers, members)
+        self.group_replica.set_members(members)
         self.member.rights.set_peers(member.identity for member in members.values())
 
     # --- time -------------------------------------------------------------------------------------

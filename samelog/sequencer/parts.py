@@ -39,6 +39,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
@@ -62,6 +63,7 @@ class MemberParts:
     config: NodeConfig
     clock: Clock
     directory: NodeDirectory
+    raft_log: MemberLog
     rights: Rights
     measures: Measures
     connections: Connections

@@ -6,8 +6,9 @@ Invariant: a peer is given a report only in a life that nothing known here contr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from samelog.consensus import GroupMessages
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
@@ -16,6 +17,7 @@ from samelog.sequencer.cluster.peers import PeerMessage, PeerServer
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
 
 
@@ -43,9 +45,11 @@ class PeerEvents:
     def __init__(self, node: PeerOwner) -> None:
         self._node = node
 
-    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
-        """See peers.PeerListener."""
-        self._node.raft.group.receive(node, messages)
+    def on_raft(self, node: int, parts: Sequence[GroupMessages]) -> None:
+        """See peers.PeerListener. A replica that is not here hears nothing."""
+        for part in parts:
+            if part[:3] == (GROUP, 0, 0):
+                self._node.raft.group.receive(node, part.messages)
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """See peers.PeerListener."""

@@ -10,6 +10,7 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
@@ -23,6 +24,7 @@ from samelog.sequencer.host import NodeResources, Service
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.state.commands import NodeStarted
 
 RETRY_S = 0.1
@@ -31,7 +33,7 @@ LOOK_S = 0.05
 
 def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: bool) -> MemberParts:
     """Take the data directory, and make what a member of the cluster has once. `place`: see Node.
-    Raises NodeDirectoryError.
+    Raises NodeDirectoryError, RaftStoreError.
     """
     config, clock, measures = given.config, given.clock, Measures(given.clock)
     directory = NodeDirectory.open(
@@ -43,8 +45,10 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
         chance=given.rng,
         host_boot=given.host.boot(),
     )
+    path, number = os.path.join(config.data, "raft"), directory.record.number
+    log = MemberLog.open(given.fs, path, cluster=config.cluster, node=number)
     connections, rights = Connections(measures), Rights(config.grants, ())
-    return MemberParts(config, clock, directory, rights, measures, connections, MemberStatus())
+    return MemberParts(config, clock, directory, log, rights, measures, connections, MemberStatus())
 
 
 async def come_up(

@@ -75,6 +75,9 @@ class ConnectionRole(IntEnum):
     PUSH = 1
     PULL = 2
     RAFT = 3
+    """Between members, the control connection."""
+    BULK = 4
+    """Between members, beside their control connection: what is long."""
 
 
 @unique
@@ -108,7 +111,9 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     number: Unsigned32 | None = None
     """RAFT: the sender's number in the cluster; None asks for it, and who else is there."""
     life: Life | None = None
-    """RAFT, with a number: which life of the node this is."""
+    """RAFT, with a number, and BULK: which life of the node this is."""
+    bulk: bool = False
+    """RAFT: the sender knows BULK, and sends what is long there if the receiver knows it too."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -134,7 +139,9 @@ class Welcome(Message, frozen=True, tag=2, forbid_unknown_fields=False):
     cluster_id: OptionalIdentifier = ""
     """Empty: the cluster has none yet."""
     life: Life | None = None
-    """To a RAFT connection."""
+    """To a RAFT or BULK connection."""
+    bulk: bool = False
+    """To a RAFT connection: the sender knows BULK."""
 
     def __post_init__(self) -> None:
         check_session_name(self.cluster)

@@ -137,6 +137,20 @@ class Sender:
             return self._seal(handle, stream, *known)
         return None
 
+    def next_first_read(self, limit_bytes: int) -> ReadRange | None:
+        """For a handle of which nothing is under way, though the window is full; None: there is
+        none.
+        """
+        for _ in range(len(self.ready)):
+            handle = self.ready[0]
+            stream = self.streams.get(handle)
+            if stream is not None and not stream.sent:
+                left = stream.files.get(stream.file, (0, None))[0] - stream.byte
+                if left > 0:
+                    return ReadRange(handle, stream.file, stream.byte, min(limit_bytes, left))
+            self.ready.rotate(-1)
+        return None
+
     def sent(self, handle: int, size_bytes: int) -> None:
         """The driver sent so much of what `next_read` told it. Raises ValueError beyond."""
         stream = self.streams[handle]

@@ -10,6 +10,7 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -206,10 +207,7 @@ class Checker:
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
             elif isinstance(command, SoftReset | HardReset):
-                self.world.resets.done(command.reset_id)
-                if isinstance(command, HardReset) and command.reset_id not in self._resets:
-                    self._resets.add(command.reset_id)
-                    self._reset(actor, actor.node.raft.replica.machine.state)
+                self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
                     if outcome.code == "UNKNOWN_TOPIC":
@@ -220,6 +218,18 @@ class Checker:
                     self._merge_committed(actor, part)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
+
+    def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
+        """It ended while it told others what its state machine has taken: they know of resets."""
+        for command in decode_commands(entry.data):
+            if isinstance(command, SoftReset | HardReset) and command.reset_id in state.resets:
+                self._was_reset(actor, command, state)
+
+    def _was_reset(self, actor: NodeActor, command: SoftReset | HardReset, state: State) -> None:
+        self.world.resets.done(command.reset_id)
+        if isinstance(command, HardReset) and command.reset_id not in self._resets:
+            self._resets.add(command.reset_id)
+            self._reset(actor, state)
 
     def _reset(self, actor: NodeActor, state: State) -> None:
         """All logs begin anew, with higher epochs than any before."""
@@ -279,7 +289,8 @@ class Checker:
         path = f"/data/sessions/{session}/{name[0]}-{name[1]}/log.{part.run}.{part.roll}"
 
         def holds(node: NodeActor) -> bool:
-            return node.forgot or self._is_held(node, path, part.stop)
+            is_held = self._is_held(node, path, part.stop)
+            return node.forgot or is_held or _is_set_aside(node, path, part.stop)
 
         if not self.world.membership.is_majority(holds):
             holders = [node.host for node in self.world.nodes if holds(node)]
@@ -299,7 +310,7 @@ class Checker:
         """A file gets shorter: what Raft has promised stays, readable or not, but for the last
         record, of which nobody can tell that it was ever whole.
         """
-        if "/raft/0/wal." not in path or size >= inode.promised_bytes:
+        if "/raft/wal." not in path or size >= inode.promised_bytes:
             return
         if not inode.was_damaged or scan_wal(inode.data).corrupt is not None:
             text = f"{actor.host} cuts {path} at {size}, {inode.promised_bytes} were durable"
@@ -418,6 +429,26 @@ def _is_durable(actor: Actor, path: str, size: int) -> bool:
         isinstance(inode, Inode)
         and inode.durable_size() >= size
         and actor.disk.is_named_durably(path)
+    )
+
+
+def _is_set_aside(node: NodeActor, path: str, size: int) -> bool:
+    """Whether a node had the bytes on its disk until it found rot there, and set them aside.
+
+    Leaders plan by what nodes have told them. Bytes that rot between that and the commit are a
+    fault of the disk, as bytes that rot later are, and count as one: a minority's disks may rot.
+    Other bytes of the node, or not durable when they were set aside, excuse nothing.
+    """
+    if not node.has_rotten:
+        return False
+    directory, name = path.rsplit("/", 1)
+    session, partition = directory.rsplit("/", 1)
+    places = rf"{re.escape(session)}/(quarantine/)?{re.escape(partition)}(\.quarantined-\d+)?/"
+    aside = re.compile(rf"{places}{re.escape(name)}(\.quarantined-\d+)?")
+    return any(
+        inode.durable_size() >= size and aside.fullmatch(found) is not None
+        for found, inode in node.disk.files(f"{session}/")
+        if ".quarantined-" in found
     )
 
 

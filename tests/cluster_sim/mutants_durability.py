@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,9 +19,10 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
-from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft import member_log
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
@@ -55,7 +55,7 @@ def forgive_failed_syncs() -> Iterator[None]:
     original = RaftGroup._sync
 
     async def sync(self: RaftGroup, saves: Sequence[tuple[Effects, bool]]) -> None:
-        _, mark = self._store.unsynced()
+        _, mark = self._store.log.unsynced()
         if asked.get(self) != mark:
             asked[self] = mark
             await original(self, saves)
@@ -84,13 +84,12 @@ def forget_votes() -> Iterator[None]:
 def roll_without_sync() -> Iterator[None]:
     """The end of a full log file is not synced when the next one begins."""
 
-    def roll(self: RaftStore) -> None:
+    def roll(self: MemberLog) -> None:
         self._file.seal()
         self._file.file.close()
-        sequence, first_index = self._files[-1].sequence + 1, self.hard_state.commit + 1
-        self._start_file(sequence, first_index, [self.hard_state])
+        self._start_file()
 
-    with patch.object(RaftStore, "roll", roll):
+    with patch.object(MemberLog, "roll", roll):
         yield
 
 
@@ -102,9 +101,9 @@ def cut_damage() -> Iterator[None]:
         found = scan_wal(data)
         if found.corrupt is None:
             return found
-        return WalScan(found.header, found.records, found.end, True, None, found.chain)
+        return WalScan(found.header, found.pieces[:1], found.end, True, None, found.chain)
 
-    with patch.object(raft_store, "scan_wal", scan):
+    with patch.object(member_log, "scan_wal", scan):
         yield
 
 
@@ -140,31 +139,32 @@ def report_written() -> Iterator[None]:
 @contextmanager
 def ignore_failed_session_syncs() -> Iterator[None]:
     """What a failed sync of session logs was to cover counts as durable."""
-    original = SessionRounds._round
+    original = SessionRounds.sync
 
-    async def round_(self: SessionRounds) -> None:
-        syncer = self._syncer
+    async def sync(self: SessionRounds, numbers: Iterable[int], also: Sequence[File] = ()) -> None:
+        if also:
+            await original(self, numbers, also)
+            return
+        taken = frozenset(numbers)
+        self.dirty -= taken
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
+        with suppress(DiskFault):
+            await self._syncer.sync(files)
+        self._vouch(ends, files)
 
-        async def sync(files: Iterable[File]) -> None:
-            with suppress(DiskFault):
-                await syncer.sync(files)
-
-        with patch.object(self, "_syncer", SimpleNamespace(sync=sync)):
-            await original(self)
-
-    with patch.object(SessionRounds, "_round", round_):
+    with patch.object(SessionRounds, "sync", sync):
         yield
 
 
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
-    original = SessionRounds.end
+    original = SessionRounds._vouch
 
-    def end(self: SessionRounds, files: Iterable[File], ends: SyncedEnds) -> None:
-        original(self, files, self._sessions.ends(ends))
+    def vouch(self: SessionRounds, ends: SyncedEnds, files: Iterable[File]) -> None:
+        original(self, self._sessions.ends(ends), files)
 
-    with patch.object(SessionRounds, "end", end):
+    with patch.object(SessionRounds, "_vouch", vouch):
         yield
 
 

@@ -31,14 +31,14 @@ from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace, No
 from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
-from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.new_kind import OLD_BUILD, check_known
-from tests.cluster_sim.process import Process
+from tests.cluster_sim.process import Process, ProcessDied
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
 
@@ -90,7 +90,14 @@ class Recorder:
         world = self._actor.world
         check_known(entry.data, self._build)
         world.judge(world.checker.applying, self._actor, entry)
-        outcomes = self._applier.apply(entry)
+        node = self._actor.node
+        try:
+            outcomes = self._applier.apply(entry)
+        except ProcessDied:
+            if node is not None:
+                state = node.raft.replica.machine.state
+                world.judge(world.checker.died_applying, self._actor, entry, state)
+            raise
         world.judge(world.checker.applied, self._actor, entry, outcomes)
         return outcomes
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 
+from samelog.replicator.pull.repair_pull import RepairPull
+from samelog.sequencer.cluster import peers
+from samelog.sequencer.dispatch import Dispatcher
+from samelog.sequencer.node import Node
+from samelog.wire import member_queues
+from samelog.wire.messages import Hello
 from tests.cluster_sim.options import from_seed
 from tests.cluster_sim.run import run_options, run_seed
 
@@ -29,7 +40,7 @@ def test_short_worlds_hold(first: int) -> None:
     assert sum(result.acknowledged for result in results) > 0
 
 
-@pytest.mark.parametrize("seed", [49, 54, 59, 79, 196, 319, 441])
+@pytest.mark.parametrize("seed", [49, 54, 59, 79, 196, 319, 441, 201_351])
 def test_worlds_that_did_not_hold_once(seed: int) -> None:
     run_seed(seed)
 
@@ -57,3 +68,64 @@ def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
 def test_many_worlds_hold(first: int) -> None:
     for seed in range(first, first + 100):
         run_seed(seed)
+
+
+@pytest.mark.parametrize("first", [201, 213])
+def test_worlds_hold_in_which_some_members_know_no_bulk_connections(first: int) -> None:
+    options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 6)]
+    with some_are_older():
+        results = [run_options(option) for option in options]
+    assert sum(result.acknowledged for result in results) > 0
+
+
+SHORT_BYTES = 400
+"""Most of what matters is longer: snapshots, many appends, member lists."""
+
+
+@pytest.mark.parametrize("first", [301, 307])
+def test_worlds_hold_in_which_most_is_too_long_for_control(first: int) -> None:
+    options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 6)]
+    pushed, push = list[bytes](), RepairPull.push
+
+    def counted(self: RepairPull, group: int, frame: bytes) -> bool:
+        pushed.append(frame)
+        return push(self, group, frame)
+
+    with (
+        patch.object(peers, "CONTROL_FRAME_BYTES", SHORT_BYTES),
+        patch.object(member_queues, "CONTROL_FRAME_BYTES", SHORT_BYTES),
+        patch.object(peers, "PART_ITEMS", 5),
+        patch.object(RepairPull, "push", counted),
+    ):
+        results = [run_options(option) for option in options]
+    assert sum(result.acknowledged for result in results) > 0
+    assert pushed
+
+
+@contextmanager
+def some_are_older() -> Iterator[None]:
+    """Every second member says nothing of bulk connections, as one of the version before."""
+    hello, welcome = Node._hello, Dispatcher._welcome
+
+    def say_hello(self: Node) -> Hello:
+        said = hello(self)
+        return msgspec.structs.replace(said, bulk=(said.number or 0) % 2 == 0)
+
+    def say_welcome(self: Dispatcher, **named: Any) -> None:
+        send = self._connection.send
+        knows_bulk = self._gate.peers.number % 2 == 0
+
+        def send_older(message: Any) -> None:
+            send(msgspec.structs.replace(message, bulk=message.bulk and knows_bulk))
+
+        self._connection.send = send_older  # type: ignore[method-assign]
+        try:
+            welcome(self, **named)
+        finally:
+            self._connection.send = send  # type: ignore[method-assign]
+
+    with (
+        patch.object(Node, "_hello", say_hello),
+        patch.object(Dispatcher, "_welcome", say_welcome),
+    ):
+        yield

@@ -21,8 +21,7 @@ from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
-from samelog.sequencer.raft import snapshots
-from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft import member_log, snapshots
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
@@ -293,7 +292,7 @@ def _knobs(options: Options) -> Iterator[None]:
     """Sizes that take gigabytes to reach, made small."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(snapshots, "TAIL_ENTRIES", options.kept_entries))
-        stack.enter_context(patch.object(raft_store, "FILE_BYTES", options.wal_bytes))
+        stack.enter_context(patch.object(member_log, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
         stack.enter_context(known())

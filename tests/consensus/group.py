@@ -201,13 +201,15 @@ class Group:
     def settle(self) -> None:
         """Carry out effects and deliver messages until nothing is left to do."""
         while True:
-            for number, node in enumerate(self.nodes):
-                while node.up and (effects := node.raft.take_effects()):
-                    self._carry_out(number, effects)
+            self.drain()
             if not self.queue:
                 return
-            for _ in range(len(self.queue)):
-                self._deliver(*self.queue.popleft())
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver what is under way, and nothing of what follows from it."""
+        for _ in range(len(self.queue)):
+            self._deliver(*self.queue.popleft())
 
     def drain(self) -> None:
         """Carry out effects of all nodes without delivering anything."""

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
+from samelog.consensus import (
+    Entry,
+    GroupMessages,
+    MalformedMessage,
+    decode_groups,
+    encode_groups,
+    encode_messages,
+)
 from samelog.consensus.messages import AnyRaftMessage, Append, Commit, RaftMessage, TimeoutNow
 from samelog.consensus.types import MAX_NODE_ID, MAX_NUMBER
 
@@ -37,29 +44,42 @@ def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Raft
     return kind(*fields)
 
 
+@given(st.lists(st.tuples(U32, U32, U32, st.lists(messages(), max_size=3)), max_size=4))
+def test_round_trip(parts: list[tuple[int, int, int, list[Any]]]) -> None:
+    said = [GroupMessages(*part) for part in parts]
+    assert decode_groups(encode_groups(said)) == said
+
+
 @given(st.lists(messages(), max_size=5), U32, U32)
-def test_round_trip(batch: list[RaftMessage], group: int, replica: int) -> None:
-    payload = encode_messages(batch, group=group, replica=replica)
-    assert decode_messages(payload, group=group, replica=replica) == batch
+def test_round_trip_with_a_member_of_an_older_build(
+    batch: list[Any], group: int, sender: int
+) -> None:
+    payload = encode_messages(batch, group=group, sender=sender)
+    assert decode_groups(payload) == [GroupMessages(group, sender, 0, batch)]
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_messages_or_a_typed_error(payload: bytes) -> None:
     try:
-        decode_messages(payload)
+        decode_groups(payload)
     except MalformedMessage:
         return
+
+
+def in_parts(batch: list[Any]) -> bytes:
+    """Each message of a group of its own."""
+    return encode_groups([GroupMessages(1, 2, 3, [message]) for message in batch])
 
 
 @given(st.lists(messages(), min_size=1, max_size=3), st.data())
 def test_damaged_payloads_are_messages_or_a_typed_error(
     batch: list[RaftMessage], data: st.DataObject
 ) -> None:
-    payload = bytearray(encode_messages(batch))
+    payload = bytearray(data.draw(st.sampled_from([encode_messages(batch), in_parts(batch)])))
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     try:
-        decode_messages(payload[: data.draw(st.integers(0, len(payload)))])
+        decode_groups(payload[: data.draw(st.integers(0, len(payload)))])
     except MalformedMessage:
         return
 
@@ -67,9 +87,12 @@ def test_damaged_payloads_are_messages_or_a_typed_error(
 @pytest.mark.parametrize(
     "content",
     [
+        (3, 0, 0, []),
         (2, 0, 0, []),
-        (1, 3, 0, []),
-        (1, 0, 3, []),
+        (2, [(1, 2, [])]),
+        (2, [(1, 2, 1 << 32, [])]),
+        (2, [(1, 2, 3, [[8, 1, 2]])]),
+        (2, [], 7),
         (1, 0, 1 << 32, []),
         (1, 0, []),
         (1, 0, 0, [[99, 1]]),
@@ -84,12 +107,12 @@ def test_damaged_payloads_are_messages_or_a_typed_error(
 )
 def test_what_is_not_as_agreed_is_refused(content: object) -> None:
     with pytest.raises(MalformedMessage):
-        decode_messages(msgspec.msgpack.encode(content))
+        decode_groups(msgspec.msgpack.encode(content))
 
 
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(MalformedMessage):
-        decode_messages(b"\x94\x01\x00\x00" + b"\x91" * 100_000)
+        decode_groups(b"\x94\x01\x00\x00" + b"\x91" * 100_000)
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
@@ -98,6 +121,9 @@ def test_the_bytes_are_the_documented_ones() -> None:
         "94 01 00 00 93 92 0d 03 94 08 03 cd012c 02 97 05 03 01 07 02 91 93 08 03 c402 6162 06"
     )
     assert encode_messages(batch) == bytes.fromhex(expected)
+    parts = [GroupMessages(300, 1, 2, [TimeoutNow(3)]), GroupMessages(4, 0, 0, [])]
+    expected = "92 02 92 94 cd012c 01 02 91 92 0d 03 94 04 00 00 90"
+    assert encode_groups(parts) == bytes.fromhex(expected)
 
 
 def test_message_numbers_are_fixed() -> None:

@@ -56,6 +56,51 @@ def test_an_entry_above_the_bound_goes_alone() -> None:
     assert len(group.data(2)) == 2
 
 
+def sizes_under_way(group: Group, to: int) -> list[list[int]]:
+    """Of the entries of each append to a node."""
+    group.drain()
+    appends = [message for _, node, message in group.queue if node == to]
+    return [
+        [len(entry.data) for entry in message.entries]
+        for message in appends
+        if isinstance(message, Append)
+    ]
+
+
+def test_nothing_is_under_way_beside_a_long_entry() -> None:
+    group = led(config=RaftConfig(max_append_bytes=100))
+    for size in (1, 200, 300, 1, 1):
+        group[0].propose([bytes(size)], group.now)
+        group.drain()
+    seen = []
+    while under_way := sizes_under_way(group, 1):
+        seen.append(under_way)
+        group.deliver()
+        group.drain()
+        group.deliver()
+    assert seen == [[[1]], [[200]], [[300]], [[1, 1]]]
+    group.settle()
+    assert [len(data) for data in group.data(2)] == [1, 200, 300, 1, 1]
+
+
+def test_a_long_entry_is_not_sent_again_before_it_can_have_come() -> None:
+    group = led(config=RaftConfig(max_append_bytes=100))
+    group[0].propose([bytes(200)], group.now)
+    assert sizes_under_way(group, 1) == [[200]]
+    group.queue.clear()
+    sent: list[float] = []
+    begin = group.now
+    while not group.data(1):
+        group.now += 0.02
+        for number in range(3):
+            group[number].tick(group.now)
+        if sizes_under_way(group, 1):
+            sent.append(group.now - begin)
+        group.deliver()
+    assert sent[0] >= group.config.election_timeout_s
+    assert group.now - begin < 2 * group.config.election_timeout_s
+
+
 def test_entries_go_out_before_the_leaders_own_save() -> None:
     group = led()
     group.hold_disk(0)

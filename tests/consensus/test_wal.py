@@ -9,24 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.consensus import CorruptRecord, Entry, HardState, UnfinishedFile
-from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import (
+    Base,
+    Cut,
     SnapshotMark,
     WalEncoder,
     WalHeader,
     WalRecord,
-    replay,
     scan_wal,
 )
 from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
 
-HEADER = WalHeader(FileOwner("demo", 0, 2, 5), 7, 100)
+HEADER = WalHeader("demo", 2, 7)
+KEY = (3, 5)
 NUMBERS = st.integers(0, 2**62)
 RECORDS = st.lists(
     st.builds(Entry, NUMBERS, NUMBERS, st.binary(max_size=60))
     | st.builds(HardState, NUMBERS, st.none() | st.integers(0, 6), NUMBERS)
-    | st.builds(SnapshotMark, NUMBERS, NUMBERS),
+    | st.builds(SnapshotMark, NUMBERS, NUMBERS)
+    | st.builds(Base, NUMBERS)
+    | st.builds(Cut, NUMBERS),
     max_size=12,
 )
 
@@ -36,7 +39,7 @@ def make_file(rounds: list[list[WalRecord]], header: WalHeader = HEADER) -> tupl
     encoder = WalEncoder(header)
     data, ends = encoder.header_bytes, [encoder.position]
     for records in rounds:
-        data += encoder.encode(records, synced=len(data))
+        data += encoder.encode(KEY, 0, records, synced=len(data))
         ends.append(len(data))
     return data, ends
 
@@ -57,10 +60,10 @@ def test_round_trip(rounds: list[list[WalRecord]]) -> None:
 
 def test_what_was_not_written_is_taken_back() -> None:
     encoder = WalEncoder(HEADER)
-    data = encoder.header_bytes + encoder.encode(entries(1, 2), synced=0)
-    encoder.encode(entries(3, 1), synced=0)
+    data = encoder.header_bytes + encoder.encode(KEY, 0, entries(1, 2), synced=0)
+    encoder.encode(KEY, 0, entries(3, 1), synced=0)
     encoder.take_back()
-    data += encoder.encode(entries(4, 1), synced=0)
+    data += encoder.encode(KEY, 0, entries(4, 1), synced=0)
     assert scan_wal(data).records == [*entries(1, 2), *entries(4, 1)]
 
 
@@ -68,7 +71,7 @@ def test_what_was_not_written_is_taken_back() -> None:
 def test_writing_goes_on_behind_a_scan(first: list[WalRecord], second: list[WalRecord]) -> None:
     data, _ = make_file([first])
     encoder = WalEncoder.resume(scan_wal(data))
-    data += encoder.encode(second, synced=len(data))
+    data += encoder.encode(KEY, 0, second, synced=len(data))
     assert scan_wal(data).records == first + second
 
 
@@ -108,7 +111,13 @@ def test_damage_to_durable_records_is_never_cut(data: st.DataObject) -> None:
     assert scan.corrupt is not None
     assert not scan.torn
     assert scan.end <= place
-    assert scan.records == (entries(100, 2) + entries(102, 2))[: len(scan.records)]
+    whole, *behind = scan.pieces
+    records = [record for first in (100, 102, 104, 106) for record in entries(first, 2)]
+    assert [tagged.record for tagged in whole] == records[: len(whole)]
+    assert behind
+    for piece in behind:
+        assert {tagged.record for tagged in piece} <= set(records[len(whole) + 1 :])
+    assert scan.records[-2:] == records[-2:]
 
 
 @pytest.mark.parametrize("place", [0, 4, 8, 9, 13, 40])
@@ -146,7 +155,7 @@ def test_zeros_behind_the_records_are_no_damage() -> None:
 def test_records_of_an_earlier_file_in_the_same_blocks_are_not_taken() -> None:
     """Same sizes, same place, even the same contents but for the file's number."""
     old, _ = make_file([entries(100, 3), entries(103, 3), entries(106, 3)])
-    header = WalHeader(HEADER.owner, 8, 100)
+    header = WalHeader("demo", 2, 8)
     for count in (0, 1, 3):
         new, _ = make_file([entries(100, count)], header)
         scan = scan_wal(new + old[len(new) :])
@@ -158,7 +167,7 @@ def test_records_cut_off_earlier_in_this_file_are_not_taken() -> None:
     old, ends = make_file([entries(100, 1), entries(101, 4)])
     encoder = WalEncoder.resume(scan_wal(old[: ends[1]]))
     other: list[WalRecord] = [Entry(101, 9, bytes(20))]
-    new = old[: ends[1]] + encoder.encode(other, synced=ends[1])
+    new = old[: ends[1]] + encoder.encode(KEY, 0, other, synced=ends[1])
     scan = scan_wal(new + old[len(new) :])
     assert scan.records == [*entries(100, 1), *other]
     assert (scan.end, scan.corrupt) == (len(new), None)
@@ -184,30 +193,36 @@ def test_damaged_headers_and_other_versions_are_refused() -> None:
             scan_wal(data[:cut])
     with pytest.raises(UnfinishedFile):
         scan_wal(bytes(4096))
-    with pytest.raises(UnsupportedFormat, match="version 2"):
-        scan_wal(data[:8] + b"\x00\x02" + data[10:])
+    with pytest.raises(UnsupportedFormat, match="version 3"):
+        scan_wal(data[:8] + b"\x00\x03" + data[10:])
 
 
 def test_limits() -> None:
     encoder = WalEncoder(HEADER)
     with pytest.raises(ValueError, match="too large"):
-        encoder.encode([Entry(1, 1, bytes(64 << 20))], synced=0)
+        encoder.encode(KEY, 0, [Entry(1, 1, bytes(64 << 20))], synced=0)
     with pytest.raises(ValueError, match="cannot be durable"):
-        encoder.encode([], synced=encoder.position + 1)
+        encoder.encode(KEY, 0, [], synced=encoder.position + 1)
     with pytest.raises(ValueError, match="too long"):
-        WalEncoder(WalHeader(FileOwner("x" * 2000, 0, 0, 0), 1, 1))
+        WalEncoder(WalHeader("x" * 2000, 1, 1))
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
-    encoder = WalEncoder(WalHeader(FileOwner("demo", 1, 2, 9), 3, 4))
-    fixed = "53414d4552414654 0001 0004 00000001 00000002 00000009 0000000000000003 "
-    fixed += "0000000000000004"
+    encoder = WalEncoder(WalHeader("demo", 2, 3))
+    fixed = "53414d4552414654 0002 0004 00000002 0000000000000003"
     assert encoder.header_bytes[:-4] == bytes.fromhex(fixed) + b"demo"
-    data = encoder.encode([Entry(4, 1, b"ab"), HardState(1, None, 3), SnapshotMark(3, 1)], synced=9)
+    entry, state = Entry(4, 1, b"ab"), HardState(1, None, 3)
+    records: list[WalRecord] = [entry, state, SnapshotMark(3, 1), Base(2), Cut(5)]
+    data = encoder.encode((1, 9), 2**32 - 1, records, synced=9)
+    data += encoder.encode((1, 9), 4, [entry], synced=9, moved=True)
+    tag = "00000009 00000001 00000009"
     bodies = (
-        ("00000017", "01 00000009 0000000000000004 0000000000000001 6162"),
-        ("00000019", "02 00000009 0000000000000001 ffffffff 0000000000000003"),
-        ("00000015", "03 00000009 0000000000000003 0000000000000001"),
+        ("00000023", f"01 {tag} ffffffff 0000000000000004 0000000000000001 6162"),
+        ("00000025", f"02 {tag} 00000000 0000000000000001 ffffffff 0000000000000003"),
+        ("00000021", f"03 {tag} 00000001 0000000000000003 0000000000000001"),
+        ("00000019", f"04 {tag} 00000002 0000000000000002"),
+        ("00000019", f"05 {tag} 00000003 0000000000000005"),
+        ("00000023", f"81 {tag} 00000004 0000000000000004 0000000000000001 6162"),
     )
     position, salt, chain = 0, int.from_bytes(encoder.header_bytes[-4:]), 0
     assert salt == crc32c(encoder.header_bytes[:-4])
@@ -218,57 +233,3 @@ def test_the_bytes_are_the_documented_ones() -> None:
         assert data[position:stop] == expected
         position = stop
     assert position == len(data)
-
-
-def test_replay_takes_the_newest_of_everything() -> None:
-    records: list[WalRecord] = [
-        HardState(1, 0, 0),
-        Entry(1, 1, b"a"),
-        Entry(2, 1, b"b"),
-        Entry(3, 1, b"c"),
-        HardState(2, None, 1),
-        Entry(2, 2, b"x"),
-    ]
-    recovered = replay(records)
-    assert recovered.hard_state == HardState(2, None, 1)
-    assert recovered.entries == [Entry(1, 1, b"a"), Entry(2, 2, b"x")]
-    assert recovered.mark is None
-
-
-@pytest.mark.parametrize(
-    ("mark", "kept"),
-    [
-        (SnapshotMark(2, 1), [1, 2, 3]),
-        (SnapshotMark(3, 1), [1, 2, 3]),
-        (SnapshotMark(2, 2), []),
-        (SnapshotMark(9, 2), []),
-        (SnapshotMark(0, 0), [1, 2, 3]),
-    ],
-)
-def test_replay_of_snapshots(mark: SnapshotMark, kept: list[int]) -> None:
-    recovered = replay([*(Entry(index, 1, b"") for index in (1, 2, 3)), mark])
-    assert [entry.index for entry in recovered.entries] == kept
-    assert recovered.mark == mark
-
-
-def test_replay_goes_on_behind_an_installed_snapshot() -> None:
-    recovered = replay([Entry(1, 1, b""), SnapshotMark(9, 2), Entry(10, 2, b"")])
-    assert [entry.index for entry in recovered.entries] == [10]
-
-
-def test_replay_begins_where_removed_files_ended() -> None:
-    """A node's own snapshot is older than its newest entry, which may be in an earlier file."""
-    recovered = replay([HardState(2, 0, 9), SnapshotMark(9, 2), Entry(12, 2, b"")])
-    assert [entry.index for entry in recovered.entries] == [12]
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [Entry(1, 1, b""), Entry(3, 1, b"")],
-        [Entry(1, 1, b""), SnapshotMark(9, 2), Entry(11, 2, b"")],
-    ],
-)
-def test_replay_refuses_gaps(records: list[WalRecord]) -> None:
-    with pytest.raises(CorruptRecord, match="missing"):
-        replay(records)

@@ -119,10 +119,15 @@ class World:
         return read_segments(str(self.directory / "subscribers" / name / f"{topic}-{partition}"))
 
     def assert_identical(self, topic: str = "t", partition: int = 0) -> None:
-        """Every node's merged log is the same, to the byte."""
-        logs = [self.merged_bytes(node, topic, partition) for node in self.cluster.nodes]
-        assert logs[0]
-        assert all(log == logs[0] for log in logs)
+        """Every node's merged log is the same, to the byte, once all have merged as much."""
+
+        def logs() -> list[bytes]:
+            return [self.merged_bytes(node, topic, partition) for node in self.cluster.nodes]
+
+        wait_for(lambda: len({len(log) for log in logs()}) == 1, "as much is merged everywhere")
+        first, *others = logs()
+        assert first
+        assert all(log == first for log in others)
 
 
 def read_segments(directory: str) -> bytes:

@@ -223,7 +223,7 @@ def test_a_damaged_raft_log_stops_the_node_with_a_message(single: World) -> None
         publisher.wait_merged(timeout=PATIENCE_S)
     single.cluster.stop()
     node = single.cluster.nodes[0]
-    (file,) = (Path(node.data) / "raft" / "0").glob("wal.*")
+    (file,) = (Path(node.data) / "raft").glob("wal.*")
     data = bytearray(file.read_bytes())
     data[60] ^= 0xFF
     file.write_bytes(data)

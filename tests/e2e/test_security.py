@@ -156,7 +156,7 @@ def directory(path: Path) -> None:
 PLANTED = (fifo, endless_link, directory, *((device,) if os.geteuid() == 0 else ()))
 PLACES = (
     "node.json",
-    "raft/0/wal.*",
+    "raft/wal.*",
     "merged/t-0/*.log",
     "merged/t-0/marks",
     "sessions/*/t-0/log.0.0",

@@ -24,10 +24,15 @@ def test_what_was_written_is_read() -> None:
     assert msgspec.json.decode(data, type=SessionFile) == SESSION
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{\n "a": 1\n}\n', b',\n "crc32c": x\n}\n'])
+@pytest.mark.parametrize("data", [b"", b"{}", b'{\n "a": 1\n}\n'])
 def test_what_has_no_checksum_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="checksum"):
+    with pytest.raises(ValueError, match="no checksum: an older version"):
         checked(data)
+
+
+def test_a_checksum_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="checksum is wrong"):
+        checked(b',\n "crc32c": x\n}\n')
 
 
 def test_no_bit_of_a_directory_file_turns_without_a_word() -> None:

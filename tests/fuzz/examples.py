@@ -13,8 +13,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.consensus.messages import Append, Heartbeat, PreVote, RaftMessage, SnapshotChunk
-from samelog.consensus.types import FileOwner
-from samelog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
+from samelog.consensus.wal import Base, Cut, SnapshotMark, WalEncoder, WalHeader, WalRecord
 from samelog.format import _kernels as kernels
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -108,16 +107,18 @@ def raft_snapshot(data: bytes) -> Snapshot:
 
 def wal_file() -> bytes:
     """A log with entries, hard states and a snapshot's mark, synced in between."""
-    encoder = WalEncoder(WalHeader(FileOwner("c", 0, 1, 0), 3, 10))
+    encoder = WalEncoder(WalHeader("c", 1, 3))
     data = encoder.header_bytes
-    for first in (10, 12, 14):
+    for before, first in ((0, 10), (3, 12), (6, 14)):
         records: list[WalRecord] = [
             Entry(first, 2, b"x" * 30),
             Entry(first + 1, 2, b""),
             HardState(2, 1, first),
         ]
-        data += encoder.encode(records, synced=len(data))
-    return data + encoder.encode([SnapshotMark(12, 2)], synced=len(data))
+        data += encoder.encode((7, 2), before, records, synced=len(data))
+    rest: list[WalRecord] = [SnapshotMark(12, 2), Base(11), Cut(15)]
+    data += encoder.encode((7, 2), 9, rest, synced=len(data))
+    return data + encoder.encode((7, 2), 12, [Entry(14, 2, b"")], synced=0, moved=True)
 
 
 def commands() -> list[AnyCommand]:

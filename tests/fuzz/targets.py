@@ -17,10 +17,10 @@ import msgspec
 from samelog.config.load import load_client, load_node
 from samelog.config.values import ConfigError
 from samelog.consensus import CorruptRecord, HistoryConflict, InvariantError, MalformedMessage
-from samelog.consensus.messages import decode_messages, encode_messages
+from samelog.consensus.messages import decode_groups, encode_messages
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
-from samelog.consensus.wal import replay, scan_wal
+from samelog.consensus.wal import LogReplay, scan_wal
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import LogFormatError
@@ -90,9 +90,10 @@ def raft_messages(data: bytes) -> None:
     """Whatever a member says is handled, or ends the process by a broken invariant."""
     with contextlib.suppress(MalformedMessage, HistoryConflict, InvariantError):
         group = examples.led_group()
-        for message in decode_messages(data):
-            group[1].step(0, message, group.now)
-            group[0].step(1, message, group.now)
+        for part in decode_groups(data):
+            for message in part.messages:
+                group[1].step(0, message, group.now)
+                group[0].step(1, message, group.now)
 
 
 def batches(data: bytes) -> None:
@@ -134,7 +135,12 @@ def wal(data: bytes) -> None:
     with contextlib.suppress(CorruptRecord, LogFormatError):
         scan = scan_wal(data)
         assert scan.end <= len(data)
-        replay(scan.records)
+        replay = LogReplay()
+        replay.begin_file(1)
+        for piece in scan.pieces:
+            replay.add(piece, 1)
+            replay.add_hole("damaged")
+        replay.end()
 
 
 def snapshot(data: bytes) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from samelog.sequencer.cluster.node_dir import read_record
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import SnapshotBody
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import decode_commands
@@ -36,7 +37,8 @@ def facts(directory: Path) -> Iterator[str]:
 
 def raft_facts(node: Path, cluster: str, number: int) -> Iterator[str]:
     """The log, the hard state, the snapshot and the state in it."""
-    store = RaftStore.open(FS, str(node / "raft" / "0"), cluster=cluster, node=number)
+    log = MemberLog.open(FS, str(node / "raft"), cluster=cluster, node=number)
+    store = RaftStore.open(FS, log)
     yield f"hard state: {store.hard_state}"
     for entry in store.entries:
         yield f"entry {entry.index} of term {entry.term}: {decode_commands(entry.data)}"
@@ -45,7 +47,7 @@ def raft_facts(node: Path, cluster: str, number: int) -> Iterator[str]:
         yield f"snapshot: {msgspec.structs.replace(store.snapshot, data=b'')}"
         yield f"state: {StateMachine.decode(body.state).state}"
         yield f"pending: {body.pending}"
-    store.close()
+    log.close()
 
 
 def merged_facts(path: Path) -> Iterator[str]:

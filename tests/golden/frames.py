@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from samelog.consensus import decode_messages
+from samelog.consensus import decode_groups
 from samelog.wire.frames import (
     DATA_HEADER_BYTES,
     HEADER_BYTES,
@@ -30,7 +30,7 @@ def split(frame: bytes) -> tuple[FrameType, Any]:
     if kind is FrameType.CONTROL:
         return kind, decode_message(payload)
     if kind is FrameType.RAFT:
-        return kind, decode_messages(payload)
+        return kind, list(decode_groups(payload)[0].messages)
     return kind, (decode_data_header(payload), payload[DATA_HEADER_BYTES:])
 
 

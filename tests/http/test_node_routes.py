@@ -86,23 +86,33 @@ def test_topics(node: LocalNode) -> None:
     assert get(node, "/topics/t")["partitions"][0]["committed_offset"] == RECORDS
 
 
+def session_row(node: LocalNode, session: str) -> Any:
+    """What a node says of a session."""
+    return {row["session"]: row for row in get(node, "/sessions")["sessions"]}[session]
+
+
+def is_all_released(row: Any) -> bool:
+    """Whether nothing of a session is kept: its end, behind the last record, was released, too."""
+    part = row["partitions"][0]
+    return bool(part["replicated"] == part["merged"] == part["released"])
+
+
 def test_sessions_say_who_publishes_and_how_far_it_has_come(
     cluster: LocalCluster, node: LocalNode, tmp_path: Path
 ) -> None:
-    found = {row["session"]: row for row in get(node, "/sessions")["sessions"]}["s"]
+    found = session_row(node, "s")
     assert not found["connected"]
     assert not found["is_open"]
     assert found["received_bytes"] > 0
     assert found["last_record_ms"] > 0
-    part = found["partitions"][0]
-    assert part["replicated"] == part["merged"] == part["released"]
+    wait_for(lambda: is_all_released(session_row(node, "s")), "its files are released")
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
     with Publisher("t2", session="twin", dedup_id="d", **options) as publisher:
         publisher.append(b"x", id=7)
         publisher.wait_merged(20)
-        rows = {row["session"]: row for row in get(node, "/sessions")["sessions"]}
-        assert rows["twin"]["connected"]
-        assert rows["twin"]["dedup_id"] == "d"
+        twin = session_row(node, "twin")
+        assert twin["connected"]
+        assert twin["dedup_id"] == "d"
         known = get(node, "/dedup")["dedup_ids"][0]
         mark = {"topic": "t2", "partition": 0, "watermark": 7}
         assert (known["dedup_id"], known["partitions"]) == ("d", [mark])

@@ -46,10 +46,12 @@ from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.elections import never_patient, patient_with_candidates
 from tests.mutants.forgetting import FORGETTING
+from tests.mutants.links import LINKS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.resets import forget_dedup_at_resets
+from tests.mutants.sharing import SHARING
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -334,7 +336,18 @@ _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
     *starmap(
-        Planted, (*FORGETTING, *ONE_ROUND, *PROMISES, *REMOVING, *TELLING, *TYPED, *UPGRADING)
+        Planted,
+        (
+            *FORGETTING,
+            *LINKS,
+            *ONE_ROUND,
+            *PROMISES,
+            *REMOVING,
+            *SHARING,
+            *TELLING,
+            *TYPED,
+            *UPGRADING,
+        ),
     ),
     Planted(
         5,

@@ -14,6 +14,7 @@ from samelog.consensus.progress import Progress
 from samelog.consensus.quorum import Tally, tally
 from samelog.sequencer import dispatch
 from samelog.sequencer.cluster import lives, strangers
+from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers
@@ -165,6 +166,19 @@ def believe_any_stranger() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_older_lists() -> Iterator[None]:
+    """A newcomer takes the list of a member that lags for newer than its own first one."""
+
+    def init(self: Members, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        self._heard_version = 0
+
+    original = Members.__init__
+    with patch.object(Members, "__init__", init):
+        yield
+
+
 _LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_lives.py::"
 _DIRECTORY, _STRANGERS = "tests/sequencer/test_node_dir.py::", "tests/sequencer/test_strangers.py::"
 
@@ -210,6 +224,14 @@ FORGETTING = (
     ),
     (42, refuse_newcomers, _STRANGERS + "test_who_was_cut_off_meets_those_that_came_since"),
     (42, welcome_the_removed, _STRANGERS + "test_who_was_removed_or_is_of_another_cluster_is_none"),
+    (
+        42,
+        take_older_lists,
+        (
+            "tests/sequencer/test_members.py::"
+            "test_a_newcomer_goes_by_the_list_that_it_was_added_by_until_it_hears_a_newer_one"
+        ),
+    ),
     (42, believe_any_stranger, _STRANGERS + "test_a_list_without_its_teller_counts_for_nothing"),
 )
 """Rule, bug, and the test that finds it."""

@@ -1,4 +1,6 @@
-"""Planted bugs in planning what was received, and in taking entries with their bytes only."""
+"""Planted bugs in planning what was received, in taking entries with their bytes only, and in what
+makes both durable.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,38 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from samelog.format.positions import SessionPosition
+from samelog.runtime.disk.syncer import GroupSync
+from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.types import Input
+from samelog.store.disk.disk_errors import DiskFault
 
 
 @contextmanager
 def take_any_bytes_of_an_entry() -> Iterator[None]:
     """A follower does not look whether its bytes are those that the leader planned."""
     with patch.object(EntryBytes, "_agrees", lambda self, part: True):
+        yield
+
+
+@contextmanager
+def vouch_behind_a_failed_round() -> Iterator[None]:
+    """A round of session bytes counts although one with bytes before its own has failed."""
+    never = property(lambda self: False, lambda self, value: None)
+    with patch.object(SessionRounds, "_has_failed", never, create=True):
+        yield
+
+
+@contextmanager
+def pass_who_waits_for_a_failed_sync() -> Iterator[None]:
+    """A sync succeeds at once while who waits for one that failed has not heard of it yet."""
+
+    def note(self: GroupSync, fault: DiskFault) -> None:
+        self._error = self._error or fault
+
+    with patch.object(GroupSync, "_note", note):
         yield
 
 
@@ -68,6 +92,16 @@ ONE_ROUND = (
         43,
         take_any_bytes_of_an_entry,
         _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
+    ),
+    (
+        44,
+        vouch_behind_a_failed_round,
+        "tests/sequencer/test_session_rounds.py::test_no_round_succeeds_behind_one_that_failed",
+    ),
+    (
+        28,
+        pass_who_waits_for_a_failed_sync,
+        "tests/runtime/test_syncer.py::test_a_failed_sync_is_heard_of_before_a_later_one_succeeds",
     ),
     (45, cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
     (

@@ -87,29 +87,29 @@ _FILTERS = "tests/typed/test_filters.py::"
 
 TYPED = (
     (
-        48,
+        96,
         set_behind_any_version,
         _STATE + "test_a_version_is_set_against_the_one_that_was_seen",
     ),
-    (48, judge_no_compatibility, _STATE + "test_compatibility_is_judged_as_the_topic_says"),
+    (96, judge_no_compatibility, _STATE + "test_compatibility_is_judged_as_the_topic_says"),
     (
-        48,
+        96,
         forget_shared_texts,
         _STATE + "test_equal_texts_are_kept_once_and_as_long_as_a_topic_has_them",
     ),
     (
-        49,
+        97,
         begin_logs_without_a_version,
         _STATE + "test_resets_keep_all_versions_and_records_of_the_new_log_have_the_newest",
     ),
-    (49, overrule_marks, _VERSIONS + "test_the_mark_decides_and_not_the_time_of_merging"),
+    (97, overrule_marks, _VERSIONS + "test_the_mark_decides_and_not_the_time_of_merging"),
     (
-        49,
+        97,
         read_what_is_incompatible,
         _VERSIONS + "test_a_step_that_is_compatible_need_not_be_after_two",
     ),
     (
-        50,
+        98,
         compare_nan_as_arrow_does,
         _FILTERS + "test_every_value_compares_with_every_literal_as_in_duckdb",
     ),

@@ -32,6 +32,8 @@ from samelog.wire.messages import AnyMessage, Fault, Hello
 from samelog.wire.pull.copies import EARLIEST, CopyState
 from samelog.wire.pull.receiver import DISAGREES, PullTarget
 from samelog.wire.pull.refusal import Refusal
+from samelog.wire.pull.sender import READ_BYTES
+from samelog.wire.sender import Sender
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
@@ -288,12 +290,10 @@ class PullSenderScript(EndScript):
     def do_connect(self, who: str = "samelog://publisher/p", window: str = "16777216") -> None:
         """`connect [IDENTITY] [WINDOW]`: somebody has said Hello."""
         self.dial(who)
+        rights = Rights((EVERYTHING,), ["n0"])
+        sender = Sender(window_bytes=int(window), read_bytes=READ_BYTES)
         self.end = PullServer(
-            self.connection,
-            self.source,
-            Rights((EVERYTHING,), ["n0"]),
-            window_bytes=int(window),
-            clock=cast(Any, self),
+            self.connection, self.source, rights, sender=sender, clock=cast(Any, self)
         )
 
     def do_append(self, partition: str, *values: str) -> None:

@@ -21,6 +21,8 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome
+from samelog.wire.pull.sender import READ_BYTES
+from samelog.wire.sender import Sender
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.runtime.pki import Authority
 
@@ -91,7 +93,8 @@ class FakeNode:
             return PushServer(connection, hello, self.intake, self.rights)
         if self.source is None:
             raise AssertionError("this node has no logs")
-        return PullServer(connection, self.source, self.rights, window_bytes=self.window_bytes)
+        sender = Sender(window_bytes=self.window_bytes, read_bytes=READ_BYTES)
+        return PullServer(connection, self.source, self.rights, sender=sender)
 
 
 class _Dispatcher:

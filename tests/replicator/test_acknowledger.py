@@ -33,18 +33,18 @@ def test_what_is_taken_is_told_only_when_it_is_paid_for() -> None:
     async def main() -> None:
         sent = Sent()
         budget = Budget(ACKNOWLEDGE_BYTES * 20)
-        acknowledger = Acknowledger(sent, budget)  # type: ignore[arg-type]
+        acknowledger = Acknowledger(sent)  # type: ignore[arg-type]
         begin = asyncio.get_running_loop().time()
         for _ in range(4):
-            acknowledger.took(1, ACKNOWLEDGE_BYTES)
+            acknowledger.took(1, ACKNOWLEDGE_BYTES, budget)
         assert sent.messages == []
         await until(lambda: len(sent.messages) == 4)
         assert asyncio.get_running_loop().time() - begin >= 4 / 20
         assert sent.messages == [Received(1, ACKNOWLEDGE_BYTES)] * 4
-        acknowledger.took(1, ACKNOWLEDGE_BYTES)
+        acknowledger.took(1, ACKNOWLEDGE_BYTES, budget)
         acknowledger.close()
         later = Sent()
-        Acknowledger(later, budget).took(1, ACKNOWLEDGE_BYTES)  # type: ignore[arg-type]
+        Acknowledger(later).took(1, ACKNOWLEDGE_BYTES, budget)  # type: ignore[arg-type]
         await until(lambda: later.messages)
         assert len(sent.messages) == 4
 

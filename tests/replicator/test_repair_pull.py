@@ -88,7 +88,7 @@ def repair_of(world: World, node: FakeNode, name: str) -> RepairPull:
     return RepairPull(
         PeerPlace("n0", (node.address,)),
         ReloadingContext(world.authority.node(name)),
-        hello=Hello(ConnectionRole.PULL, cluster=CLUSTER, node=name, boot=1),
+        hello=lambda: Hello(ConnectionRole.PULL, cluster=CLUSTER, node=name, boot=1),
     )
 
 

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,38 @@ def test_an_error_of_a_fast_disk_reaches_the_caller(disk: Disk) -> None:
         await group.close()
 
     in_loop(main)
+
+
+def test_a_failed_sync_is_heard_of_before_a_later_one_succeeds(disk: Disk) -> None:
+    """Also if the later one begins between the failure and the waking."""
+    woken: list[str] = []
+
+    async def sync(group: GroupSync, name: str, files: list[File]) -> None:
+        with suppress(DiskFault):
+            await group.sync(files)
+        woken.append(name)
+
+    async def main() -> None:
+        group = disk.group()
+        files = disk.files(3)
+        disk.took_s = 0.0001
+        for _ in range(GAINED_AFTER):
+            await group.sync(files[:1])
+        disk.failing.add("*")
+        answered, later = disk._on_answer, list[asyncio.Task[None]]()
+
+        def answer(number: int, error: int, seconds: float) -> None:
+            disk._on_answer = answered
+            later.append(asyncio.create_task(sync(group, "later", files[:1])))
+            answered(number, error, seconds)
+
+        disk._on_answer = answer
+        await sync(group, "failed", files)
+        await later[0]
+        await group.close()
+
+    in_loop(main)
+    assert woken == ["failed", "later"]
 
 
 def test_a_real_disk(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from unittest.mock import patch
 
 from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.node import Node
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.merged.log import MergedLog
 from tests.sequencer.cluster import Session, batch, leader_of, merged, offset, run_with, until
 
 
@@ -150,5 +154,22 @@ def test_a_halted_partition_executes_nothing_more(tmp_path: Path) -> None:
         merging.halt(1, "a test")
         merging._turn()
         assert (offset(node), len(merging.pending())) == (3, 1)
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_partition_that_its_disk_halts_says_what_to_do(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        session = await begin(nodes)
+        fails = DiskFault("00000000000000000000.log", "write", errno.EIO)
+        with patch.object(MergedLog, "append", side_effect=fails):
+            await session.send(nodes, batch(b"4"))
+            await until(lambda: bool(trouble(node)), "it is halted")
+        remedy = "start the node again when its disk is well"
+        assert remedy in trouble(node)
+        assert partition_info(node, 1).halted.endswith(
+            f"cannot write: Input/output error; {remedy}"
+        )
 
     run_with(tmp_path, 1, body)

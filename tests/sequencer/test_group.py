@@ -1,4 +1,6 @@
-"""The driver of a Raft group: what a failed sync leaves of a node's promises."""
+"""The driver of a Raft group: what a failed sync leaves of a node's promises, and what groups of
+one member have in common.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import pytest
 from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
@@ -42,8 +45,12 @@ class Syncer:
 
     def __init__(self) -> None:
         self.fails = False
+        self.rounds = 0
 
     async def sync(self, files: Iterable[File]) -> None:
+        if not list(files):
+            return
+        self.rounds += 1
         await asyncio.sleep(0)
         if self.fails:
             self.fails = False
@@ -62,8 +69,12 @@ class NoBytes:
         await self._syncer.sync(also)
 
 
-def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
-    store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
+def open_log(path: Path) -> MemberLog:
+    return MemberLog.open(OsFileSystem(), str(path / "raft"), cluster="c", node=0)
+
+
+def make_group(log: MemberLog, applied: Applied, syncer: Syncer, group: int = 0) -> RaftGroup:
+    store = RaftStore.open(OsFileSystem(), log, group)
     raft = Raft(
         0,
         (0,),
@@ -91,7 +102,7 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
     applied, syncer = Applied(), Syncer()
 
     async def main() -> None:
-        group = make_group(tmp_path, applied, syncer)
+        group = make_group(open_log(tmp_path), applied, syncer)
         saver = asyncio.ensure_future(group.run_saver())
         group.tick()
         while not group.is_leader:  # noqa: ASYNC110 - the group tells nobody
@@ -105,5 +116,55 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
             await saver
         assert applied.indexes == before
         assert not group.is_leader
+
+    asyncio.run(main())
+
+
+async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> list[RaftGroup]:
+    """Two groups of one member, each with this one voter."""
+    log = open_log(path)
+    groups = [make_group(log, applied[number], syncer, number) for number in range(2)]
+    for group in groups:
+        group.tick()
+        while not group.is_leader:
+            await group.sync_now()
+            group._finish(group._saves.popleft()[0])
+            group.pump()
+    return groups
+
+
+def test_one_sync_makes_the_entries_of_all_groups_durable(tmp_path: Path) -> None:
+    """The second group finds that there is nothing to sync any more."""
+    applied, syncer = [Applied(), Applied()], Syncer()
+
+    async def main() -> None:
+        groups = await two_leaders(tmp_path, applied, syncer)
+        before = syncer.rounds
+        for group in groups:
+            group.propose([RetireSessionCommand("s")])
+        for group in groups:
+            await group._sync(())
+            group._finish(group._saves.popleft()[0])
+            group.pump()
+        assert syncer.rounds == before + 1
+        assert [len(each.indexes) for each in applied] == [2, 2]
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_of_one_group_fails_all(tmp_path: Path) -> None:
+    """What another one wrote meanwhile may be lost with it, whoever asks next."""
+    applied, syncer = [Applied(), Applied()], Syncer()
+
+    async def main() -> None:
+        groups = await two_leaders(tmp_path, applied, syncer)
+        for group in groups:
+            group.propose([RetireSessionCommand("s")])
+        syncer.fails = True
+        for group in groups:
+            with pytest.raises(DiskFault):
+                await group.sync_now()
+        assert not any(group.is_leader for group in groups)
+        assert [len(each.indexes) for each in applied] == [1, 1]
 
     asyncio.run(main())

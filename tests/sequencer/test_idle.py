@@ -24,6 +24,7 @@ from tests.store.storage import open_below
 IDLE = 200
 RUNS = 5
 """Of which the cheapest counts: other tasks may have their turn meanwhile."""
+CLOSED = 20
 LOOKS = 2
 """What was made is looked at once."""
 
@@ -138,12 +139,47 @@ def test_a_session_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
         await merge_one(node, session)
-        log = next(iter(node.logs.sessions.opened.values()))
-        await until(lambda: open_below(log.path) == [], "files closed")
+        log, sessions = next(iter(node.logs.sessions.opened.values())), node.logs.sessions
+
+        def rests() -> bool:
+            sessions.rest()
+            return open_below(log.path) == []
+
+        await until(rests, "files closed")
         await merge_one(node, session)
         assert log.read(0, 0, 0, 1 << 20) == session.data
 
+
+def test_closed_sessions_have_no_open_file(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = nodes[0]
+        for number in range(CLOSED):
+            session = Session(f"s{number}")
+            await merge_one(node, session)
+            node.logs.intake.end_run(session.name, session.run_id, {})
+        await until(lambda: not is_any_open(node), "closed")
+        last = Session("last")
+        await merge_one(node, last)
+        below = os.path.join(node.member.config.data, "sessions")
+        assert open_below(below)
+
+        def rests() -> bool:
+            node.logs.sessions.rest()
+            return open_below(below) == []
+
+        await until(rests, "files closed")
+        await merge_one(node, last)
+        assert open_below(below)
+        await until(rests, "files closed again")
+        assert offset(node) == CLOSED + 2
+
     run_with(tmp_path, 1, body)
+
+
+def is_any_open(node: Node) -> bool:
+    """Whether a session has an open run, as a node knows."""
+    machine = node.logs.machine
+    return any(machine.open_run_of(name) is not None for name in machine.state.sessions)
 
 
 def test_looking_at_idle_partitions_opens_none(tmp_path: Path) -> None:

@@ -42,6 +42,22 @@ def test_a_newer_list_of_a_peer_counts_until_the_state_has_caught_up() -> None:
     assert members.named("n3") is None
 
 
+def test_a_newcomer_goes_by_the_list_that_it_was_added_by_until_it_hears_a_newer_one() -> None:
+    lags, ahead = StateMachine(), StateMachine()
+    for machine in (lags, ahead):
+        machine.apply(SetMembers(FIRST))
+    ahead.apply(SetMembers([*FIRST, member(3, "n3")]))
+    added_by = Members(ahead, (), configured=()).told()
+    first = [Member(*item) for item in added_by.members]
+    newcomer = Members(StateMachine(), first, added_by.version, configured=())
+    assert not newcomer.hear(Members(lags, (), configured=()).told())
+    assert list(newcomer.all.values()) == first
+    assert newcomer.told() == added_by
+    ahead.apply(SetMembers([member(3, "n3")]))
+    assert newcomer.hear(Members(ahead, (), configured=()).told())
+    assert list(newcomer.all) == [3]
+
+
 def test_peers_are_looked_for_where_the_configuration_says_then_where_the_list_says() -> None:
     machine = StateMachine()
     machine.apply(SetMembers([member(0, "n0"), member(1, "n1", 1), member(3, "n3", 9003)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.commands import Merge, Range, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.os_file import OsFile
 from tests.sequencer.test_session_store import machine_with_input, open_store
 
 START, END = SessionPosition(0, 0, 0), SessionPosition(0, 0, 100)
@@ -250,3 +254,42 @@ def test_damage_is_no_reason_to_cut_an_entry(tmp_path: Path) -> None:
     assert not holder.bytes.is_kept(entry)
     holder.store.damaged.add(1)
     assert holder.bytes.is_kept(entry)
+
+
+def test_a_disk_that_cannot_be_looked_at_is_no_reason_to_cut_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    assert holder.bytes.is_kept(entry)
+
+    def fail(*_: object) -> bytes:
+        raise DiskFault("log", "read", errno.EIO)
+
+    monkeypatch.setattr(OsFile, "pread", fail)
+    with pytest.raises(DiskFault):
+        holder.bytes.is_kept(entry)
+    holder.store.opened.clear()
+    monkeypatch.setattr(OsFileSystem, "sync_directory", fail)
+    with pytest.raises(DiskFault):
+        holder.bytes.is_kept(entry)
+
+
+@pytest.mark.parametrize("byte", [11, 19, len(BATCH) - 1])
+def test_bytes_that_rotted_unnoticed_are_no_reason_to_cut_an_entry(
+    tmp_path: Path, byte: int
+) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    (file,) = tmp_path.rglob("log.0.0")
+    spoilt = bytearray(file.read_bytes())
+    spoilt[byte] ^= 1
+    file.write_bytes(spoilt)
+    assert holder.bytes.is_kept(entry)
+    assert not holder.bytes.is_backed(entry)
+
+
+def test_other_bytes_at_the_same_place_are_a_reason_to_cut_an_entry(tmp_path: Path) -> None:
+    holder = Holder(tmp_path)
+    holder.store.log(1).append(0, 0, 0, OTHER)
+    assert not holder.bytes.is_kept(_entry(BATCH))

@@ -116,9 +116,9 @@ def test_what_was_missed_comes_in_one_stream(tmp_path: Path) -> None:
 
     original, streams = RepairPull.merged, []
 
-    async def counted(self: RepairPull, *given: Any) -> bool:
+    async def counted(self: RepairPull, *given: Any, **named: Any) -> bool:
         streams.append(given)
-        return await original(self, *given)
+        return await original(self, *given, **named)
 
     run_with(tmp_path, 3, body)
     assert 1 <= len(streams) < 20  # there are 60 instructions

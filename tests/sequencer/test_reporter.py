@@ -105,7 +105,7 @@ class World:
         for number in self.peers:
             self.send(number, message)
 
-    def send_raft(self, to: int, messages: object) -> None:
+    def send_raft(self, group: int, to: int, messages: object) -> None:
         """Nothing of Raft is told here."""
 
     # --- what happens -----------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_a_soft_reset_lets_go_of_the_raft_log_and_of_nothing_else(tmp_path: Path
         index = await reset(nodes, hard=False)
 
         def is_cut(node: Node) -> bool:
-            names = os.listdir(Path(node.member.config.data, "raft", "0"))
+            names = os.listdir(Path(node.member.config.data, "raft"))
             files = [name for name in names if name.startswith("wal.")]
             return node.raft.group.raft.first_index >= index and len(files) == 1
 

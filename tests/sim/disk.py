@@ -15,17 +15,21 @@ from samelog.consensus.membership import configurations_in
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import (
+    Base,
+    Cut,
+    GroupLog,
+    LogReplay,
     SnapshotMark,
     WalEncoder,
     WalHeader,
     WalRecord,
-    mark_lost,
-    replay,
+    WalScan,
     scan_wal,
 )
 from tests.sim.shipping import Stored
 
 CLUSTER = "simulated"
+KEY = (0, 0)
 
 
 class Disk:
@@ -44,7 +48,7 @@ class Disk:
         self.bytes = Stored()
         self.wal = bytearray()
         self.synced = 0
-        self._start_file([HardState(0, None, 0)], 1)
+        self._start_file([HardState(0, None, 0)])
 
     # --- while the node runs ----------------------------------------------------------------------
 
@@ -54,11 +58,12 @@ class Disk:
         if effects.snapshot is not None:
             self._store(effects.snapshot)
             snapshot = effects.snapshot
-            records.append(SnapshotMark(snapshot.last_index, snapshot.last_term))
+            mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
+            records += self.log.installing(mark)
         records += effects.entries
         if effects.hard_state is not None:
             records.append(effects.hard_state)
-        self.wal += self.encoder.encode(records, synced=self.synced)
+        self._append(records)
         self._unsynced.append((len(self.wal), records))
 
     def end_sync(self, position: int) -> None:
@@ -98,17 +103,15 @@ class Disk:
         """Write the snapshot and a new log file with the entries behind `index`; nothing may be
         unsynced.
         """
-        recovered = replay(scan_wal(self.wal).records)
         self._store(snapshot)
-        tail = [entry for entry in recovered.entries if entry.index >= index]
+        tail = [entry for entry in self.log.entries if entry.index > index]
         mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
-        self._start_file([recovered.hard_state, *tail, mark], index)
+        self._start_file([Base(index), self.log.hard_state, *tail, mark])
 
     def keep_commit(self, commit: int) -> None:
         """Make the commit index durable; nothing may be unsynced."""
-        known = replay(scan_wal(self.wal).records).hard_state
-        state = HardState(known.term, known.vote, max(known.commit, commit))
-        self.wal += self.encoder.encode([state], synced=self.synced)
+        known = self.log.hard_state
+        self._append([HardState(known.term, known.vote, max(known.commit, commit))])
         self.synced = len(self.wal)
 
     # --- crash and restart ------------------------------------------------------------------------
@@ -141,24 +144,33 @@ class Disk:
         del self.wal[scan.end :]
         self.synced = len(self.wal)
         self.encoder = WalEncoder.resume(scan)
-        recovered = replay(scan.records)
-        self.durable_terms = {entry.index: entry.term for entry in recovered.entries}
-        self.durable_last = recovered.entries[-1].index if recovered.entries else 0
-        self._members = dict(configurations_in(recovered.entries))
+        log = self.log = replayed(scan)
+        entries = list(log.entries)
+        self.durable_terms = {entry.index: entry.term for entry in entries}
+        self.durable_last = entries[-1].index if entries else 0
+        self._members = dict(configurations_in(entries))
         snapshot = None if self.snapshot is None else decode_snapshot(self.snapshot).snapshot
-        mark = None if snapshot is None else mark_lost(recovered, *reversed(self._mark))
-        if mark is not None:
-            self.wal += self.encoder.encode([mark], synced=self.synced)
-            self._unsynced.append((len(self.wal), [mark]))
-        return snapshot, recovered.entries, recovered.hard_state
+        if snapshot is not None and not log.holds(snapshot.last_index, snapshot.last_term):
+            mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
+            records = log.installing(mark)
+            self._append(records)
+            self._unsynced.append((len(self.wal), records))
+        return snapshot, log.entries, log.hard_state
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _start_file(self, records: Sequence[WalRecord], first_index: int) -> None:
+    def _append(self, records: Sequence[WalRecord]) -> None:
+        self.wal += self.encoder.encode(KEY, self.log.count, records, synced=self.synced)
+        for record in records:
+            self.log.note(record, self.sequence)
+
+    def _start_file(self, records: Sequence[WalRecord]) -> None:
         self.sequence += 1
-        self.encoder = WalEncoder(WalHeader(self.owner, self.sequence, first_index))
+        self.log = GroupLog(KEY, {self.sequence: 0})
+        self.encoder = WalEncoder(WalHeader(CLUSTER, self.node, self.sequence))
         self.wal = bytearray(self.encoder.header_bytes)
-        self.wal += self.encoder.encode(records, synced=len(self.wal))
+        self.synced = len(self.wal)
+        self._append(records)
         self.synced = len(self.wal)
         self._unsynced.clear()
 
@@ -167,10 +179,11 @@ class Disk:
         self._mark = (snapshot.last_term, snapshot.last_index)
 
     def _make_durable(self, record: WalRecord) -> None:
-        if isinstance(record, SnapshotMark):
-            if self.durable_terms.get(record.last_index) != record.last_term:
-                self.durable_terms.clear()
-                self.durable_last = record.last_index
+        if isinstance(record, Cut):
+            self.durable_terms.clear()
+            self.durable_last = 0
+        elif isinstance(record, Base):
+            self.durable_last = max(self.durable_last, record.index)
         elif isinstance(record, Entry):
             for index in range(record.index, self.durable_last + 1):
                 self.durable_terms.pop(index, None)
@@ -178,3 +191,15 @@ class Disk:
             self.durable_terms[record.index] = record.term
             self._members.update(configurations_in([record]))
             self.durable_last = record.index
+
+
+def replayed(scan: WalScan) -> GroupLog:
+    """What a file of one replica adds up to."""
+    replay, number = LogReplay(), scan.header.sequence
+    replay.begin_file(number)
+    for piece in scan.pieces:
+        replay.add(piece, number)
+    replay.end()
+    if (damage := replay.damage(KEY)) is not None:
+        raise AssertionError(damage)
+    return replay.groups.get(KEY) or GroupLog(KEY, replay.live)

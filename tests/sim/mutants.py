@@ -254,7 +254,7 @@ def save_entries_out_of_order() -> Iterator[None]:
         records: list[WalRecord] = []
         if effects.hard_state is not None:
             records.append(effects.hard_state)
-            self.wal += self.encoder.encode(records, synced=self.synced)
+            self._append(records)
             effects = msgspec.structs.replace(effects, hard_state=None)
         original(self, effects)
 

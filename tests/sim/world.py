@@ -12,16 +12,18 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any, cast
 
 from samelog.consensus import (
     Busy,
     ChangePending,
     Configuration,
+    GroupMessages,
     Membership,
     NotLeader,
     Role,
-    decode_messages,
-    encode_messages,
+    decode_groups,
+    encode_groups,
 )
 from samelog.consensus.messages import RaftMessage
 from samelog.consensus.quorum import majority
@@ -156,7 +158,8 @@ class World:
         if self.trace.is_verbose:
             self.trace.effect(str(sender), f"to {to}: {message}")
         if chance.random() < options.codec_chance:
-            (message,) = decode_messages(encode_messages([message]))
+            (part,) = decode_groups(encode_groups([GroupMessages(0, 0, 0, [cast(Any, message)])]))
+            (message,) = part.messages
         copies = 1
         if not self.healed:
             if (sender.number, to) in self._cuts or chance.random() < options.drop_chance:

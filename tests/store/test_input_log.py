@@ -17,7 +17,7 @@ from samelog.store.session import log as input_log
 from samelog.store.session.log import InputLog, prepare_input
 from samelog.store.session.run import InputFile
 from tests.store.full_disk import small_disk
-from tests.store.storage import FS, TOPIC_ID, batch, open_input, sync_input
+from tests.store.storage import FS, TOPIC_ID, batch, open_below, open_input, sync_input
 
 ONE, TWO, THREE = batch(1), batch(2, records=3), batch(3, size=500)
 
@@ -48,6 +48,28 @@ def test_a_sealed_file_alone_writes_no_marks(path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(InputLog, "save_marks", lambda self: pytest.fail("marks are written"))
     sync_input(log, 0)
     assert log.durable(0) == (1, len(TWO))
+
+
+def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path) -> None:
+    log = write(path, [ONE], [TWO], sync=False)
+    assert not log.rest()
+    files = log.take_dirty()
+    assert not log.rest(), "a sync is under way"
+    for file in files:
+        file.datasync()
+    log.synced()
+    log.mark_durable(0, *log.end(0))
+    away = path.with_name("away")
+    os.rename(path / "log.0.1", away)
+    assert not log.rest(), "the bytes are in the open file alone"
+    os.rename(away, path / "log.0.1")
+    assert open_below(log.path)
+    assert log.rest()
+    assert open_below(log.path) == []
+    log.append(0, 1, len(TWO), THREE)
+    assert not log.rest()
+    assert log.read(0, 1, 0, 1 << 20) == TWO + THREE
+    log.close()
 
 
 # --- refusing ------------------------------------------------------------------------------------
@@ -253,6 +275,19 @@ def test_a_bad_batch_below_the_mark_is_set_aside(path: Path) -> None:
     log.close()
     log = open_input(path)
     assert (log.damaged, log.end(0)) == ([], (0, len(ONE + TWO + THREE)))
+    log.close()
+
+
+@pytest.mark.parametrize("byte", [11, 19, 100], ids=["length", "CRC", "content"])
+def test_bytes_that_were_damaged_since_they_were_written_are_compared_with_nobodys(
+    path: Path, byte: int
+) -> None:
+    log = write(path, [ONE, TWO])
+    file = path / "log.0.0"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[len(ONE) + byte] ^= 1
+    file.write_bytes(spoilt)
+    assert (log.end(0), log.last_batch(0)) == ((0, len(ONE + TWO)), None)
     log.close()
 
 

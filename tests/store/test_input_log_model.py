@@ -100,6 +100,12 @@ class Model:
         if number in self.runs:
             self.runs[number].durable = self.runs[number].end
 
+    def rest(self, number: int) -> None:
+        """Close the files, if nothing is to be synced; the log is what it was."""
+        self.sync(number)
+        is_synced = all(run.durable == self.log.end(n) for n, run in self.runs.items())
+        assert self.log.rest() == is_synced
+
     def reopen(self, *, save: bool) -> None:
         """Restart the writer; without `save` as after a crash."""
         if save:
@@ -153,6 +159,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("start_at"), RUNS, st.integers(0, 2), st.integers(0, 500)),
     st.tuples(st.just("release"), RUNS, st.integers(0, 3)),
     st.tuples(st.just("sync"), RUNS),
+    st.tuples(st.just("rest"), RUNS),
 )
 
 

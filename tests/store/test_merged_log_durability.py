@@ -125,6 +125,24 @@ def test_new_files_and_their_directory_are_synced_together(path: Path) -> None:
     log.close()
 
 
+def test_the_name_of_a_segment_without_bytes_is_synced_after_a_restart(path: Path) -> None:
+    """It may have been made just before: what is written to it later must not lose it."""
+    log = open_merged(path)
+    merge(log, ONE)
+    sync_merged(log)
+    log.save_marks()
+    log.roll()
+    log.close()
+    log = open_merged(path)
+    log.take_dirty()
+    merge(log, TWO)
+    assert {os.path.basename(file.path) for file in log.take_dirty()} == {
+        "flights-0",
+        f"{1:020d}.log",
+    }
+    log.close()
+
+
 def test_marks_are_saved_as_a_log_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merged_log, "SAVE_MARKS_EVERY_BYTES", 2000)
     log = open_merged(path)

@@ -31,7 +31,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.recovery import Finding, begin_anew, look
 from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.raft.store import RaftStoreError
+from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(

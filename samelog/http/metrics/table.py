@@ -115,8 +115,7 @@ histogram samelog_append_to_merged_seconds: Time from a record's timestamp until
     it.
 histogram samelog_append_to_read_seconds: Time from a record's timestamp until this node sent it to
     a subscriber or a Kafka consumer.
-histogram samelog_fsync_seconds{files}: Time that one sync of the disk took; `raft`: of the log with
-    session bytes.
+histogram samelog_fsync_seconds{files}: Time of one sync; `raft`: of the log and session bytes.
 histogram samelog_raft_commit_seconds: Time from proposing a Raft entry until it was applied; on the
     leader.
 gauge samelog_raft_term: Raft's term.

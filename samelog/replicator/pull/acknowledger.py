@@ -37,21 +37,21 @@ class Budget:
 class Acknowledger:
     """Tells the sender at the other end of one connection what was taken."""
 
-    def __init__(self, connection: Connection, budget: Budget | None = None) -> None:
-        """`budget`: what may be taken in a second, by all who share it; None: all that comes."""
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._budget = budget
         self._taken: dict[int, int] = {}
         """Handle -> bytes taken and not told."""
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
 
-    def took(self, handle: int, size_bytes: int) -> None:
-        """So many bytes of a handle were taken."""
+    def took(self, handle: int, size_bytes: int, budget: Budget | None = None) -> None:
+        """So many bytes of a handle were taken. `budget`: what may be taken in a second, by all who
+        share it; None: all that comes.
+        """
         wait_s = 0.0
-        if self._budget is not None:
-            wait_s = self._budget.spend(size_bytes, asyncio.get_running_loop().time())
+        if budget is not None:
+            wait_s = budget.spend(size_bytes, asyncio.get_running_loop().time())
         if wait_s > 0:
             asyncio.get_running_loop().call_later(wait_s, self._note, handle, size_bytes)
         else:

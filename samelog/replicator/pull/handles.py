@@ -11,7 +11,7 @@ from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, unexpected
 from samelog.replicator.interfaces import FilePosition
-from samelog.replicator.pull.acknowledger import Acknowledger
+from samelog.replicator.pull.acknowledger import Acknowledger, Budget
 from samelog.runtime.errors import ConnectionLost, RuntimeFault
 from samelog.runtime.network.transport import Connection
 from samelog.wire.errors import FaultCode
@@ -87,12 +87,15 @@ class Handles(ReplicatorHandler):
         self._acknowledger = acknowledger
         self._receiver = Receiver()
         self._readers: dict[int, PullReader] = {}
+        self._budgets: dict[int, Budget] = {}
         self._next = 0
 
-    def open(self, reader: PullReader, make_open: MakeOpen) -> int:
-        """Ask the peer to send a log to `reader`; the handle."""
+    def open(self, reader: PullReader, make_open: MakeOpen, budget: Budget | None = None) -> int:
+        """Ask the peer to send a log to `reader`, no faster than `budget` allows; the handle."""
         handle, self._next = self._next, self._next + 1
         self._readers[handle] = reader
+        if budget is not None:
+            self._budgets[handle] = budget
         self.connection.send(make_open(handle))
         return handle
 
@@ -106,6 +109,7 @@ class Handles(ReplicatorHandler):
 
     def close(self, handle: int) -> None:
         """Let go of a handle, if it is there: the peer sends no more for it."""
+        self._budgets.pop(handle, None)
         if self._readers.pop(handle, None) is not None:
             self._receiver.forget(handle)
             self.connection.send(Close(handle))
@@ -147,7 +151,7 @@ class Handles(ReplicatorHandler):
         self._receiver.receive(handle, file, byte, len(data))
         taken = self._readers[handle].on_data(file, byte, data)
         if taken:
-            self._acknowledger.took(handle, taken)
+            self._acknowledger.took(handle, taken, self._budgets.get(handle))
 
     def on_closed(self, error: Exception | None) -> None:
         """All handles fail."""

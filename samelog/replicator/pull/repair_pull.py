@@ -1,7 +1,8 @@
-"""Pulls what one node lacks from another: a piece of a merged log, or of one run of an input.
+"""One member's bulk connection to another: pulls what it lacks, a piece of a merged log or of one
+run of an input, and pushes what is too long for the control connection.
 
-One connection to a peer serves all requests, also at the same time, and is closed when none came
-for a while. What is pulled goes to the caller's sink as it comes; nothing is kept here.
+The connection serves all requests, also at the same time, and is closed when none came for a while.
+What is pulled goes to the caller's sink as it comes; nothing is kept here.
 
 Invariant: a sink gets its log's bytes in order, without gap or overlap, from where it wanted them;
 after the request has returned or raised, it is never called again.
@@ -17,12 +18,22 @@ from typing import NamedTuple, Protocol
 from samelog.replicator.interfaces import FilePosition
 from samelog.replicator.pull.acknowledger import Acknowledger, Budget
 from samelog.replicator.pull.handles import Handles, MakeOpen, StartsAt
-from samelog.runtime.errors import DeadlinePassed
+from samelog.runtime.errors import DeadlinePassed, RuntimeFault
+from samelog.runtime.loop import spawn
 from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import Hello, MergedStartsAt, OpenMerged, OpenSession, Start
+from samelog.wire.member_queues import GroupQueues
+from samelog.wire.messages import (
+    AnyMessage,
+    Hello,
+    MergedStartsAt,
+    OpenMerged,
+    OpenSession,
+    Start,
+    Welcome,
+)
 from samelog.wire.receiver import ResumePoint
 
 PROGRESS_S = 10.0
@@ -126,28 +137,65 @@ class _Request:
             self.moved = False
 
 
+class _BulkHandles(Handles):
+    """The handles of a connection on which frames are pushed, too. Implements transport.Handler."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        check: Callable[[Welcome], None],
+        on_writable: Callable[[], None],
+    ) -> None:
+        super().__init__(connection, Acknowledger(connection))
+        self._check = check
+        self._on_writable = on_writable
+
+    def on_message(self, message: AnyMessage) -> None:
+        """As Handles, but look who answers."""
+        if isinstance(message, Welcome):
+            self._check(message)
+        else:
+            super().on_message(message)
+
+    def on_writable(self) -> None:
+        """Push what waits."""
+        self._on_writable()
+
+
 class RepairPull:
-    """Pulls from one peer."""
+    """The bulk connection to one peer."""
 
     def __init__(
         self,
         peer: PeerPlace,
         tls: ReloadingContext,
         *,
-        hello: Hello,
-        budget: Budget | None = None,
+        hello: Callable[[], Hello],
+        check: Callable[[Welcome], None] = lambda welcome: None,
     ) -> None:
-        """`hello` introduces this node (role PULL)."""
+        """`hello` introduces this node; it raises RuntimeFault while there is nobody to talk to.
+        `check` raises ProtocolFault if it is not the wanted one who answers.
+        """
         self._peer = peer
         self._tls = tls
         self._hello = hello
-        self._budget = budget
+        self._check = check
         self._connecting = asyncio.Lock()
         self._handles: Handles | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._queues = GroupQueues()
+        self._opening: asyncio.Task[None] | None = None
 
-    async def merged(self, name: MergedName, start: ResumePoint, sink: PullSink) -> bool:
-        """Pull a merged partition from `start` until the sink has enough, or the peer has no more.
+    async def merged(
+        self,
+        name: MergedName,
+        start: ResumePoint,
+        sink: PullSink,
+        *,
+        budget: Budget | None = None,
+    ) -> bool:
+        """Pull a merged partition from `start` until the sink has enough, or the peer has no more;
+        no faster than `budget` allows.
 
         Returns whether the sink has enough.
 
@@ -157,7 +205,10 @@ class RepairPull:
             Exception: what the sink raised.
         """
         return await self._pull(
-            lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start), start, sink
+            lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start),
+            start,
+            sink,
+            budget=budget,
         )
 
     async def session(self, name: SessionRunName, start: ResumePoint, sink: PullSink) -> bool:
@@ -171,22 +222,28 @@ class RepairPull:
         )
 
     def close(self) -> None:
-        """End the connection; requests under way fail."""
+        """End the connection; requests under way fail, and what waits to be pushed is dropped."""
         self._keep()
+        self._queues.clear()
+        if self._opening is not None:
+            self._opening.cancel()
         if self._handles is not None:
             self._handles.connection.close()
 
     async def _pull(
-        self, make_open: MakeOpen, start: ResumePoint, sink: PullSink, *, goes_on: bool = False
+        self,
+        make_open: MakeOpen,
+        start: ResumePoint,
+        sink: PullSink,
+        *,
+        goes_on: bool = False,
+        budget: Budget | None = None,
     ) -> bool:
-        async with self._connecting:
-            handles = self._handles
-            if handles is None or not handles.connection.is_open:
-                handles = self._handles = await self._connect()
+        handles = await self._open()
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         request = _Request(sink, outcome, start, goes_on)
         self._keep()
-        handle = handles.open(request, make_open)
+        handle = handles.open(request, make_open, budget)
         try:
             return await request.wait()
         finally:
@@ -194,12 +251,50 @@ class RepairPull:
             if handles.is_idle:
                 self._let_go_later(handles.connection)
 
+    def push(self, group: int, frame: bytes) -> bool:
+        """Send a whole frame, as soon as the connection can take it; False: it is dropped, because
+        too much of that group waits.
+        """
+        if not self._queues.put(group, frame):
+            return False
+        if self._handles is not None and self._handles.connection.is_open:
+            self._send_waiting()
+        elif self._opening is None or self._opening.done():
+            self._opening = spawn(self._open_to_push(), "bulk: connect")
+        return True
+
+    async def _open_to_push(self) -> None:
+        try:
+            await self._open()
+        except (RuntimeFault, ProtocolFault):  # who pushed tries again
+            self._queues.clear()
+        else:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        handles, queues = self._handles, self._queues
+        if handles is None:
+            return
+        while queues and handles.connection.writable:
+            handles.connection.send_bytes(queues.take())
+        self._keep()
+        if handles.is_idle:
+            self._let_go_later(handles.connection)
+
+    async def _open(self) -> Handles:
+        async with self._connecting:
+            handles = self._handles
+            if handles is None or not handles.connection.is_open:
+                handles = self._handles = await self._connect()
+            return handles
+
     async def _connect(self) -> Handles:
+        hello = self._hello()
         made: list[Handles] = []
 
         def open_handler(connection: Connection) -> Handles:
-            connection.send(self._hello)
-            made.append(Handles(connection, Acknowledger(connection, self._budget)))
+            connection.send(hello)
+            made.append(_BulkHandles(connection, self._check, self._send_waiting))
             return made[0]
 
         await connect(

@@ -44,8 +44,9 @@ from samelog.wire.messages import (
     Start,
 )
 from samelog.wire.pull.refusal import Refusal
-from samelog.wire.pull.sender import LetGo, PullSender
-from samelog.wire.sender import ReadRange
+from samelog.wire.pull.sender import READ_BYTES, LetGo, PullSender
+from samelog.wire.sender import ReadRange, Sender
+from samelog.wire.shared_sender import SharedSender
 
 WINDOW_BYTES = 16 << 20
 
@@ -59,18 +60,21 @@ class PullServer(ReplicatorHandler):
         source: LogSource,
         rights: Rights,
         *,
-        window_bytes: int = WINDOW_BYTES,
+        sender: Sender | SharedSender | None = None,
         clock: Clock | None = None,
         on_merged_sent: Callable[[bytes], None] | None = None,
         on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
-        """`on_merged_sent` is told of batches of merged logs."""
+        """`sender`: what bounds what is under way; None: one window. `on_merged_sent` is told of
+        batches of merged logs.
+        """
         self._connection = connection
         self._identity = str(connection.identity)
         self._source = source
         self._rights = rights
         self._loop = asyncio.get_running_loop()
-        self._sender = PullSender(window_bytes)
+        one_window = Sender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
+        self._sender = PullSender(sender or one_window)
         self._served: dict[int, tuple[Served, StreamListener]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.since = self._loop.time()

@@ -9,12 +9,15 @@ sync the kernel forgets what it could not write, so a second one would lie.
 is opened at the start and kept: an error between two rounds cannot slip through. (Seen through both
 calls, one error can fail two rounds.)
 
-Invariant: `sync` returns only if everything written to the files before the call is durable.
+Invariant: `sync` returns only if everything written to the files before the call is durable. Of two
+calls, the later one does not succeed before an earlier one has failed: who waits for that one is
+woken first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -165,6 +168,7 @@ class GroupSync:
 
     def _note(self, fault: DiskFault) -> None:
         self._error = self._error or fault
+        self._pace.took(math.inf)  # the next ones go by a thread, behind the waking
 
     def _end_round(self) -> None:
         requests, self._round = self._round, []

@@ -197,8 +197,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
 
+    def limit_waiting(self, high_bytes: int, low_bytes: int) -> None:
+        """Be writable while less than `high_bytes` wait to be sent, and again below `low_bytes`."""
+        self._transport.set_write_buffer_limits(high_bytes, low_bytes)
+
     def send_bytes(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes that are no frames."""
+        """Send whole frames that were encoded before, or bytes that are no frames."""
         if self._state is _OPEN:
             self._write(b"", data)
 
@@ -227,10 +231,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, fault: Fault | None = None) -> None:
         """End the connection: send what waits, and the fault if any, for at most `close_s`."""
-        if fault is None:
-            self._end(None)
-        else:
-            self._end(ProtocolFault(fault.code, fault.message, fault.remedy), fault)
+        error = None if fault is None else ProtocolFault(fault.code, fault.message, fault.remedy)
+        self._end(error, fault)
 
     def abort(self) -> None:
         """End the connection at once, without sending what waits."""
@@ -389,12 +391,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_socket(self, *, going_on: bool) -> None:
         """Whether the event loop is to read from the socket; one that is closing cannot be told."""
-        if self._transport.is_closing():
-            return
-        if going_on:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        if not self._transport.is_closing():
+            transport = self._transport
+            (transport.resume_reading if going_on else transport.pause_reading)()
 
     # --- sending ------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The connections that this node dials to the other members, as members come and go.
+"""The connections that this node dials to the other members, as members come and go: to each a
+control connection and, when there is something for it, a bulk one.
 
 Invariant: there is one link to every other member that this node knows of, and none to anybody
 else; a message to nobody is dropped, as to a peer that is away, and so is one that some member may
@@ -12,6 +13,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import PeerPlace
@@ -25,7 +27,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Links:
-    """All links of one node. Implements peers.PeerSender."""
+    """All links of one node. Implements peers.PeerSender and peer_pulls.PeerPulls."""
 
     def __init__(
         self,
@@ -83,16 +85,25 @@ class Links:
             self._tasks[number] = self._spawn(self.open[number].run())
 
     def _drop(self, number: int) -> None:
-        del self.open[number]
+        self.open.pop(number).bulk.close()
         task = self._tasks.pop(number, None)
         if task is not None:
             task.cancel()
 
-    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
+    def get(self, number: int) -> RepairPull | None:
+        """The bulk connection to a member; None if it is none any more."""
+        link = self.open.get(number)
+        return None if link is None else link.bulk
+
+    def name(self, number: int) -> str:
+        """The name of a member."""
+        return self.open[number].peer.name
+
+    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
         link = self.open.get(to)
         if link is not None:
-            link.send_raft(messages)
+            link.send_raft(group, messages)
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""

@@ -1,9 +1,10 @@
 """Who belongs to the cluster, as far as this node knows: what it needs to find and recognise peers.
 
-The replicated state has the list; before the first leader has written it down, the configuration
-files that the cluster was made from stand in. A list that a peer tells and that is newer than the
-state's, because this node lags behind, counts for finding peers and for nothing else: otherwise a
-node that lags could refuse the very leader that would bring it up to date.
+The replicated state has the list; before the first leader has written it down, the one that the
+directory was made with stands in. A list that a peer tells and that is newer than the state's,
+because this node lags behind, counts for finding peers and for nothing else: otherwise a node that
+lags could refuse the very leader that would bring it up to date. So does a newcomer's first list,
+which is of the version that it was added by: members that lag tell it older ones.
 
 Invariant: which nodes vote is never decided here but by the Raft log.
 """
@@ -34,15 +35,21 @@ class Members:
     """The member list of one node."""
 
     def __init__(
-        self, machine: StateMachine, first: Iterable[Member], *, configured: Iterable[PeerConfig]
+        self,
+        machine: StateMachine,
+        first: Iterable[Member],
+        first_version: int = 0,
+        *,
+        configured: Iterable[PeerConfig],
     ) -> None:
-        """`configured`: where this node looks first for peers that its own configuration names."""
+        """`first`: who belonged to the cluster when the directory was made. `configured`: where
+        this node looks first for peers that its own configuration names.
+        """
         self._configured = {peer.name: peer.address for peer in configured}
         self._places: dict[int, PeerPlace] = {}
         self._machine = machine
-        self._first = {member.number: member for member in first}
-        self._heard: dict[int, Member] = {}
-        self._heard_version = 0
+        self._heard = {member.number: member for member in first}
+        self._heard_version = first_version
 
     @property
     def version(self) -> int:
@@ -55,7 +62,7 @@ class Members:
         state = self._machine.state
         if self._heard_version > state.members_version:
             return self._heard
-        return state.members or self._first
+        return state.members or self._heard
 
     def peers(self, own: int) -> dict[int, PeerPlace]:
         """Where to dial the other members: first where this node's configuration says, if it names

@@ -1,12 +1,14 @@
 """Connections between the nodes of a cluster: Raft messages, position reports, cursors and
 forwarded proposals.
 
-Each node dials every other one; what it has to say goes over the connection it dialled, what it is
-told comes over those the others dialled. Bulk data has connections of its own, so these are never
-behind it.
+Each node dials every other one twice, whatever groups they share. What it has to say goes over the
+control connection that it dialled, in short frames, heartbeats and votes before anything else; what
+it is told comes over those the others dialled. What is long, and the logs that it pulls, go over
+the bulk connection, which belongs to the control connection and ends with it.
 
 Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it
-misses Raft repeats, and reports are stated anew with every connection.
+misses Raft repeats, and reports are stated anew with every connection. Reports and cursors never
+pass each other: they are split instead of going over the bulk connection.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from samelog.consensus import decode_messages, encode_messages
+import msgspec
+
+from samelog.consensus import GroupMessages, decode_groups, encode_groups, encode_messages
 from samelog.consensus.errors import MalformedMessage
+from samelog.consensus.messages import URGENT
 from samelog.format.positions import SessionPosition
+from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
+from samelog.runtime.errors import ConnectFault, ConnectProblem
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver, PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
@@ -29,7 +36,9 @@ from samelog.sequencer.cluster.lives import LIVE_S
 from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, Life, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome
+from samelog.wire.frames import GROUP, HEADER_BYTES, FrameType, encode_frame
+from samelog.wire.member_queues import CONTROL_FRAME_BYTES, ControlQueue, check_control
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome, encode_message
 from samelog.wire.peer_messages import (
     Cursors,
     Forgotten,
@@ -58,11 +67,19 @@ PeerMessage = (
 )
 
 
+WAITING_BYTES = 64 << 10, 16 << 10
+"""Above the first nothing more is handed to the socket of a control connection, until less than the
+second waits: what is urgent then waits behind no more than that.
+"""
+PART_ITEMS = 1000
+"""Of each kind, in a part of a report."""
+
+
 class PeerListener(Protocol):
     """What a node does with what its peers say."""
 
-    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
-        """Raft messages."""
+    def on_raft(self, node: int, parts: Sequence[GroupMessages]) -> None:
+        """Raft messages, of some groups."""
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else between peers."""
@@ -93,8 +110,8 @@ class PeerSender(Protocol):
     def connected(self) -> list[int]:
         """Those of them that can be sent to."""
 
-    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
+    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
@@ -104,7 +121,9 @@ class PeerSender(Protocol):
 
 
 class PeerLink:
-    """The connection this node dials to one peer. Implements transport.Handler."""
+    """The connections this node dials to one peer. Handles the control connection: implements
+    transport.Handler.
+    """
 
     def __init__(
         self,
@@ -127,6 +146,11 @@ class PeerLink:
         self._hello = hello
         self._told = told
         self._listener = listener
+        self._queue = ControlQueue()
+        self._incarnation = ""
+        """The life that the peer is in, by its word on the control connection."""
+        self._knows_bulk = False
+        self.bulk = RepairPull(peer, tls, hello=self._bulk_hello, check=self._check_bulk)
         self._on_over: OnOver
         self._link = NodeLink(
             self._open,
@@ -149,27 +173,75 @@ class PeerLink:
 
     def _open(self, connection: Connection, on_over: OnOver) -> PeerLink:
         self._on_over = on_over
+        connection.limit_waiting(*WAITING_BYTES)
         connection.send(self._hello())
         return self
 
-    def send_raft(self, messages: Sequence[Any]) -> None:
-        """Send Raft messages, or drop them."""
-        connection = self._ready()
-        if connection is not None:
-            connection.send_raft(encode_messages(messages))
+    # --- sending ------------------------------------------------------------------------------
+
+    def send_raft(self, group: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages of a group, or drop them."""
+        connection = self._link.connection
+        if connection is None or not self.connected:
+            return
+        payload = self._encode(group, messages)
+        is_short = len(payload) <= CONTROL_FRAME_BYTES or not self._knows_bulk
+        if is_short and connection.writable:
+            connection.send_raft(payload)
+            return
+        for message in messages:
+            frame = encode_frame(FrameType.RAFT, self._encode(group, [message]))
+            self._send_frame(connection, frame, group, urgent=isinstance(message, URGENT))
+
+    def _encode(self, group: int, messages: Sequence[Any]) -> bytes:
+        """For a peer of its build. Replicas have no numbers yet: all are 0."""
+        if self._knows_bulk:
+            return encode_groups([GroupMessages(group, 0, 0, messages)])
+        return encode_messages(messages, group=group)
 
     def send(self, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
-        connection = self._ready()
-        if connection is not None:
-            connection.send(message)
-        return connection is not None
-
-    def _ready(self) -> Connection | None:
         connection = self._link.connection
-        if connection is None or not self.connected or not connection.writable:
-            return None
-        return connection
+        if connection is None or not self.connected:
+            return False
+        return all(self._send_frame(connection, encode_message(part)) for part in parts_of(message))
+
+    def _send_frame(
+        self, connection: Connection, frame: bytes, group: int = GROUP, *, urgent: bool = False
+    ) -> bool:
+        """One frame, by its length; False if it was dropped."""
+        if is_long(frame) and self._knows_bulk:
+            return self.bulk.push(group, frame)
+        if connection.writable:
+            connection.send_bytes(frame)
+            return True
+        return not is_long(frame) and self._queue.put(frame, urgent=urgent)
+
+    def on_writable(self) -> None:
+        """Send what waits, the urgent first."""
+        connection = self._link.connection
+        while self._queue and connection is not None and connection.writable:
+            connection.send_bytes(self._queue.take())
+
+    # --- the bulk connection ------------------------------------------------------------------
+
+    def _bulk_hello(self) -> Hello:
+        """To a peer of an older build a member is one who pulls, as anybody else."""
+        if not self.connected:
+            address = str(self.peer.address)
+            raise ConnectFault(ConnectProblem.UNREACHABLE, address, "no control connection")
+        role = ConnectionRole.BULK if self._knows_bulk else ConnectionRole.PULL
+        hello: Hello = msgspec.structs.replace(self._hello(), role=role)
+        return hello
+
+    def _check_bulk(self, welcome: Welcome) -> None:
+        """Raises ProtocolFault unless the one who answers is in the life that control talks to."""
+        life = welcome.life
+        if self._knows_bulk and (life is None or life.incarnation != self._incarnation):
+            text = "the bulk connection leads to another life than the control connection"
+            raise ProtocolFault(FaultCode.STALE_BOOT, text)
+
+    # --- from the control connection ----------------------------------------------------------
 
     def on_message(self, message: AnyMessage) -> None:
         """The peer's answer to Hello."""
@@ -182,6 +254,7 @@ class PeerLink:
                 raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
             if message.life is None:
                 raise ProtocolFault(FaultCode.PROTOCOL, "no life in Welcome")
+            self._incarnation, self._knows_bulk = message.life.incarnation, message.bulk
             self._was_accepted = self.connected = True
             self._link.succeeded()
             self._listener.on_peer_welcomes(self._number, message.life)
@@ -205,12 +278,11 @@ class PeerLink:
         """Never sent in this direction."""
         raise ProtocolFault(FaultCode.PROTOCOL, "RAFT from the accepting side", "")
 
-    def on_writable(self) -> None:
-        """Nothing is ever queued."""
-
     def on_closed(self, error: Exception | None) -> None:
-        """The connection is gone; the link dials again."""
+        """The connection is gone, and the bulk one with it; the link dials again."""
         self.connected = False
+        self._queue.clear()
+        self.bulk.close()
         self._on_over(error)
 
 
@@ -218,13 +290,22 @@ class PeerServer:
     """A connection that a peer dialled. Implements transport.Handler."""
 
     def __init__(
-        self, number: int, incarnation: str, connection: Connection, listener: PeerListener
+        self,
+        number: int,
+        incarnation: str,
+        connection: Connection,
+        listener: PeerListener,
+        *,
+        knows_bulk: bool = False,
     ) -> None:
+        """`knows_bulk`: the peer sends what is long on another connection."""
         self.number = number
         self.incarnation = incarnation
+        self._knows_bulk = knows_bulk
         self._connection = connection
         self._listener = listener
-        self._is_void = False
+        self.is_void = False
+        """Nothing that it says counts any more."""
         listener.on_peer_dialled(self)
 
     @property
@@ -234,24 +315,22 @@ class PeerServer:
 
     def void(self) -> None:
         """The peer has begun another life: nothing of this one counts any more."""
-        self._is_void = True
+        self.is_void = True
         self._connection.close()
 
     def on_message(self, message: AnyMessage) -> None:
         """Reports, cursors and forwarded proposals."""
         if not isinstance(message, PeerMessage):
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
-        if not self._is_void:
+        if not self.is_void:
             self._listener.on_peer_message(self.number, message)
 
     def on_raft(self, payload: memoryview) -> None:
         """Raft messages."""
-        try:
-            messages = decode_messages(payload)
-        except MalformedMessage as error:
-            raise ProtocolFault(FaultCode.PROTOCOL, str(error), "") from error
-        if not self._is_void:
-            self._listener.on_raft(self.number, messages)
+        if self._knows_bulk:
+            check_control(payload.nbytes)
+        if not self.is_void:
+            hear_raft(self.number, payload, self._listener)
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """Never sent on this connection."""
@@ -265,11 +344,22 @@ class PeerServer:
         self._listener.on_peer_gone(self)
 
 
+class Ended(Protocol):
+    """A bulk connection that a peer dialled, as its control connection sees it."""
+
+    number: int
+    incarnation: str
+
+    def void(self) -> None:
+        """End it; nothing that still comes on it counts."""
+
+
 class Callers:
     """The connections that peers dialled, and that are not over."""
 
     def __init__(self) -> None:
         self._servers: defaultdict[int, list[PeerServer]] = defaultdict(list)
+        self._bulk: defaultdict[int, list[Ended]] = defaultdict(list)
 
     def add(self, server: PeerServer) -> None:
         """One more. What an older life of the peer says on another one counts no more."""
@@ -278,10 +368,33 @@ class Callers:
             if other.incarnation != server.incarnation:
                 other.void()
         known.append(server)
+        self._end_orphans(server.number)
 
     def remove(self, server: PeerServer) -> None:
         """It is over."""
         self._servers[server.number].remove(server)
+        self._end_orphans(server.number)
+
+    def add_bulk(self, bulk: Ended) -> None:
+        """One more; it ends with the last control connection of its life of the peer."""
+        self._bulk[bulk.number].append(bulk)
+        self._end_orphans(bulk.number)
+
+    def remove_bulk(self, bulk: Ended) -> None:
+        """It is over."""
+        self._bulk[bulk.number].remove(bulk)
+
+    def is_connected(self, number: int, incarnation: str) -> bool:
+        """Whether there is a control connection that counts of this life of a peer."""
+        return any(
+            server.incarnation == incarnation and not server.is_void
+            for server in self._servers[number]
+        )
+
+    def _end_orphans(self, number: int) -> None:
+        for bulk in self._bulk[number]:
+            if not self.is_connected(number, bulk.incarnation):
+                bulk.void()
 
     def has_other(self, number: int, incarnation: str) -> bool:
         """Whether another life of a peer is connected, and was heard of lately."""
@@ -295,7 +408,43 @@ class Callers:
 def make_hello(*, cluster: str, node: str, number: int | None, life: Life | None = None) -> Hello:
     """The first message to a peer; without a number it asks for it."""
     role = ConnectionRole.RAFT
-    return Hello(role=role, cluster=cluster, node=node, number=number, life=life)
+    return Hello(role=role, cluster=cluster, node=node, number=number, life=life, bulk=True)
+
+
+def hear_raft(number: int, payload: memoryview, listener: PeerListener) -> None:
+    """A frame of Raft messages has come from a peer. Raises ProtocolFault."""
+    try:
+        parts = decode_groups(payload)
+    except MalformedMessage as error:
+        raise ProtocolFault(FaultCode.PROTOCOL, str(error), "") from error
+    listener.on_raft(number, parts)
+
+
+def is_long(frame: bytes) -> bool:
+    """Whether a whole frame has no place on a control connection."""
+    return len(frame) - HEADER_BYTES > CONTROL_FRAME_BYTES
+
+
+def parts_of(message: PeerMessage) -> Sequence[PeerMessage]:
+    """What says the same in short frames, in order: of two reports, or cursors, the later one
+    counts, so none may take another way. What else is long stays whole.
+    """
+    if isinstance(message, Cursors) and len(message.merged) > PART_ITEMS:
+        return [Cursors(part) for part in _slices(message.merged)]
+    if not isinstance(message, Report) or _items(message) <= PART_ITEMS:
+        return [message]
+    parts = [Report(message.boot, positions=part) for part in _slices(message.positions)]
+    parts += [Report(message.boot, merged=part) for part in _slices(message.merged)]
+    parts += [Report(message.boot, samples=part) for part in _slices(message.samples)]
+    return [*parts, Report(message.boot, health=message.health)]
+
+
+def _items(report: Report) -> int:
+    return len(report.positions) + len(report.merged) + len(report.samples)
+
+
+def _slices(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [items[start : start + PART_ITEMS] for start in range(0, len(items), PART_ITEMS)]
 
 
 def make_report(

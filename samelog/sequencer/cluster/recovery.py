@@ -27,6 +27,7 @@ from samelog.sequencer.cluster.node_dir import (
     write_record,
 )
 from samelog.sequencer.levels import SUPPORTED, check_level
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import (
@@ -77,7 +78,8 @@ class _Life:
 
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
-    """What there is; nothing but a torn tail of the log is changed. Raises NodeDirectoryError if a
+    """What there is; nothing is changed, but for what every start does to the log: a torn tail is
+    cut, an older version's log carried over. Raises NodeDirectoryError if a
     node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
     build does not know what they hold.
     """
@@ -122,9 +124,10 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
             "newest set-aside directory is it; rename that to raft, and begin again"
         )
     number = record.number
-    directory = os.path.join(config.data, "raft", "0")
-    store = RaftStore.open(fs, directory, cluster=config.cluster, node=number)
-    store.close()
+    directory = os.path.join(config.data, "raft")
+    log = MemberLog.open(fs, directory, cluster=config.cluster, node=number)
+    store = RaftStore.open(fs, log)
+    log.close()
     machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
     last_index, last_term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
     for entry in store.entries:
@@ -197,7 +200,7 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
     new = os.path.join(data, "raft.new")
     if fs.exists(new):
         fs.remove_tree(new)
-    _write_raft(fs, os.path.join(new, "0"), life)
+    _write_raft(fs, new, life)
     aside = os.path.join(data, f"set-aside.raft.{wall_ms}")
     fenced = msgspec.structs.replace(record, suspicion="its recovery was interrupted", voters=[])
     write_record(fs, data, fenced)
@@ -221,8 +224,8 @@ def _write_raft(fs: FileSystem, directory: str, life: _Life) -> None:
     body = msgspec.msgpack.encode(SnapshotBody(life.machine.encode(), life.pending))
     snapshot = Snapshot(finding.last_index, finding.last_term, (finding.number,), (), body)
     state = HardState(finding.term + TERM_STEP, None, finding.last_index)
-    store = RaftStore.open(fs, directory, cluster=finding.cluster, node=finding.number)
-    store.write(
+    log = MemberLog.open(fs, directory, cluster=finding.cluster, node=finding.number)
+    RaftStore.open(fs, log).write(
         Effects(
             send=[],
             snapshot=snapshot,
@@ -236,9 +239,5 @@ def _write_raft(fs: FileSystem, directory: str, life: _Life) -> None:
             role_changed=False,
         )
     )
-    file, _ = store.unsynced()
-    if file is not None:
-        file.datasync()
-    store.close()
-    fs.sync_directory(directory)
-    fs.sync_directory(os.path.dirname(directory))
+    log.sync()
+    log.close()

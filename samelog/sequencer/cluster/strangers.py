@@ -13,6 +13,7 @@ from __future__ import annotations
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.peers import PeerListener
+from samelog.wire.bounds import UNDECIDED
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Hello
 from samelog.wire.peer_messages import MemberList
@@ -20,11 +21,13 @@ from samelog.wire.peer_messages import MemberList
 
 def may_be_newer(hello: Hello, *, next_member: int, cluster_id: str) -> bool:
     """Whether a node that is no member here may have been added since: it has a number that was
-    given to nobody as far as is known here, and is of this very cluster.
+    given to nobody as far as is known here, and is of this very cluster; or of one that has begun,
+    where this node knows of none yet: its directory was bootstrapped, perhaps not for the first
+    time.
     """
-    if hello.number is None or hello.life is None or not cluster_id:
+    if hello.number is None or hello.life is None or hello.life.cluster_id in ("", UNDECIDED):
         return False
-    return hello.number >= next_member and hello.life.cluster_id == cluster_id
+    return hello.number >= next_member and cluster_id in ("", hello.life.cluster_id)
 
 
 def not_a_member(hello: Hello) -> ProtocolFault:

@@ -121,7 +121,6 @@ class Following:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._pulls.close()
 
 
 @dataclass(slots=True)

@@ -25,14 +25,9 @@ class Room:
         self._for_good = False
         self._bytes = 0
 
-    @property
-    def is_stopped_for_good(self) -> bool:
-        """Whether the disk fails, so that nothing is taken in any more."""
-        return self.stopped is not None and self._for_good
-
     def stop(self, reason: str, *, for_good: bool = False) -> None:
         """Take nothing in: the disk is full, or failing (`for_good`)."""
-        if self.stopped is None:
+        if self.stopped is None or (for_good and not self._for_good):
             self.stopped = reason
             self._for_good = for_good
             log.error("intake stopped: %s", reason)

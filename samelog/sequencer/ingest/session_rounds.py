@@ -2,14 +2,15 @@
 
 Bytes that an entry is about to name wait for it a moment, to be synced together with it.
 
-Invariant: a round vouches only for what was written before it began, and behind its sync.
+Invariant: a round vouches only for what was written before it began, and behind its sync; none does
+behind one that failed, for its bytes may be those of that one, and a disk does not tell twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.ingest.room import Room
@@ -42,8 +43,7 @@ class SessionRounds:
         self._on_synced = on_synced
         self.dirty: set[int] = set()
         """Inputs with bytes that are in no round yet."""
-        self._own: list[asyncio.Future[None]] = []
-        """Rounds of `run` that are under way."""
+        self._has_failed = False
         self._idle: asyncio.Future[None] | None = None
         self._waits_for_entry = False
 
@@ -73,42 +73,29 @@ class SessionRounds:
             if self._pause_s:
                 await asyncio.sleep(self._pause_s)
             try:
-                await self._round()
+                await self.sync(self.dirty)
             except DiskFault as fault:
                 self._room.stop(str(fault), for_good=True)
                 return
 
-    async def _round(self) -> None:
-        files, ends = self.begin(self.dirty)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._own.append(done)
-        try:
-            await self._syncer.sync(files)
-        finally:
-            self._own.remove(done)
-            done.set_result(None)
-        self.end(files, ends)
-
-    def begin(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
-        """The files of these inputs that are not synced, for a round that somebody syncs, and what
-        to end it with.
+    async def sync(self, numbers: Iterable[int], also: Sequence[File] = ()) -> None:
+        """Make all that is here of these inputs durable, in one round with other files. What an
+        earlier round has of them is durable, too, when this returns: rounds end in the order in
+        which they began. Raises DiskFault, and from then on always.
         """
-        taken = self.dirty.intersection(numbers)
+        taken = frozenset(numbers)
         self.dirty -= taken
-        ends = self._sessions.ends(taken)
-        return self._sessions.take_dirty(taken), ends
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
+        try:
+            await self._syncer.sync([*also, *files])
+        except BaseException:
+            self._has_failed = True
+            raise
+        if self._has_failed:
+            raise DiskFault("sessions", "sync", errno.EIO)
+        self._vouch(ends, files)
 
-    def end(self, files: Iterable[File], ends: SyncedEnds) -> None:
-        """Such a round is over: this node vouches for what it was about."""
+    def _vouch(self, ends: SyncedEnds, files: Iterable[File]) -> None:
         self._sessions.mark_durable(ends, files)
         if self._on_synced is not None:
             self._on_synced(ends)
-
-    async def next(self) -> None:
-        """Wait until a round that is under way is over. Raises DiskFault if nothing will be made
-        durable any more.
-        """
-        if self._own:
-            await self._own[0]
-        if self._room.is_stopped_for_good:
-            raise DiskFault("sessions", "sync", errno.EIO)

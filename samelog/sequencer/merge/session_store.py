@@ -1,7 +1,7 @@
 """The node's copies of session logs, by input number: the bytes that merge instructions speak of.
 
-Invariant: a file of an input is opened once; its durable position is only ever raised by a finished
-sync.
+Invariant: a file of an input is open once at most; its durable position is only ever raised by a
+finished sync.
 """
 
 from __future__ import annotations
@@ -62,6 +62,12 @@ class SessionStore:
         """How often an input was set aside: a sync that was under way says nothing of it."""
         self.damaged: set[int] = set()
         """Inputs of which this node has lost bytes that may have been durable."""
+        self._begun_anew: set[int] = set()
+        """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
+        self._awake: dict[int, None] = {}
+        """Inputs of which something was synced, read or released since the last `rest`."""
+        self._drowsy: dict[int, None] = {}
+        """Those of the time before."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
@@ -73,6 +79,7 @@ class SessionStore:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
         if opened.damaged:
             self.damaged.add(number)
+        self._awake[number] = None
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -209,7 +216,7 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked[number] = None
+            self._unmarked[number] = self._awake[number] = None
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
@@ -229,7 +236,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self._unmarked[number] = None
+        self._unmarked[number] = self._awake[number] = None
         try:
             for run in held.runs():
                 if run < place.run or (is_over and run == place.run):
@@ -253,6 +260,7 @@ class SessionStore:
         """The range's bytes; None when this node does not hold all of them."""
         if part.input not in self._machine.state.inputs:
             return None
+        self._awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
             log = self.opened.get(part.input) or self._open_log(part.input)
@@ -268,14 +276,33 @@ class SessionStore:
             log.error("%s", trouble)
 
     def save_marks(self, most: int) -> None:
-        """Persist durable marks of so many logs, those first that wait longest; lazily. Those that
-        are written to no more rest then. Raises DiskFault.
+        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
+        DiskFault.
         """
         for number in [*islice(self._unmarked, most)]:
             if number in self.opened:
                 self.opened[number].save_marks()
-                self.opened[number].rest()
             del self._unmarked[number]
+
+    def rest(self) -> None:
+        """Close the files of logs that nothing was done with since the last call. What is not
+        synced of them is synced first, such as that files are gone.
+        """
+        tired, self._drowsy, self._awake = self._drowsy, self._awake, {}
+        inputs = self._machine.state.inputs
+        for number in tired.keys() - self._drowsy.keys():
+            held = self.opened.get(number)
+            if held is not None and number in inputs and not self._rests(number, held):
+                self._awake[number] = None
+
+    def _rests(self, number: int, held: InputLog) -> bool:
+        if held.dirty():
+            self._events.session_log_unsynced(number)
+        try:
+            return held.rest()
+        except DiskFault as fault:  # who needs the files will say more
+            self._say_once(number, f"session files cannot be closed: {fault}")
+            return True
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""

@@ -15,7 +15,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
-from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -33,14 +33,8 @@ DECODED_KEPT = 64
 class Rounds(Protocol):
     """Makes session bytes durable; ingest.session_rounds.SessionRounds."""
 
-    def begin(self, numbers: Iterable[int]) -> tuple[list[File], SyncedEnds]:
-        """The files of these inputs that are not synced, and what to end the round with."""
-
-    def end(self, files: Iterable[File], ends: SyncedEnds) -> None:
-        """They are synced."""
-
-    async def next(self) -> None:
-        """Wait for a round that is under way. Raises DiskFault if nothing can be made durable."""
+    async def sync(self, numbers: Iterable[int], also: Sequence[File]) -> None:
+        """Make these inputs durable, in one round with other files. Raises DiskFault."""
 
 
 class EntryBytes:
@@ -87,29 +81,41 @@ class EntryBytes:
 
     def is_kept(self, entry: Entry) -> bool:
         """Whether a restarted node keeps an entry that it does not know to be committed: what it
-        acknowledged it has the bytes of, unless they rotted.
+        acknowledged it had the bytes of. They may have rotted since, and keep it nonetheless.
+        Raises DiskFault: what cannot be looked at says nothing.
         """
-        damaged = self._sessions.damaged
-        return self.is_backed(entry) or any(part.input in damaged for part in self._parts(entry))
+        parts, damaged = self._parts(entry), self._sessions.damaged
+        return any(part.input in damaged for part in parts) or not any(map(self._never_had, parts))
+
+    def _never_had(self, part: Range) -> bool:
+        state = self._machine.state
+        entry = state.inputs.get(part.input)
+        if entry is None:
+            return part.input >= state.next_input
+        end = _end_of(part)
+        if part.run != entry.run or end <= entry.place:
+            return part.run > entry.run
+        if self._sessions.written(entry) < end:
+            return True
+        data = self._sessions.log(part.input).read(part.run, part.roll, part.start, part.stop)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        return scan.end == part.stop - part.start and scan.digest != part.digest
 
     # --- durability -------------------------------------------------------------------------------
 
     async def sync(self, entries: Sequence[Entry], also: Sequence[File]) -> None:
-        """Make durable what these entries name, in one round with these other files. Some of it may
-        be on its way to the disk by another round. Raises DiskFault.
+        """Make durable what these entries name, in one round with these other files. Raises
+        DiskFault.
+
+        Nobody needs to look again then whether it is durable. All that these entries name was
+        written before, and is in this round, or in one that began before it; rounds end in that
+        order, and behind one that failed none succeeds.
         """
-        numbers = self._not_durable(entries) if self.sync_always else set()
-        if not numbers:
+        numbers = self._not_durable(entries) if self.sync_always else None
+        if numbers:
+            await self.rounds.sync(numbers, also)
+        else:
             await self.syncer.sync(also)
-        while numbers:
-            files, ends = self.rounds.begin(numbers)
-            await self.syncer.sync([*also, *files])
-            self.rounds.end(files, ends)
-            if ends.keys() >= numbers:
-                return
-            also = ()
-            await self.rounds.next()
-            numbers = self._not_durable(entries)
 
     def _not_durable(self, entries: Sequence[Entry]) -> set[int]:
         """Inputs of which these entries name what is here and not durable. What was taken bare is

@@ -395,7 +395,7 @@ class RaftGroup:
         and nobody could get it any more from who does not know that. Raises DiskFault.
         """
         if self._store.write_commit(self.raft.applied):
-            self._store.sync()
+            self._store.log.sync()
 
     async def keep_commit_soon(self) -> None:
         """The same, with the next round of syncs."""
@@ -420,21 +420,18 @@ class RaftGroup:
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
-        the group takes no part any more.
+        no group of this member takes part any more.
         """
         await self._sync(())
 
     async def _sync(self, saves: Sequence[tuple[Effects, bool]]) -> None:
         """One round for the log and for the bytes that the entries of these saves name."""
-        if isinstance(self._fault, DiskFault):
-            raise self._fault
         entries = [entry for effects, _ in saves for entry in effects.entries]
-        file, mark = self._store.unsynced()
         try:
+            file, mark = self._store.log.unsynced()
             await self._bytes.sync(entries, () if file is None else (file,))
+            self._store.log.synced(mark)
         except DiskFault as fault:
             self._fault = fault
+            self._store.log.fail(fault)
             raise
-        if isinstance(self._fault, DiskFault):  # of somebody else's sync meanwhile
-            raise self._fault
-        self._store.synced(mark)

@@ -92,7 +92,8 @@ class Snapshotter:
                 if self._replica.applied_index > self._last_index:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
-                self._cut()
+                if self._cut():
+                    await self._group.sync_now()
             except NoSpace as fault:
                 log_event(log, logging.ERROR, "no snapshot taken", error=fault)
 
@@ -104,7 +105,7 @@ class Snapshotter:
 
     def _begin_log(self) -> None:
         self._woken.clear()
-        self._store.roll()
+        self._store.log.roll()
         self._anew_at = self._group.raft.last_index
         self._nudges = NUDGES
 
@@ -142,12 +143,12 @@ class Snapshotter:
         self._last_index = index
         self._taken.append(_Taken(snapshot, offsets))
 
-    def _cut(self) -> None:
+    def _cut(self) -> bool:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
-        covers.
+        covers; whether anything was cut.
         """
         if len(self._taken) < 2:
-            return
+            return False
         older = self._taken[0]
         cursors = self._coordinator.cursors
         if any(
@@ -155,11 +156,13 @@ class Snapshotter:
             for number, offset in older.offsets.items()
             if number in self._replica.machine.state.partitions
         ):
-            return
+            return False
         last = older.snapshot.last_index
         index = last - TAIL_ENTRIES
         if last >= self._anew_at:
             index = max(index, self._anew_at)
-        if index > self._group.raft.first_index:
-            self._group.raft.compact(index, self._taken[-1].snapshot)
-            self._store.cut(index)
+        if index <= self._group.raft.first_index:
+            return False
+        self._group.raft.compact(index, self._taken[-1].snapshot)
+        self._store.cut(index)
+        return True

@@ -238,6 +238,8 @@ class MergedLog(MergedReader):
     def _write(self, data: Bytes, growth: Growth) -> int:
         writer = self._writer or self._open_segment()
         position = writer.append(data)
+        if position == 0:  # the file's name may be as new: whoever made it may have been killed
+            self._dirty.touch_directory()
         growing = self._chain.growing
         growing.grow(data, growth)
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container
 from contextlib import suppress
+from itertools import chain
 
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, NotContiguous
@@ -320,23 +321,25 @@ class InputLog(InputReader):
         if self._fs.exists(self._path(name)):
             self._fs.unlink(self._path(name))
 
-    def rest(self) -> None:
-        """Close all files until they are needed again; not while something is to be synced, or the
-        only way to the bytes of a file whose name is gone. Raises DiskFault.
+    def rest(self) -> bool:
+        """Close all files until they are needed again; whether that is done. Not while bytes are to
+        be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        if self._dirty.has_files:
-            return
-        for run in self._runs.values():
-            if run.durable < run.end:
-                return
-            for held in run.files.values():
-                opened = self._files.find((run.number, held.roll)) is not None
-                if opened and not self._fs.exists(self._path(data_name(run.number, held.roll))):
-                    return
-        for run in self._runs.values():
-            if run.newest is not None:
-                run.newest.appender = None
+        runs = self._runs.values()
+        if self._dirty.has_files or any(run.durable != run.end for run in runs):
+            return False
+        if not self._is_in_place():
+            return False
+        for held in chain.from_iterable(run.files.values() for run in runs):
+            held.appender = None
         self._files.close()
+        return True
+
+    def _is_in_place(self) -> bool:
+        """Whether all open files still have their names."""
+        files = [(number, roll) for number, run in self._runs.items() for roll in run.files]
+        opened = [data_name(*file) for file in files if self._files.find(file) is not None]
+        return all(self._fs.exists(self._path(name)) for name in opened)
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

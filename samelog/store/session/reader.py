@@ -66,7 +66,9 @@ class InputReader:
         ]
 
     def last_batch(self, run: int) -> tuple[int, int] | None:
-        """(start, CRC field) of the last batch in the newest file that has one."""
+        """(start, CRC field) of the last batch in the newest file that has one. None, too, if its
+        own bytes are damaged: they say nothing of anybody else's.
+        """
         state = self._runs.get(run)
         if state is None:
             return None
@@ -84,7 +86,10 @@ class InputReader:
                 key = run.number, held.roll
                 file = self._files.find(key) or self._open_file(*key)
                 found = valid_extent(file, begin, held.size, verify_crc=False)
-                return found.last_start, found.last_crc
+                if found.last_start < 0:
+                    return None
+                last = valid_extent(file, found.last_start, held.size)
+                return (last.last_start, last.last_crc) if last.end == held.size else None
         return None
 
     # --- reading -------------------------------------------------------------------------------

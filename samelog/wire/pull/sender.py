@@ -10,6 +10,7 @@ that was refused gets nothing more.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from samelog.wire.messages import (
 from samelog.wire.pull.refusal import Refusal
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.sender import ReadRange, Seal, Sender
+from samelog.wire.shared_sender import SharedSender
 
 READ_BYTES = 1 << 20
 MAX_HANDLES = 1 << 14
@@ -83,12 +85,12 @@ PullEffect = Send | SendMore | LetGo
 class PullSender:
     """One connection."""
 
-    def __init__(self, window_bytes: int) -> None:
+    def __init__(self, sender: Sender | SharedSender) -> None:
         self.effects: list[PullEffect] = []
         """To be carried out in this order; whoever does takes them off."""
-        self._sender = Sender(window_bytes=window_bytes, read_bytes=READ_BYTES)
-        self.ready = self._sender.ready
-        """Handles with something to send."""
+        self._sender = sender
+        self.ready: Sized = sender.ready
+        """What has something to send."""
         self._handles: dict[int, _SentHandle] = {}
         self._sent_to: set[int] = set()
         """Handles that may have caught up since that was told last."""

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "time index": ("merged/*/*.timeindex",),
     "merged marks": ("merged/*/marks",),
     "partition.json": ("merged/*/partition.json",),
-    "Raft log": ("raft/*/wal.*",),
+    "Raft log": ("raft/wal.*",),
     "Raft snapshot": ("raft/*/snapshot.*",),
     "node.json": ("node.json",),
 }

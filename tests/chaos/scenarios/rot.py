@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -118,15 +119,14 @@ def rot_majority_metadata(field: Field) -> None:
 
 @scenario("rot-read", seconds=0, expect=Expect.NOTICED)
 def rot_read(field: Field) -> None:
-    """One bit turned in a segment of each node, in different places; then all is read once more.
-
-    No node alone can give a new subscriber everything, all of them together can.
+    """One bit turned in a closed segment of each node, in different places; then all is read once
+    more. No node alone can give a new subscriber everything, all of them together can.
     """
     wait(3 * GATHER_S)
     for node in field.nodes:
-        rot = _damage(field, node, "merged segment")
-        if rot is not None:
-            field.remarks.append(f"{node.name}: {rot.place}")
+        field.wait_for(partial(_has_closed_one, node), f"{node.name} closes a segment")
+        node.kill()
+        _turn_in_a_batch(field, node, field.random.choice(_segments(node)[:-1]))
         node.start()
         field.wait_live()
     field.subscriber.kill()
@@ -144,17 +144,31 @@ def rot_scrubbed(field: Field) -> None:
     """One bit turned in a batch of each node in turn, while it runs; each is mended by itself."""
     wait(3 * GATHER_S)
     for node in field.nodes:
-        file = field.random.choice(files_of(Path(node.data), "merged segment"))
+        file = field.random.choice(_segments(node))
         before = file.read_bytes()
-        rot = Rot(file, _place_in_a_batch(before, field.random), 1)
+        rot = _turn_in_a_batch(field, node, file)
         before = before[: rot.position + 1]
-        rot.apply()
-        field.remarks.append(f"{node.name}: {rot.place}")
 
         def is_mended(rot: Rot = rot, before: bytes = before) -> bool:
             return rot.path.read_bytes()[: len(before)] == before
 
         field.wait_for(is_mended, f"{node.name} mends {rot.place}")
+
+
+def _segments(node: ChaosNode) -> list[Path]:
+    """A node's merged segments; the last is still written to."""
+    return sorted(files_of(Path(node.data), "merged segment"))
+
+
+def _has_closed_one(node: ChaosNode) -> bool:
+    return len(_segments(node)) > 1
+
+
+def _turn_in_a_batch(field: Field, node: ChaosNode, file: Path) -> Rot:
+    rot = Rot(file, _place_in_a_batch(file.read_bytes(), field.random), 1)
+    rot.apply()
+    field.remarks.append(f"{node.name}: {rot.place}")
+    return rot
 
 
 def _place_in_a_batch(data: bytes, chance: Random) -> int:

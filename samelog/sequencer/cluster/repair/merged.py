@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
@@ -56,9 +57,13 @@ class MergedRepair:
         clock: Clock,
         ask: Callable[[], list[int]],
         takes_in: Callable[[], bool],
+        budget: Budget,
     ) -> None:
-        """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room."""
+        """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room;
+        `budget`: of all copies together.
+        """
         self._pulls = pulls
+        self._budget = budget
         self._machine = machine
         self._merging = merging
         self._clock = clock
@@ -131,7 +136,7 @@ class MergedRepair:
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         sink = MergedSink(self._machine, self._merging, number, partition)
-        await pull.merged(stream, _end_of(partition), sink)
+        await pull.merged(stream, _end_of(partition), sink, budget=self._budget)
 
     # --- what nobody has --------------------------------------------------------------------------
 
@@ -172,7 +177,6 @@ class MergedRepair:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._pulls.close()
 
 
 def _name(partition: MergedPartition) -> str:

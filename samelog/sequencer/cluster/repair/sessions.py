@@ -140,7 +140,6 @@ class SessionRepair:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._pulls.close()
 
 
 @dataclass(slots=True)

@@ -390,8 +390,10 @@ def topic_schemas(
 ) -> SchemaPage:
     """All versions of a topic's schema, as one page; raises AdminError."""
     page = ask(config, ListSchemas(topic, partition=partition))
-    versions = page.versions
+    versions, topic_id = page.versions, page.topic_id
     while page.more:
         page = ask(config, ListSchemas(topic, len(versions) + 1, partition))
+        if page.topic_id != topic_id:  # reset, or made anew meanwhile
+            return topic_schemas(config, topic, partition)
         versions += page.versions
     return msgspec.structs.replace(page, versions=versions)

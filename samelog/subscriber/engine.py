@@ -207,6 +207,11 @@ class Engine:
                 return cursor
         return None
 
+    def keep_turn(self, cursor: Cursor) -> None:
+        """It was filled, and nothing was taken: it is the next one again."""
+        self._turn.remove(cursor)
+        self._turn.insert(0, cursor)
+
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
         known = Known(error.earliest, error.end, error.end, error.end)
         cursor.seek(self._finder.reset(cursor.reader, error.offset, known))

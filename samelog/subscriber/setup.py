@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
@@ -18,6 +19,13 @@ from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
+
+
+class Corrupt(Enum):
+    """What happens with a record that cannot be read as the reader's version."""
+
+    RAISE = "raise"
+    SKIP = "skip"
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -32,6 +40,8 @@ class SubscriberKeywords(TypedDict, total=False):
     commit_interval_s: float
     auto_offset_reset: str | AutoOffsetReset
     follow: bool
+    version: int | None
+    corrupt: str | Corrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,9 @@ class Setup:
     directory: str
     name: str | None
     engine: Engine
+    client: ClientConfig | None
+    version: int | None
+    corrupt: Corrupt
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -56,6 +69,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         None if partitions is None else frozenset(partitions),
         given.get("follow", True),
     )
+    corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()
@@ -70,7 +84,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine)
+    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt)
 
 
 def _keep(

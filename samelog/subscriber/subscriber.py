@@ -6,25 +6,25 @@ subscriber goes on with what it was not done with (at least once).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from samelog.format._kernels import Record
 from samelog.format.arrow import to_arrow
-from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
-from samelog.subscriber.errors import SubscriberClosed, SubscriberError, UnknownTopic
-from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
+from samelog.subscriber.errors import UnknownTopic
+from samelog.subscriber.pacing import Pacing, deadline_after
+from samelog.subscriber.setup import SubscriberKeywords
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-FOREVER = float("inf")
+    from samelog.subscriber.typed_rows import Row, RowReader
 
 
-class Subscriber:
+class Subscriber(Pacing):
     """Reads topics below one directory, and keeps the copies there up to date. A context manager.
 
     One thread reads; `close`, `pause`, `resume` and the properties may be used from any.
@@ -47,6 +47,10 @@ class Subscriber:
         auto_offset_reset: "earliest" or "latest": go on there when an offset is archived, or beyond
             the end; "error": raise OffsetOutOfRange.
         follow: False: end at the end that there is at the start.
+        version: of the topic's schema, as which rows are read. Default: the newest that there is
+            when a topic's rows are first read.
+        corrupt: "raise" UnreadableRecord for a record that is no row of that version, or "skip" it,
+            with a warning.
 
     Raises:
         ValueError, InvalidName, ConfigError: an option or the config is wrong.
@@ -58,19 +62,9 @@ class Subscriber:
         self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberKeywords]
     ) -> None:
         """Open the copies, and start keeping them."""
-        self._setup: Setup = prepare(topics, options)
-        self._engine = self._setup.engine
-        self._commit_interval_s = options.get("commit_interval_s", 1.0)
-        self._commits = options.get("auto_commit", True) and self._setup.name is not None
-        now = time.monotonic()
-        self._next_commit = now + self._commit_interval_s if self._commits else FOREVER
-        self._using = threading.Lock()
-        """Held while the engine is used; not while the application has a record."""
-        self._is_closed = False
+        super().__init__(topics, **options)
+        self._rows: RowReader | None = None
         self._is_released = False
-        self._is_paused = False
-        self._attention = False
-        """Closed or paused: look before handing out another record."""
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +116,7 @@ class Subscriber:
 
         Raises: as `poll`.
         """
-        deadline = _deadline(timeout)
+        deadline = deadline_after(timeout)
         self._settle()
         records: list[Record] = []
         while len(records) < max_records:
@@ -152,7 +146,10 @@ class Subscriber:
 
         Raises: as `poll`; ArrowMissing without pyarrow.
         """
-        deadline = _deadline(timeout)
+        return _concatenated(self._take(max_records, timeout))
+
+    def _take(self, max_records: int, timeout: float | None) -> list[pa.Table]:
+        deadline = deadline_after(timeout)
         self._settle()
         tables: list[pa.Table] = []
         rows = 0
@@ -164,7 +161,72 @@ class Subscriber:
             if table is not None:
                 tables.append(table)
                 rows += table.num_rows
-        return _concatenated(tables)
+        return tables
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[Row]:
+        """As `batch`, as rows of the topics' schemas: those of up to `max_records` records. The
+        value of a record that is an Arrow stream has many rows.
+
+        Raises: as `poll`; NoSchema; UnreadableRecord (corrupt="raise"): no row before that record
+            is left; ArrowMissing without pyarrow.
+        """
+        from samelog.subscriber.typed_rows import as_rows
+
+        return as_rows(self._take_typed(max_records, timeout))
+
+    def table(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table | None:
+        """As `rows`, as an Arrow table of one topic; None if none comes in time.
+
+        Columns: those of the schema, and _topic, _partition, _offset, _timestamp and _key of the
+        record that a row is of. The row of a record without a value is null in all columns.
+
+        Raises: as `rows`.
+        """
+        from samelog.subscriber.typed_rows import joined
+
+        return joined(self._take_typed(max_records, timeout))
+
+    def pandas(
+        self, max_records: int = 100_000, timeout: float | None = None
+    ) -> pd.DataFrame | None:
+        """As `table`, as a DataFrame of pandas. Raises: as `rows`; ImportError without pandas."""
+        found = self.table(max_records, timeout)
+        return None if found is None else found.to_pandas()
+
+    def _take_typed(self, max_records: int, timeout: float | None) -> list[pa.Table]:
+        """Tables of one topic."""
+        deadline = deadline_after(timeout)
+        self._settle()
+        tables: list[pa.Table] = []
+        taken = 0
+        while taken < max_records:
+            cursor = self._ready_after(tables, deadline, ARROW_CHUNK_BYTES)
+            if cursor is None:
+                break
+            if tables and tables[0]["_topic"][0].as_py() != cursor.reader.topic:
+                self._engine.keep_turn(cursor)
+                break
+            records = cursor.take_table(max_records - taken)
+            if records is None:
+                continue
+            taken += records.num_rows
+            found = self._row_reader().read(cursor, records)
+            if found.table is not None:
+                tables.append(found.table)
+            if found.problem is not None and not tables:
+                raise found.problem
+            if found.problem is not None:
+                break  # the next call meets it again
+        return tables
+
+    def _row_reader(self) -> RowReader:
+        if self._rows is None:
+            from samelog.subscriber.typed_rows import RowReader
+
+            self._rows = RowReader(self._setup)
+        return self._rows
 
     def run(
         self,
@@ -182,107 +244,7 @@ class Subscriber:
         for item in items:
             handler(item)
 
-    # --- waiting -------------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        """The application asks for more: what it was handed is dealt with."""
-        with self._using:
-            if self._is_closed:
-                raise SubscriberClosed("the subscriber is closed")
-            self._engine.settle()
-            self._commit_if_due()
-
-    def _ready_after(
-        self, taken: Sequence[object], deadline: float | None, limit_bytes: int
-    ) -> Cursor | None:
-        """A partition with more; once something was taken, without waiting, and without an error:
-        the next call meets it again.
-        """
-        if not taken:
-            return self._ready(deadline, limit_bytes)
-        try:
-            return self._ready(0.0, limit_bytes)
-        except (SubscriberError, LogFormatError):
-            return None
-
-    def _ready(self, deadline: float | None, limit_bytes: int) -> Cursor | None:
-        """A partition with something to hand out; None: not in time, or never more."""
-        engine = self._engine
-        with self._using:
-            while not self._is_closed:
-                if not self._is_paused:
-                    cursor = engine.next_filled(limit_bytes)
-                    if cursor is not None:
-                        return cursor
-                    if not engine.choice.follow and engine.is_finished:
-                        return None
-                left_s = FOREVER if deadline is None else deadline - time.monotonic()
-                if left_s > 0:
-                    engine.waiter.wait(min(self._wait_s(), left_s))
-                elif not engine.rescan_if_due():
-                    return None
-        return None
-
-    def _wait_s(self) -> float:
-        """Do what is due; how long to wait for the engine's waiter before reading again."""
-        engine = self._engine
-        if time.monotonic() >= self._next_commit:
-            self._commit_if_due()
-        if engine.watch() or engine.rescan_if_due():
-            return 0.0
-        return max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
-
-    def prepare_wait(self) -> float:
-        """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""
-        with self._using:
-            return 0.0 if self._is_closed else self._wait_s()
-
-    def fileno(self) -> int:
-        """For event loops: readable when there may be more; then call `take_events`."""
-        return self._engine.waiter.fileno()
-
-    def take_events(self) -> None:
-        """For event loops: take note of what made `fileno` readable."""
-        with self._using:
-            if not self._is_closed:
-                self._engine.waiter.wait(0.0)
-
-    def _tend(self) -> None:
-        with self._using:
-            if not self._is_closed:
-                self._commit_if_due()
-
-    def _commit_if_due(self) -> None:
-        if time.monotonic() >= self._next_commit:
-            self._engine.commit(durable=False)
-            self._next_commit = time.monotonic() + self._commit_interval_s
-
     # --- control -------------------------------------------------------------------------------
-
-    def pause(self) -> None:
-        """Hand out nothing until `resume`; the local files keep growing."""
-        self._is_paused = self._attention = True
-
-    def resume(self) -> None:
-        """Hand out records again."""
-        self._is_paused = False
-        self._attention = self._is_closed
-        self._engine.waiter.wake()
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether `pause` is in force."""
-        return self._is_paused
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the application was handed everything there is: what comes now is live."""
-        return self._engine.is_at_end
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will be handed out again: closed, or not following and at the end."""
-        return self._is_closed or self._engine.is_finished
 
     def wait_caught_up(self, timeout: float | None = None) -> None:
         """Wait until the local copies hold everything that the cluster has merged by now.
@@ -322,11 +284,6 @@ class Subscriber:
             self._engine.settle()
             self._engine.commit(durable=True)
 
-    def stop_soon(self) -> None:
-        """Hand out nothing more, and end what waits; `close` is still to be called."""
-        self._is_closed = self._attention = True
-        self._engine.waiter.wake()
-
     def close(self) -> None:
         """Stop handing out, store the positions (auto_commit), and keep the copies no more.
 
@@ -343,10 +300,6 @@ class Subscriber:
                     self._engine.commit(durable=True)
             finally:
                 self._engine.close()
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:

@@ -88,7 +88,7 @@ class TypedReader:
         offsets: Sequence[int],
         since: Since,
     ) -> list[int]:
-        marks = _marks(records)
+        marks = marks_of(records)
         found = []
         for place, (value, offset) in enumerate(zip(values, offsets, strict=True)):
             if value is None:
@@ -145,7 +145,7 @@ class TypedReader:
         return known
 
 
-def _marks(records: pa.Table) -> dict[int, int]:
+def marks_of(records: pa.Table) -> dict[int, int]:
     """Record -> what its mark says; the last one, as Kafka's clients take headers."""
     from pyarrow import compute
 

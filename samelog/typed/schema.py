@@ -30,6 +30,14 @@ class BadSchema(ValueError):
     """A text is no schema."""
 
 
+class NoSchema(Exception):
+    """The topic has no schema, or none that is known here; the message says what to do."""
+
+
+class NobodyAnswers(NoSchema):
+    """The cluster cannot be asked, or nobody answers now."""
+
+
 class SchemaFormat(Enum):
     """How a row becomes a value."""
 

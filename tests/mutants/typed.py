@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
 import msgspec
 
+from samelog.publisher import typed_rows as publisher_rows
+from samelog.publisher.appender import Appender
+from samelog.publisher.lanes import RunPart
 from samelog.sequencer.state import schema_state, setting_state
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.types import State, Topic
+from samelog.subscriber import typed_rows as subscriber_rows
+from samelog.subscriber.cursor import Cursor
 from samelog.typed import reading, resolution
 from samelog.typed.filters.operands import Operand
+from samelog.typed.versions import mark
 
 
 @contextmanager
@@ -64,7 +70,7 @@ def begin_logs_without_a_version() -> Iterator[None]:
 @contextmanager
 def overrule_marks() -> Iterator[None]:
     """A record has the version that was in force where it was merged, whatever its mark says."""
-    with patch.object(reading, "_marks", lambda records: {}):
+    with patch.object(reading, "marks_of", lambda records: {}):
         yield
 
 
@@ -76,6 +82,40 @@ def read_what_is_incompatible() -> Iterator[None]:
 
 
 @contextmanager
+def pass_over_what_cannot_be_read() -> Iterator[None]:
+    """A subscriber goes on behind a record that it could not read, and raised an error for."""
+    with patch.object(Cursor, "put_back", lambda self, offset: None):
+        yield
+
+
+@contextmanager
+def mark_all_with_the_first_version() -> Iterator[None]:
+    """A publisher marks its rows with version 1, whatever version they were encoded with."""
+    with patch.object(publisher_rows, "mark", lambda version: mark(1)):
+        yield
+
+
+@contextmanager
+def append_rows_before_the_one_that_is_refused() -> Iterator[None]:
+    """Batches are built while those before them are written."""
+
+    def build(self: Appender, by_run: Sequence[RunPart]) -> Iterator[Callable[[], None]]:
+        for _, parts in by_run:
+            for lane, part, numbers in parts:
+                yield from self._lanes.writes(lane, part, numbers)
+
+    with patch.object(Appender, "_build", build):
+        yield
+
+
+@contextmanager
+def believe_lists_that_end_too_early() -> Iterator[None]:
+    """A node that lags says which versions were in force, and that counts for all records."""
+    with patch.object(subscriber_rows, "_covers", lambda known, partition, records: True):
+        yield
+
+
+@contextmanager
 def compare_nan_as_arrow_does() -> Iterator[None]:
     """In filters NaN is unequal to itself, and above nothing."""
     with patch.object(Operand, "is_float", False):
@@ -83,6 +123,7 @@ def compare_nan_as_arrow_does() -> Iterator[None]:
 
 
 _STATE, _VERSIONS = "tests/sequencer/test_schema_state.py::", "tests/typed/test_versions.py::"
+_PUBLISHER, _SUBSCRIBER = "tests/publisher/test_rows.py::", "tests/subscriber/test_rows.py::"
 _FILTERS = "tests/typed/test_filters.py::"
 
 TYPED = (
@@ -107,6 +148,26 @@ TYPED = (
         97,
         read_what_is_incompatible,
         _VERSIONS + "test_a_step_that_is_compatible_need_not_be_after_two",
+    ),
+    (
+        97,
+        pass_over_what_cannot_be_read,
+        _SUBSCRIBER + "test_a_record_that_cannot_be_read_ends_what_is_handed_out_before_it",
+    ),
+    (
+        99,
+        mark_all_with_the_first_version,
+        _PUBLISHER + "test_a_publisher_stays_with_its_version_until_it_is_asked_for_another",
+    ),
+    (
+        99,
+        append_rows_before_the_one_that_is_refused,
+        _PUBLISHER + "test_one_record_that_is_too_large_refuses_all_partitions",
+    ),
+    (
+        100,
+        believe_lists_that_end_too_early,
+        _SUBSCRIBER + "test_what_is_in_force_is_asked_for_up_to_the_records",
     ),
     (
         98,

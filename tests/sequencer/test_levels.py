@@ -25,7 +25,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.levels import LEVELS, LOWEST, SUPPORTED, OtherVersion
+from samelog.sequencer.levels import LEVELS, OtherVersion
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import snapshots
 from samelog.sequencer.raft.replica import SnapshotBody, read_body

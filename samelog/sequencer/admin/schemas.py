@@ -5,7 +5,7 @@ Invariant: what is answered with success is committed.
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
@@ -15,7 +15,7 @@ from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
-from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.types import Partition, Rejection, Topic
 from samelog.typed.schema import BadSchema, Schema, parse_schema
 from samelog.wire.errors import FaultCode
 
@@ -44,17 +44,28 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
         found.append(each)
     newest = len(topic.schemas)
     has_more = bool(found) and found[-1].version < newest
-    since = () if request.partition is UNSET else _since(node, topic, request.partition)
-    mode = mode_of(topic.settings).value
-    return SchemaPage(topic.name, mode, newest, tuple(found), has_more, since)
+    page = SchemaPage(
+        topic.name,
+        mode_of(topic.settings).value,
+        newest,
+        tuple(found),
+        has_more,
+        topic_id=topic.log_id,
+    )
+    if request.partition is UNSET:
+        return page
+    partition = _partition(node, topic, request.partition)
+    return structs.replace(
+        page, since=tuple(partition.schema_since), next_offset=partition.next_offset
+    )
 
 
-def _since(node: ServedNode, topic: Topic, index: int) -> tuple[tuple[int, int], ...]:
+def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
     partition = node.logs.machine.partition_of(topic.topic_id, index)
     if partition is None:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
-    return tuple(partition.schema_since)
+    return partition
 
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:

@@ -20,8 +20,6 @@ from samelog.kafka.groups.outbox import Outbox
 from samelog.replicator import turns
 from samelog.runtime import inotify
 from samelog.sequencer.cluster.changes import Changes
-from samelog.sequencer.cluster.repair.merged import MergedSink
-from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
@@ -50,6 +48,7 @@ from tests.mutants.links import LINKS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
+from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.telling import TELLING, believe_any_checksum
@@ -87,27 +86,6 @@ def void_anything() -> Iterator[None]:
         return command
 
     with patch.dict(state._APPLY, {VoidRecordsCommand: void}):
-        yield
-
-
-@contextmanager
-def leave_bytes_where_they_are() -> Iterator[None]:
-    """Nodes do not pull what only a peer got from a publisher."""
-    with patch.object(SessionRepair, "peer_reported", lambda self, node, places: None):
-        yield
-
-
-@contextmanager
-def copy_what_no_majority_has() -> Iterator[None]:
-    """What is copied from a peer is not compared with the checksum that a majority agreed on."""
-    with patch.object(MergedSink, "_compare", lambda self, first, checksum, data: None):
-        yield
-
-
-@contextmanager
-def copy_what_may_not_be_committed() -> Iterator[None]:
-    """All that a peer sends is taken, also what this node does not know to be committed."""
-    with patch.object(MergedSink, "_committed", lambda self, data: data):
         yield
 
 
@@ -331,7 +309,6 @@ class Planted:
 
 
 _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
-_REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
@@ -343,6 +320,7 @@ PLANTED = (
             *ONE_ROUND,
             *PROMISES,
             *REMOVING,
+            *REPAIRING,
             *SHARING,
             *TELLING,
             *TYPED,
@@ -365,24 +343,9 @@ PLANTED = (
         _SEQUENCER + "test_state.py::test_records_that_are_void_or_not_planned_are_not_given_up",
     ),
     Planted(
-        7,
-        leave_bytes_where_they_are,
-        _SEQUENCER + "test_node.py::test_bytes_that_reached_one_node_only_are_merged",
-    ),
-    Planted(
         8,
         believe_any_checksum,
         _SEQUENCER + "test_coordinator.py::test_a_checksum_is_recorded_once_a_majority_reports_it",
-    ),
-    Planted(
-        8,
-        copy_what_no_majority_has,
-        _REPAIR + "test_what_no_crc_covers_is_compared_with_what_a_majority_has",
-    ),
-    Planted(
-        5,
-        copy_what_may_not_be_committed,
-        _REPAIR + "test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice",
     ),
     Planted(
         9, take_twins_whole, _SEQUENCER + "test_planner.py::test_twins_merge_each_id_once_in_order"

@@ -118,17 +118,33 @@ class KnownSchemas:
                 f"topic {topic!r} was made anew, or its log was: what was in force in the old one "
                 "is not known any more"
             )
+        texts = tuple(each.schema for each in page.versions)
+        told = {} if partition is None else {partition: (page.next_offset, page.since)}
+        return self.note(page.topic, page.topic_id, texts, told)
+
+    def note(
+        self,
+        topic: str,
+        topic_id: str,
+        texts: tuple[str, ...],
+        told: Mapping[int, tuple[int, tuple[tuple[int, int], ...]]],
+        *,
+        durable: bool = False,
+    ) -> TopicSchemas:
+        """Take what somebody says who knows, beside what was heard of this log before. `told`: by
+        partition, up to where and what. Raises DiskFault.
+        """
         before = self.known(topic)
         partitions: dict[str, PartitionVersions] = {}
-        if before is not None and before.topic_id == page.topic_id:
+        if before is not None and before.topic_id == topic_id:
             partitions |= before.partitions
-        if partition is not None:
-            partitions[str(partition)] = PartitionVersions(page.next_offset, page.since)
-        texts = tuple(each.schema for each in page.versions)
-        found = TopicSchemas(
-            topic=page.topic, topic_id=page.topic_id, texts=texts, partitions=partitions
-        )
-        self._keep(found)
+            texts = max(texts, before.texts, key=len)
+        partitions |= {str(number): PartitionVersions(*each) for number, each in told.items()}
+        found = TopicSchemas(topic=topic, topic_id=topic_id, texts=texts, partitions=partitions)
+        with self._lock:
+            self._known[topic] = found
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            write_json_file(self._fs, self._path(topic), found, durable=durable)
         return found
 
     def version(self, topic: str, version: int | None) -> tuple[int, Schema]:
@@ -163,9 +179,3 @@ class KnownSchemas:
         except CorruptLog as error:  # the cluster can say it again
             log.warning("what was known of the schema of topic %s is damaged: %s", topic, error)
             return None
-
-    def _keep(self, found: TopicSchemas) -> None:
-        with self._lock:
-            self._known[found.topic] = found
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            write_json_file(self._fs, self._path(found.topic), found, durable=False)

@@ -116,6 +116,18 @@ def believe_lists_that_end_too_early() -> Iterator[None]:
 
 
 @contextmanager
+def copy_the_newest_version_alone() -> Iterator[None]:
+    """A copy of a segment has the schema that was in force at its end, and none before."""
+    original = State.schema_texts
+
+    def schema_texts(self: State, topic_id: str, newest: int) -> tuple[str, ...]:
+        return original(self, topic_id, newest)[-1:]
+
+    with patch.object(State, "schema_texts", schema_texts):
+        yield
+
+
+@contextmanager
 def compare_nan_as_arrow_does() -> Iterator[None]:
     """In filters NaN is unequal to itself, and above nothing."""
     with patch.object(Operand, "is_float", False):
@@ -168,6 +180,12 @@ TYPED = (
         100,
         believe_lists_that_end_too_early,
         _SUBSCRIBER + "test_what_is_in_force_is_asked_for_up_to_the_records",
+    ),
+    (
+        101,
+        copy_the_newest_version_alone,
+        "tests/archiver/test_copied_schemas.py::"
+        "test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end",
     ),
     (
         98,

@@ -229,6 +229,11 @@ class State(msgspec.Struct):
         self.events.append(event)
         del self.events[:-EVENTS_REMEMBERED]
 
+    def schema_texts(self, topic_id: str, newest: int) -> tuple[str, ...]:
+        """The texts of a topic's schema, from version 1 up to `newest`."""
+        versions = self.topics[topic_id].schemas[:newest]
+        return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""
         number = self.next_partition

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from pyarrow.parquet import read_table
 
 from samelog import Subscriber
 from samelog.archiver.copies import required
@@ -37,14 +38,14 @@ TEXTS = tuple(
 )
 
 
-def write(root: Path) -> list[CopyJob]:
+def write(root: Path, *more: bytes | None) -> list[CopyJob]:
     """Two segments: version 2 is in force from offset 1 on, version 3 from offset 3 on."""
     root.mkdir()
     log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=LOG.topic_id, partition=0)
     late = [(mark(1),)]
     for values, headers in (
         ([b'{"a":0}', b'{"a":1}'], None),
-        ([b'{"a":2}', b'{"a":3,"b":"x"}'], [*late, None]),
+        ([b'{"a":2}', b'{"a":3,"b":"x"}', *more], [*late, *[None] * (1 + len(more))]),
     ):
         data = kernels.build_batches(
             values, headers=headers, timestamps=1, batch_bytes=1 << 16, max_record_bytes=1 << 16
@@ -139,6 +140,31 @@ def test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end() -> Non
     ):
         segment = Segment(base, 1, sealed=True, next_offset=behind, max_timestamp=1)
         assert required.schemas_of(state, partition, segment) == wanted, (base, behind)
+
+
+def test_parquet_has_the_rows_of_all_versions(tmp_path: Path, target: Target) -> None:
+    jobs = write(tmp_path / "merged", b"no json", None)
+    copy(target, [replace(job, formats=("parquet",)) for job in jobs])
+    found = [
+        read_table(tmp_path / "target" / LOG.file("parquet", job.base))["fields"] for job in jobs
+    ]
+    assert found[0].to_pylist() == [{"a": 0}, {"a": 1}]
+    assert found[1].to_pylist() == [{"a": 2, "b": None}, {"a": 3, "b": "x"}, None, None]
+    again = CopyJob(*(getattr(jobs[1], name) for name in jobs[1].__struct_fields__[:10]))
+    other = open_target(str(tmp_path / "merged"))
+    copy(other, [replace(again, formats=("parquet",), value_schema='{"b": "string"}')])
+    own = read_table(tmp_path / "merged" / LOG.file("parquet", again.base))["fields"]
+    assert own.to_pylist() == [{"b": None}, {"b": "x"}, None, None]  # the setting goes first
+
+
+def test_arrow_streams_have_no_fields(tmp_path: Path, target: Target) -> None:
+    [job, _] = write(tmp_path / "merged")
+    text = schema_text("a int32", value_format="arrow")
+    copy(
+        target,
+        [replace(job, formats=("parquet",), schemas=SegmentSchemas((text,), ((0, 1),)))],
+    )
+    assert "fields" not in read_table(tmp_path / "target" / LOG.file("parquet", 0)).column_names
 
 
 def test_a_manifest_of_an_older_version_has_none(tmp_path: Path, target: Target) -> None:

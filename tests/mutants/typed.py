@@ -136,6 +136,7 @@ def compare_nan_as_arrow_does() -> Iterator[None]:
 
 _STATE, _VERSIONS = "tests/sequencer/test_schema_state.py::", "tests/typed/test_versions.py::"
 _PUBLISHER, _SUBSCRIBER = "tests/publisher/test_rows.py::", "tests/subscriber/test_rows.py::"
+_COPIES = "tests/archiver/test_copied_schemas.py::"
 _FILTERS = "tests/typed/test_filters.py::"
 
 TYPED = (
@@ -184,8 +185,7 @@ TYPED = (
     (
         101,
         copy_the_newest_version_alone,
-        "tests/archiver/test_copied_schemas.py::"
-        "test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end",
+        _COPIES + "test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end",
     ),
     (
         98,

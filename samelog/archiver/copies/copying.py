@@ -126,7 +126,9 @@ class _SegmentCopies:
             self._uploads[kind] = _Hashed(self._target.create(name))
         if PARQUET in self._uploads:
             schema = parse_schema(self._job.value_schema)
-            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.log, schema)
+            self._parquet = ParquetSink(
+                self._uploads[PARQUET], self._job.log, schema, self._job.schemas
+            )
 
     def _pour(self, fs: FileSystem, progress: ReportBytes) -> tuple[str, int]:
         """All of the segment into the copies: its SHA-256 and first timestamp."""

@@ -107,6 +107,9 @@ class SegmentSchemas(msgspec.Struct, frozen=True):
     since: tuple[tuple[int, int], ...] = ()
 
 
+NO_SCHEMAS = SegmentSchemas()
+
+
 class CopyJob(msgspec.Struct, frozen=True):
     """A sealed segment to be copied: the file and what it must hold. `begin_checksum` and
     `end_checksum` are the running checksums where it begins and ends; `value_schema` is the topic's
@@ -124,7 +127,7 @@ class CopyJob(msgspec.Struct, frozen=True):
     end_checksum: int
     formats: tuple[str, ...]
     value_schema: str = ""
-    schemas: SegmentSchemas = SegmentSchemas()
+    schemas: SegmentSchemas = NO_SCHEMAS
 
 
 class CopiedFile(msgspec.Struct, frozen=True):
@@ -151,7 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     end_checksum: int
     copied_ms: int
     files: dict[str, CopiedFile]
-    schemas: SegmentSchemas = SegmentSchemas()
+    schemas: SegmentSchemas = NO_SCHEMAS
 
     def is_of(self, job: CopyJob) -> bool:
         """Whether it is about the very bytes that are to be copied."""

@@ -304,6 +304,19 @@ class Engine:
         for cursor in self._turn:
             cursor.done = cursor.position
 
+    def undone(self) -> list[tuple[Name, int, int]]:
+        """By partition, from where to where offsets were handed out and not dealt with."""
+        return [
+            (name, cursor.done, cursor.position)
+            for name, cursor in self.cursors.items()
+            if cursor.done < cursor.position
+        ]
+
+    def rewind(self) -> None:
+        """Hand out again what was not dealt with. Raises OffsetOutOfRange: it was archived."""
+        for name, done, _ in self.undone():
+            self.cursors[name].put_back(done)
+
     def commit(self, *, durable: bool) -> None:
         """Store what is dealt with, if that is news. Raises DiskFault."""
         if self._store is None:

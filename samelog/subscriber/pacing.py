@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Unpack
 
 from samelog.format.errors import LogFormatError
@@ -17,6 +18,17 @@ from samelog.subscriber.errors import SubscriberClosed, SubscriberError
 from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
 
 FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class Limits:
+    """How long to wait for the first that comes, and for more after that."""
+
+    deadline: float | None
+    limit_bytes: int
+    """Of what is read at a time."""
+    throttle_s: float = 0.0
+    more_until: float | None = None
 
 
 class Pacing:
@@ -35,6 +47,7 @@ class Pacing:
         self._using = threading.Lock()
         """Held while the engine is used; not while the application has a record."""
         self._is_closed = False
+        self._closed = threading.Event()
         self._is_paused = False
         self._attention = False
         """Closed or paused: look before handing out another record."""
@@ -49,16 +62,22 @@ class Pacing:
             self._engine.settle()
             self._commit_if_due()
 
-    def _ready_after(
-        self, taken: Sequence[object], deadline: float | None, limit_bytes: int
-    ) -> Cursor | None:
-        """A partition with more; once something was taken, without waiting, and without an error:
-        the next call meets it again.
+    def _dealt_with(self) -> None:
+        """All that was handed out is, whether or not the application asks for more."""
+        with self._using:
+            if not self._is_closed:
+                self._engine.settle()
+
+    def _ready_after(self, taken: Sequence[object], limits: Limits) -> Cursor | None:
+        """A partition with more; once something was taken, without an error: the next call meets it
+        again.
         """
         if not taken:
-            return self._ready(deadline, limit_bytes)
+            return self._ready(limits.deadline, limits.limit_bytes)
+        if limits.more_until is None:
+            limits.more_until = time.monotonic() + limits.throttle_s
         try:
-            return self._ready(0.0, limit_bytes)
+            return self._ready(limits.more_until, limits.limit_bytes)
         except (SubscriberError, LogFormatError):
             return None
 
@@ -144,6 +163,7 @@ class Pacing:
     def stop_soon(self) -> None:
         """Hand out nothing more, and end what waits; `close` is still to be called."""
         self._is_closed = self._attention = True
+        self._closed.set()
         self._engine.waiter.wake()
 
 

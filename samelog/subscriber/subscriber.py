@@ -14,7 +14,8 @@ from samelog.format._kernels import Record
 from samelog.format.arrow import to_arrow
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import UnknownTopic
-from samelog.subscriber.pacing import Pacing, deadline_after
+from samelog.subscriber.handling import BatchForm, Handling, HandlingKeywords
+from samelog.subscriber.pacing import Limits, Pacing, deadline_after
 from samelog.subscriber.setup import SubscriberKeywords
 
 if TYPE_CHECKING:
@@ -116,11 +117,13 @@ class Subscriber(Pacing):
 
         Raises: as `poll`.
         """
-        deadline = deadline_after(timeout)
+        return self._take_records(max_records, Limits(deadline_after(timeout), CHUNK_BYTES))
+
+    def _take_records(self, max_records: int, limits: Limits) -> list[Record]:
         self._settle()
         records: list[Record] = []
         while len(records) < max_records:
-            cursor = self._ready_after(records, deadline, CHUNK_BYTES)
+            cursor = self._ready_after(records, limits)
             if cursor is None:
                 break
             records += cursor.next_records(max_records - len(records))
@@ -137,6 +140,7 @@ class Subscriber(Pacing):
             records = self.batch(max_records, timeout)
             if records or not self.is_over:
                 yield records
+                self._dealt_with()
 
     def arrow(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table:
         """As `batch`, as an Arrow table; without rows if none comes in time.
@@ -149,12 +153,12 @@ class Subscriber(Pacing):
         return _concatenated(self._take(max_records, timeout))
 
     def _take(self, max_records: int, timeout: float | None) -> list[pa.Table]:
-        deadline = deadline_after(timeout)
+        limits = Limits(deadline_after(timeout), ARROW_CHUNK_BYTES)
         self._settle()
         tables: list[pa.Table] = []
         rows = 0
         while rows < max_records:
-            cursor = self._ready_after(tables, deadline, ARROW_CHUNK_BYTES)
+            cursor = self._ready_after(tables, limits)
             if cursor is None:
                 break
             table = cursor.take_table(max_records - rows)
@@ -195,14 +199,16 @@ class Subscriber(Pacing):
         found = self.table(max_records, timeout)
         return None if found is None else found.to_pandas()
 
-    def _take_typed(self, max_records: int, timeout: float | None) -> list[pa.Table]:
+    def _take_typed(
+        self, max_records: int, timeout: float | None, throttle_s: float = 0.0
+    ) -> list[pa.Table]:
         """Tables of one topic."""
-        deadline = deadline_after(timeout)
+        limits = Limits(deadline_after(timeout), ARROW_CHUNK_BYTES, throttle_s)
         self._settle()
         tables: list[pa.Table] = []
         taken = 0
         while taken < max_records:
-            cursor = self._ready_after(tables, deadline, ARROW_CHUNK_BYTES)
+            cursor = self._ready_after(tables, limits)
             if cursor is None:
                 break
             if tables and tables[0]["_topic"][0].as_py() != cursor.reader.topic:
@@ -230,19 +236,55 @@ class Subscriber(Pacing):
 
     def run(
         self,
-        handler: Callable[[Record], object] | Callable[[list[Record]], object],
+        handler: Callable[[Any], object],
         *,
-        batch: bool = False,
-        max_records: int = 1000,
+        batch: int | None = None,
+        throttle_s: float = 1.0,
+        as_: str | BatchForm = BatchForm.RECORDS,
+        **failing: Unpack[HandlingKeywords],
     ) -> None:
-        """Call `handler` with every record (`batch`: with lists of them) until `close`.
+        """Call `handler` with every record until `close`, or with batches. Also ends at the end if
+        not following.
 
-        A record is dealt with when the handler returns; what it raises ends the run. Also ends at
-        the end if not following. Raises: as `poll`.
+        A record is dealt with when the handler returns.
+
+        Args:
+            batch: call it with so many records at once, or with fewer `throttle_s` after the first
+                of them came.
+            as_: what a batch is: "records", a list; "rows", as `rows` gives them; "table", as
+                `table`, so of one topic; "pandas", as `pandas`.
+            on_error: what the handler raises ends the run ("stop", the default), with the position
+                before what it failed for; or it is called again with the same ("retry"), after
+                0.1 s, then after longer, up to 30 s; or that is left out ("skip"), with a warning.
+            on_skipped: called with what was left out (`Skipped`) of each partition.
+
+        Raises: as `poll`, and as `rows`.
         """
-        items: Iterable[Any] = self.batches(max_records) if batch else self
-        for item in items:
-            handler(item)
+        form = BatchForm(as_)
+        if batch is None and form is not BatchForm.RECORDS:
+            raise ValueError(f"as_={form.value!r} goes with batch: how many records at once")
+        handling = Handling(handler, self._engine, self._closed, failing)
+        items = self if batch is None else self._batches_of(form, batch, throttle_s)
+        handling.run(items, self._tend)
+
+    def _batches_of(self, form: BatchForm, count: int, throttle_s: float) -> Iterator[Any]:
+        while not self.is_over:
+            found = self._batch_of(form, count, throttle_s)
+            if found is not None and not self._is_closed:
+                yield found
+                self._dealt_with()
+
+    def _batch_of(self, form: BatchForm, count: int, throttle_s: float) -> Any:
+        """The next batch; None: there is none."""
+        if form is BatchForm.RECORDS:
+            return self._take_records(count, Limits(None, CHUNK_BYTES, throttle_s)) or None
+        from samelog.subscriber.typed_rows import as_rows, joined
+
+        tables = self._take_typed(count, None, throttle_s)
+        if form is BatchForm.ROWS:
+            return as_rows(tables) or None
+        table = joined(tables)
+        return table if table is None or form is BatchForm.TABLE else table.to_pandas()
 
     # --- control -------------------------------------------------------------------------------
 

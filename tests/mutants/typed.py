@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -17,6 +18,8 @@ from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.types import State, Topic
 from samelog.subscriber import typed_rows as subscriber_rows
 from samelog.subscriber.cursor import Cursor
+from samelog.subscriber.engine import Engine
+from samelog.subscriber.handling import Handling
 from samelog.typed import reading, resolution
 from samelog.typed.filters.operands import Operand
 from samelog.typed.versions import mark
@@ -128,6 +131,26 @@ def copy_the_newest_version_alone() -> Iterator[None]:
 
 
 @contextmanager
+def go_on_behind_what_failed() -> Iterator[None]:
+    """A handler's error ends the run, and the next one begins behind what it failed for."""
+    with patch.object(Engine, "rewind", lambda self: None):
+        yield
+
+
+@contextmanager
+def end_as_if_it_had_succeeded() -> Iterator[None]:
+    """A subscriber that is closed between two tries goes on to what comes next."""
+    original = Handling._deal_with
+
+    def deal_with(self: Handling, item: Any, tend: Callable[[], None]) -> bool:
+        original(self, item, tend)
+        return True
+
+    with patch.object(Handling, "_deal_with", deal_with):
+        yield
+
+
+@contextmanager
 def compare_nan_as_arrow_does() -> Iterator[None]:
     """In filters NaN is unequal to itself, and above nothing."""
     with patch.object(Operand, "is_float", False):
@@ -137,6 +160,7 @@ def compare_nan_as_arrow_does() -> Iterator[None]:
 _STATE, _VERSIONS = "tests/sequencer/test_schema_state.py::", "tests/typed/test_versions.py::"
 _PUBLISHER, _SUBSCRIBER = "tests/publisher/test_rows.py::", "tests/subscriber/test_rows.py::"
 _COPIES = "tests/archiver/test_copied_schemas.py::"
+_HANDLING = "tests/subscriber/test_handling.py::"
 _FILTERS = "tests/typed/test_filters.py::"
 
 TYPED = (
@@ -186,6 +210,16 @@ TYPED = (
         101,
         copy_the_newest_version_alone,
         _COPIES + "test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end",
+    ),
+    (
+        102,
+        go_on_behind_what_failed,
+        _HANDLING + "test_stopping_leaves_the_position_before_what_failed",
+    ),
+    (
+        102,
+        end_as_if_it_had_succeeded,
+        _HANDLING + "test_closing_ends_retrying_and_what_failed_is_not_dealt_with",
     ),
     (
         98,

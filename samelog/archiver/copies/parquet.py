@@ -15,7 +15,7 @@ and never cut to fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple

@@ -220,6 +220,8 @@ class Engine:
 
     def watch(self) -> bool:
         """Watch what is read; whether more is watched than before: then read again first."""
+        if not self.waiter.watches:
+            return False
         added = not self._is_watched and self.waiter.watch_directory(self._directory)
         self._is_watched |= added
         for name, cursor in self.cursors.items():

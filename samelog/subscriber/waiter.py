@@ -29,7 +29,9 @@ class Waiter:
         self.names_changed = False
         """Whether a watched directory has a new name; whoever looks resets it."""
         self._inotify = None if is_woken else open_or_warn(Inotify)
-        self.is_blind = not is_woken and self._inotify is None
+        self.watches = self._inotify is not None
+        """Whether there is any use in asking it to watch something."""
+        self.is_blind = not is_woken and not self.watches
         """Whether only looking again finds what has changed."""
         self._is_wake_due = False
         """Whether the next `wait` returns at once, because of a `wake`."""

@@ -7,7 +7,7 @@ bytes. With `fsync=always` it counts as saved only when they are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from samelog.consensus import Entry, Raft
@@ -143,7 +143,7 @@ class EntryBytes:
             while len(self.decoded) >= DECODED_KEPT:
                 del self.decoded[next(iter(self.decoded))]
             self.decoded[entry.data] = commands
-        return [part for merge in _merges(commands) for part in merge.ranges]
+        return [part for each in commands for merge in _merges(each) for part in merge.ranges]
 
     def _has(self, part: Range) -> bool:
         state = self._machine.state
@@ -169,12 +169,10 @@ class EntryBytes:
         return scan.end == len(data) and scan.digest == part.digest
 
 
-def _merges(commands: Sequence[AnyCommand]) -> Iterator[Merge]:
-    for command in commands:
-        if isinstance(command, Merge):
-            yield command
-        elif isinstance(command, PublishStageCommand):
-            yield from command.merges
+def _merges(command: AnyCommand) -> Sequence[Merge]:
+    if isinstance(command, Merge):
+        return (command,)
+    return command.merges if isinstance(command, PublishStageCommand) else ()
 
 
 def _end_of(part: Range) -> SessionPosition:

@@ -6,7 +6,7 @@ Invariant: what is returned works; if anything is wrong, nothing is left running
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict
@@ -19,6 +19,7 @@ from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
+from samelog.typed.filters.selection import Wanted
 
 
 class Corrupt(Enum):
@@ -42,6 +43,8 @@ class SubscriberKeywords(TypedDict, total=False):
     follow: bool
     version: int | None
     corrupt: str | Corrupt
+    where: str | None
+    columns: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Setup:
     client: ClientConfig | None
     version: int | None
     corrupt: Corrupt
+    wanted: Wanted
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -70,12 +74,13 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         given.get("follow", True),
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
-    wanted = parse_start(given.get("start"), is_named=name is not None)
+    wanted = Wanted(given.get("where"), given.get("columns"))
+    start = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = None if name is None else PositionStore(fs, root, name)
-    finder = StartFinder(wanted, reset, store)
+    finder = StartFinder(start, reset, store)
     engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
@@ -84,7 +89,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt)
+    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt, wanted)
 
 
 def _keep(

@@ -50,6 +50,10 @@ class Subscriber(Pacing):
         follow: False: end at the end that there is at the start.
         version: of the topic's schema, as which rows are read. Default: the newest that there is
             when a topic's rows are first read.
+        where: a condition of SQL over the columns of the schema, and over _key, _offset,
+            _timestamp, _partition and _header('name'); `rows`, `table` and `pandas` have the rows
+            that meet it. Positions count what was passed over.
+        columns: of the schema, which they have. Default: all.
         corrupt: "raise" UnreadableRecord for a record that is no row of that version, or "skip" it,
             with a warning.
 
@@ -80,13 +84,20 @@ class Subscriber(Pacing):
 
         Raises: as `poll`.
         """
+        self._check_whole()
         while (cursor := self._ready(None, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
 
     def present(self) -> Iterator[Record]:
         """The records that are there, without waiting for more. Raises: as `poll`."""
+        self._check_whole()
         while (cursor := self._ready(0.0, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
+
+    def _check_whole(self) -> None:
+        """Raises ValueError if only some rows are wanted: records come all."""
+        if not self._setup.wanted.is_all:
+            raise ValueError("where and columns are for rows, table and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
         """The rest of a partition's chunk; ends early on `pause`, `close` and `seek`."""
@@ -120,6 +131,7 @@ class Subscriber(Pacing):
         return self._take_records(max_records, Limits(deadline_after(timeout), CHUNK_BYTES))
 
     def _take_records(self, max_records: int, limits: Limits) -> list[Record]:
+        self._check_whole()
         self._settle()
         records: list[Record] = []
         while len(records) < max_records:
@@ -153,6 +165,7 @@ class Subscriber(Pacing):
         return _concatenated(self._take(max_records, timeout))
 
     def _take(self, max_records: int, timeout: float | None) -> list[pa.Table]:
+        self._check_whole()
         limits = Limits(deadline_after(timeout), ARROW_CHUNK_BYTES)
         self._settle()
         tables: list[pa.Table] = []
@@ -174,7 +187,7 @@ class Subscriber(Pacing):
         value of a record that is an Arrow stream has many rows.
 
         Raises: as `poll`; NoSchema; UnreadableRecord (corrupt="raise"): no row before that record
-            is left; ArrowMissing without pyarrow.
+            is left; BadFilter; ArrowMissing without pyarrow, or sqlglot for a filter.
         """
         from samelog.subscriber.typed_rows import as_rows
 
@@ -217,10 +230,10 @@ class Subscriber(Pacing):
             records = cursor.take_table(max_records - taken)
             if records is None:
                 continue
-            taken += records.num_rows
             found = self._row_reader().read(cursor, records)
             if found.table is not None:
                 tables.append(found.table)
+            taken += records.num_rows if tables else 0
             if found.problem is not None and not tables:
                 raise found.problem
             if found.problem is not None:

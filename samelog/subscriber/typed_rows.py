@@ -17,8 +17,11 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import UnreadableRecord
 from samelog.subscriber.setup import Corrupt, Setup
+from samelog.typed.filters.operands import BadFilter
+from samelog.typed.filters.selection import Selection
 from samelog.typed.reading import TypedReader, TypedRows, marks_of
 from samelog.typed.schema import NobodyAnswers, NoSchema, Schema
+from samelog.typed.values.codec import reading_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +68,9 @@ class RowReader:
 
     def __init__(self, setup: Setup) -> None:
         self._known = KnownSchemas(OsFileSystem(), setup.directory, setup.client)
-        self._wanted, self._corrupt = setup.version, setup.corrupt
-        self._chosen: dict[str, int] = {}
+        self._version, self._corrupt = setup.version, setup.corrupt
+        self._wanted = setup.wanted
+        self._chosen: dict[str, tuple[int, Selection]] = {}
         self._readers: dict[str, tuple[Mapping[int, Schema], TypedReader]] = {}
 
     def read(self, cursor: Cursor, records: pa.Table) -> FoundRows:
@@ -74,8 +78,9 @@ class RowReader:
         topic, partition = cursor.reader.topic, cursor.reader.partition
         try:
             known = self._schemas(cursor, records)
-            found = self._reader(topic, known).read(records, known.since(partition))
-        except NoSchema as problem:
+            reader, selection = self._reader(topic, known, records.schema)
+            found = selection.of(reader.read(records, known.since(partition)), records)
+        except (NoSchema, BadFilter) as problem:
             cursor.put_back(records["offset"][0].as_py())
             return FoundRows(None, problem)
         if found.unread and self._corrupt is Corrupt.RAISE:
@@ -94,14 +99,20 @@ class RowReader:
 
     # --- schemas -------------------------------------------------------------------------------
 
-    def _reader(self, topic: str, known: TopicSchemas) -> TypedReader:
+    def _reader(
+        self, topic: str, known: TopicSchemas, columns: pa.Schema
+    ) -> tuple[TypedReader, Selection]:
+        """`columns`: of records."""
         if topic not in self._chosen:
-            self._chosen[topic], _ = self._known.version(topic, self._wanted)
+            version, schema = self._known.version(topic, self._version)
+            selection = Selection(self._wanted, reading_schema(schema), columns)
+            self._chosen[topic] = version, selection
+        version, selection = self._chosen[topic]
         schemas, reader = self._readers.get(topic, (None, None))
         if reader is None or schemas is not known.schemas:
-            reader = TypedReader(known.schemas, self._chosen[topic])
+            reader = TypedReader(known.schemas, version)
             self._readers[topic] = known.schemas, reader
-        return reader
+        return reader, selection
 
     def _schemas(self, cursor: Cursor, records: pa.Table) -> TopicSchemas:
         """Enough to read these records. Raises NoSchema."""

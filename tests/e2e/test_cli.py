@@ -90,6 +90,13 @@ def test_records_of_all_versions_are_rows_of_one(single: World) -> None:
         0,
         {"offset": 1, "row": {"a": 2, "b": None}},
     )
+    where = samelog(
+        *("topic", "peek", "t", "--rows", "--where", "a > 1 AND b", "--columns", "a"), *config
+    )
+    assert [json.loads(line) for line in where.stdout.splitlines()] == [{"a": 3}]
+    bad = samelog("topic", "peek", "t", "--rows", "--where", "c = 1", *config)
+    assert (bad.returncode, "there is no column 'c'" in bad.stderr) == (1, True)
+    assert samelog("topic", "peek", "t", "--where", "a = 1", *config).returncode == 2
     older = samelog("topic", "peek", "t", "--rows", "--version", "9", *config)
     assert (older.returncode, "has 2 versions" in older.stderr) == (1, True)
 

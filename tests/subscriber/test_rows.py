@@ -162,6 +162,41 @@ def test_unreadable_records_can_be_skipped_and_are_told(
         copies.reader(corrupt="never")
 
 
+def test_rows_that_meet_a_condition_and_their_columns(copies: Copies) -> None:
+    copies.append(*(b'{"a":%d,"b":"%d"}' % (n, n % 3) for n in range(90)), version=b"2")
+    copies.append(None, version=b"2")
+    options = {"where": "a >= 50 AND b IN ('1') AND _offset < 80", "columns": ["b"]}
+    with copies.reader(name="n", **options) as reader:
+        found = reader.rows(max_records=10)  # looks on until something passes
+        assert values(found) == [(52, {"b": "1"}), (55, {"b": "1"}), (58, {"b": "1"})]
+        table = reader.table()
+        assert table is not None
+        assert table.schema.names[0:2] == ["b", "_topic"]
+        assert table["_offset"].to_pylist() == [*range(61, 80, 3)]
+        assert reader.rows(timeout=0) == []
+        for whole in (reader.batch, reader.arrow, lambda: next(iter(reader))):
+            with pytest.raises(ValueError, match="records come all"):
+                whole()
+    with copies.reader(name="n", start="stored") as reader:  # what was passed over counts
+        assert reader.position() == 91
+
+
+def test_a_condition_that_is_none_skips_nothing(copies: Copies) -> None:
+    copies.append(b'{"a":1}', version=b"1")
+    for options in ({"where": "c = 1"}, {"where": "a >"}, {"columns": ["c"]}):
+        with copies.reader(**options) as reader:
+            for _ in range(2):
+                with pytest.raises(ValueError, match=r"no column .c.|no condition of SQL"):
+                    reader.rows()
+            assert reader.position() == 0
+
+
+def test_what_cannot_be_read_is_not_left_out_by_a_condition(copies: Copies) -> None:
+    copies.append(b'{"a":1}', b"no json", version=b"1")
+    with copies.reader(where="a > 1") as reader, pytest.raises(UnreadableRecord, match="offset 1"):
+        reader.rows()
+
+
 def test_without_a_cluster_what_was_heard_of_the_schema_counts(copies: Copies) -> None:
     copies.append(b'{"a":1}')
     with (

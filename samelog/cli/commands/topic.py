@@ -42,6 +42,7 @@ from samelog.format.compression import decompress
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from samelog.typed.filters.selection import Wanted
 
 PEEK_TIMEOUT_S = 10.0
 
@@ -143,6 +144,8 @@ def describe(config: ClientConfig, name: str) -> None:
 @click.option("--max", "limit", default=10, show_default=True, type=click.IntRange(min=1))
 @click.option("--rows", "as_rows", is_flag=True, help="As rows of the topic's schema.")
 @click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
+@click.option("--where", metavar="CONDITION", help="With --rows: of those, the ones that meet it.")
+@click.option("--columns", metavar="A,B", help="With --rows: these columns.")
 @client_file_option
 @json_option
 def peek(
@@ -155,6 +158,8 @@ def peek(
     limit: int,
     as_rows: bool,
     version: int | None,
+    where: str | None,
+    columns: str | None,
 ) -> None:
     """Print some records of the topic NAME as the nodes have them: values, or JSON objects with all
     there is. Nothing is copied or kept.
@@ -167,12 +172,13 @@ def peek(
       samelog topic peek flights --config client.toml
       samelog topic peek flights --last 3 --json --config client.toml
       samelog topic peek flights --partition 2 --offset 1500 --max 20 --config client.toml
-      samelog topic peek ticks --rows --config client.toml
+      samelog topic peek ticks --rows --where "price > 100" --config client.toml
     """
     if offset is not None and last is not None:
         raise click.UsageError("either --offset or --last")
-    if version is not None and not as_rows:
-        raise click.UsageError("--version is for --rows")
+    if not as_rows and (version, where, columns) != (None, None, None):
+        raise click.UsageError("--version, --where and --columns are for --rows")
+    rows = Wanted(where, None if columns is None else columns.split(","))
     nodes = Nodes(config, timeout_s=PEEK_TIMEOUT_S)
     try:
         whole = _whole(nodes, PartitionName(name, partition))
@@ -183,7 +189,7 @@ def peek(
             fail(f"{whole.name} has the offsets from {whole.start} to {whole.end}, without the end")
         wanted = whole._replace(start=first, end=min(whole.end, first + limit))
         if as_rows:
-            print_rows(config, nodes, wanted, version)
+            print_rows(config, nodes, wanted, version, rows)
         else:
             _print_records(nodes, wanted)
     finally:

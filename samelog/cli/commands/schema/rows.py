@@ -16,14 +16,19 @@ from samelog.config.load import load_client
 from samelog.format.arrow import to_arrow
 from samelog.spark.logs.nodes import Nodes
 from samelog.spark.plan.offsets import OffsetRange
+from samelog.typed.filters.operands import BadFilter
+from samelog.typed.filters.selection import Selection, Wanted
 from samelog.typed.reading import TypedReader
 from samelog.typed.schema import parse_schema
+from samelog.typed.values.codec import reading_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def print_rows(config: str, nodes: Nodes, wanted: OffsetRange, version: int | None) -> None:
+def print_rows(
+    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: Wanted
+) -> None:
     """A JSON object a line; ends the command with EXIT_FAILED if a record cannot be read."""
     topic, partition = wanted.name
     known = topic_schemas(load_client(config), topic, partition)
@@ -31,12 +36,17 @@ def print_rows(config: str, nodes: Nodes, wanted: OffsetRange, version: int | No
     version = version or known.newest
     if version not in schemas:
         fail(f"topic {topic} has {known.newest or 'no'} versions of a schema")
+    columns = to_arrow(b"", 0, 0, topic=topic, partition=partition).schema
+    try:
+        selection = Selection(rows, reading_schema(schemas[version]), columns)
+    except BadFilter as error:
+        fail(str(error))
     reader, unread = TypedReader(schemas, version), 0
     for chunk in nodes.read(wanted):
         records = _within(
             to_arrow(chunk.data, 0, chunk.size, topic=topic, partition=partition), wanted
         )
-        found = reader.read(records, known.since)
+        found = selection.of(reader.read(records, known.since), records)
         for row, source in zip(found.table.to_pylist(), found.sources, strict=True):
             click.echo(_line(row, records["offset"][source].as_py()))
         for each in found.unread:

@@ -151,18 +151,25 @@ class KnownSchemas:
         """A version of a topic's schema, or the newest one. Who asks for the newest and reaches
         nobody gets the newest that was heard of. Raises NoSchema.
         """
-        found = self.known(topic)
-        if found is None or version is None or version > found.newest:
-            try:
-                found = self.learn(topic)
-            except NobodyAnswers:
-                if found is None or (version or 1) > found.newest:
-                    raise
+        found = self._of_version(topic, version)
         if not found.newest:
             raise NoSchema(f"topic {topic!r} has no schema: samelog schema set {topic} FILE")
-        if version is not None and version not in found.schemas:
-            raise NoSchema(f"topic {topic!r} has no version {version}: it has 1 to {found.newest}")
-        return version or found.newest, found.schemas[version or found.newest]
+        chosen = found.newest if version is None else version
+        if chosen not in found.schemas:
+            raise NoSchema(f"topic {topic!r} has no version {chosen}: it has 1 to {found.newest}")
+        return chosen, found.schemas[chosen]
+
+    def _of_version(self, topic: str, version: int | None) -> TopicSchemas:
+        """What has this version, as far as anybody knows. Raises NoSchema."""
+        known = self.known(topic)
+        if known is not None and version in known.schemas:
+            return known
+        try:
+            return self.learn(topic)
+        except NobodyAnswers:
+            if known is None or version is not None:
+                raise
+            return known
 
     # --- files ---------------------------------------------------------------------------------
 

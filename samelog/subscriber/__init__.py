@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from samelog.subscriber.setup import Corrupt
     from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
-    from samelog.subscriber.typed_rows import Row
+    from samelog.subscriber.typed_rows import TypedRow
     from samelog.typed.schema import NobodyAnswers, NoSchema
 
 __all__ = [
@@ -40,11 +40,11 @@ __all__ = [
     "NotCaughtUp",
     "OffsetNotHere",
     "OffsetOutOfRange",
-    "Row",
     "Subscriber",
     "SubscriberClosed",
     "SubscriberError",
     "TopicDeleted",
+    "TypedRow",
     "UnknownTopic",
     "UnreadableRecord",
 ]
@@ -61,7 +61,7 @@ _MODULES = {
     "NamedStart": "samelog.subscriber.start",
     "NoSchema": "samelog.typed.schema",
     "NobodyAnswers": "samelog.typed.schema",
-    "Row": "samelog.subscriber.typed_rows",
+    "TypedRow": "samelog.subscriber.typed_rows",
     "Subscriber": "samelog.subscriber.subscriber",
     "SubscriberClosed": "samelog.subscriber.errors",
     "SubscriberError": "samelog.subscriber.errors",

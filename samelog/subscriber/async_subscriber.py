@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from samelog.subscriber.typed_rows import Row
+    from samelog.subscriber.typed_rows import TypedRow
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class AsyncSubscriber:
             timeout,
         )
 
-    async def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[Row]:
+    async def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[TypedRow]:
         """As `Subscriber.rows`."""
         return await self._until(
             lambda: self._subscriber.rows(max_records, 0.0), len, timeout, in_thread=True

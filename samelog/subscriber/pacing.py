@@ -21,7 +21,7 @@ FOREVER = float("inf")
 
 
 @dataclass(slots=True)
-class Limits:
+class TakeLimits:
     """How long to wait for the first that comes, and for more after that."""
 
     deadline: float | None
@@ -68,7 +68,7 @@ class Pacing:
             if not self._is_closed:
                 self._engine.settle()
 
-    def _ready_after(self, taken: Sequence[object], limits: Limits) -> Cursor | None:
+    def _ready_after(self, taken: Sequence[object], limits: TakeLimits) -> Cursor | None:
         """A partition with more; once something was taken, without an error: the next call meets it
         again.
         """

@@ -19,7 +19,7 @@ from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
-from samelog.typed.filters.selection import Wanted
+from samelog.typed.filters.selection import RowsWanted
 
 
 class Corrupt(Enum):
@@ -58,7 +58,7 @@ class Setup:
     client: ClientConfig | None
     version: int | None
     corrupt: Corrupt
-    wanted: Wanted
+    wanted: RowsWanted
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -74,7 +74,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         given.get("follow", True),
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
-    wanted = Wanted(given.get("where"), given.get("columns"))
+    wanted = RowsWanted(given.get("where"), given.get("columns"))
     start = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()

@@ -15,14 +15,14 @@ from samelog.format.arrow import to_arrow
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import UnknownTopic
 from samelog.subscriber.handling import BatchForm, Handling, HandlingKeywords
-from samelog.subscriber.pacing import Limits, Pacing, deadline_after
+from samelog.subscriber.pacing import Pacing, TakeLimits, deadline_after
 from samelog.subscriber.setup import SubscriberKeywords
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from samelog.subscriber.typed_rows import Row, RowReader
+    from samelog.subscriber.typed_rows import RowReader, TypedRow
 
 
 class Subscriber(Pacing):
@@ -128,9 +128,9 @@ class Subscriber(Pacing):
 
         Raises: as `poll`.
         """
-        return self._take_records(max_records, Limits(deadline_after(timeout), CHUNK_BYTES))
+        return self._take_records(max_records, TakeLimits(deadline_after(timeout), CHUNK_BYTES))
 
-    def _take_records(self, max_records: int, limits: Limits) -> list[Record]:
+    def _take_records(self, max_records: int, limits: TakeLimits) -> list[Record]:
         self._check_whole()
         self._settle()
         records: list[Record] = []
@@ -166,7 +166,7 @@ class Subscriber(Pacing):
 
     def _take(self, max_records: int, timeout: float | None) -> list[pa.Table]:
         self._check_whole()
-        limits = Limits(deadline_after(timeout), ARROW_CHUNK_BYTES)
+        limits = TakeLimits(deadline_after(timeout), ARROW_CHUNK_BYTES)
         self._settle()
         tables: list[pa.Table] = []
         rows = 0
@@ -182,7 +182,7 @@ class Subscriber(Pacing):
 
     # --- rows ----------------------------------------------------------------------------------
 
-    def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[Row]:
+    def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[TypedRow]:
         """As `batch`, as rows of the topics' schemas: those of up to `max_records` records. The
         value of a record that is an Arrow stream has many rows.
 
@@ -216,16 +216,13 @@ class Subscriber(Pacing):
         self, max_records: int, timeout: float | None, throttle_s: float = 0.0
     ) -> list[pa.Table]:
         """Tables of one topic."""
-        limits = Limits(deadline_after(timeout), ARROW_CHUNK_BYTES, throttle_s)
+        limits = TakeLimits(deadline_after(timeout), ARROW_CHUNK_BYTES, throttle_s)
         self._settle()
         tables: list[pa.Table] = []
         taken = 0
         while taken < max_records:
             cursor = self._ready_after(tables, limits)
-            if cursor is None:
-                break
-            if tables and tables[0]["_topic"][0].as_py() != cursor.reader.topic:
-                self._engine.keep_turn(cursor)
+            if cursor is None or not self._is_of_same_topic(cursor, tables):
                 break
             records = cursor.take_table(max_records - taken)
             if records is None:
@@ -239,6 +236,13 @@ class Subscriber(Pacing):
             if found.problem is not None:
                 break  # the next call meets it again
         return tables
+
+    def _is_of_same_topic(self, cursor: Cursor, tables: Sequence[pa.Table]) -> bool:
+        """If it is not, it is the cursor's turn when the next table is taken."""
+        if not tables or tables[0]["_topic"][0].as_py() == cursor.reader.topic:
+            return True
+        self._engine.keep_turn(cursor)
+        return False
 
     def _row_reader(self) -> RowReader:
         if self._rows is None:
@@ -290,7 +294,7 @@ class Subscriber(Pacing):
     def _batch_of(self, form: BatchForm, count: int, throttle_s: float) -> Any:
         """The next batch; None: there is none."""
         if form is BatchForm.RECORDS:
-            return self._take_records(count, Limits(None, CHUNK_BYTES, throttle_s)) or None
+            return self._take_records(count, TakeLimits(None, CHUNK_BYTES, throttle_s)) or None
         from samelog.subscriber.typed_rows import as_rows, joined
 
         tables = self._take_typed(count, None, throttle_s)

@@ -43,7 +43,7 @@ _NULL = "_null"
 """Whether the record has no value; not for applications."""
 
 
-class Row(NamedTuple):
+class TypedRow(NamedTuple):
     """One row. `values`: by column; None: the record's value is null. `timestamp` in ms."""
 
     values: Mapping[str, Any] | None
@@ -165,16 +165,16 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
     return arrow.concat_tables(tables).drop_columns([_NULL])
 
 
-def as_rows(tables: Iterable[pa.Table]) -> list[Row]:
+def as_rows(tables: Iterable[pa.Table]) -> list[TypedRow]:
     """The rows of tables, one by one."""
     import pyarrow as arrow
 
-    found: list[Row] = []
+    found: list[TypedRow] = []
     for table in tables:
         names = [name for name in table.schema.names if not name.startswith("_")]
         times = table["_timestamp"].cast(arrow.int64())
         others = [table[name] for name in ("_key", "_topic", "_partition", "_offset")]
         columns = [column.to_pylist() for column in (*others, times, table[_NULL])]
         for values, *record, is_null in zip(table.select(names).to_pylist(), *columns, strict=True):
-            found.append(Row(None if is_null else values, *record))
+            found.append(TypedRow(None if is_null else values, *record))
     return found

@@ -188,4 +188,4 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, growing: Growing)
     with reader(tmp_path) as subscriber:
         for wrong in ({"as_": "rows"}, {"as_": "x", "batch": 1}, {"on_error": "x"}):
             with pytest.raises(ValueError, match=r"goes with batch|is not a valid"):
-                subscriber.run(print, **wrong)  # type: ignore[arg-type]
+                subscriber.run(print, **wrong)

@@ -58,7 +58,7 @@ def copies(tmp_path: Path) -> Iterator[Copies]:
         yield Copies(tmp_path / "copies", cluster)
 
 
-def values(found: list[typed_rows.Row]) -> list[tuple[int, Any]]:
+def values(found: list[typed_rows.TypedRow]) -> list[tuple[int, Any]]:
     return [(row.offset, row.values) for row in found]
 
 
@@ -165,7 +165,7 @@ def test_unreadable_records_can_be_skipped_and_are_told(
 def test_rows_that_meet_a_condition_and_their_columns(copies: Copies) -> None:
     copies.append(*(b'{"a":%d,"b":"%d"}' % (n, n % 3) for n in range(90)), version=b"2")
     copies.append(None, version=b"2")
-    options = {"where": "a >= 50 AND b IN ('1') AND _offset < 80", "columns": ["b"]}
+    options: dict[str, Any] = {"where": "a >= 50 AND b IN ('1') AND _offset < 80", "columns": ["b"]}
     with copies.reader(name="n", **options) as reader:
         found = reader.rows(max_records=10)  # looks on until something passes
         assert values(found) == [(52, {"b": "1"}), (55, {"b": "1"}), (58, {"b": "1"})]

@@ -42,7 +42,7 @@ from samelog.format.compression import decompress
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
-from samelog.typed.filters.selection import Wanted
+from samelog.typed.filters.selection import RowsWanted
 
 PEEK_TIMEOUT_S = 10.0
 
@@ -178,7 +178,7 @@ def peek(
         raise click.UsageError("either --offset or --last")
     if not as_rows and (version, where, columns) != (None, None, None):
         raise click.UsageError("--version, --where and --columns are for --rows")
-    rows = Wanted(where, None if columns is None else columns.split(","))
+    rows = RowsWanted(where, None if columns is None else columns.split(","))
     nodes = Nodes(config, timeout_s=PEEK_TIMEOUT_S)
     try:
         whole = _whole(nodes, PartitionName(name, partition))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowsWanted:
     """A condition (docs/typed.md, "Filters") and columns; None: all."""
 
     where: str | None = None
@@ -34,7 +34,7 @@ class Wanted:
 class Selection:
     """What is wanted of rows with these columns. Raises BadFilter, ArrowMissing."""
 
-    def __init__(self, wanted: Wanted, rows: pa.Schema, records: pa.Schema) -> None:
+    def __init__(self, wanted: RowsWanted, rows: pa.Schema, records: pa.Schema) -> None:
         """`records`: the columns of the records that rows are of."""
         self._columns = None if wanted.columns is None else list(wanted.columns)
         unknown = sorted({*(self._columns or ())} - {*rows.names})

@@ -17,7 +17,7 @@ from samelog.format.arrow import to_arrow
 from samelog.spark.logs.nodes import Nodes
 from samelog.spark.plan.offsets import OffsetRange
 from samelog.typed.filters.operands import BadFilter
-from samelog.typed.filters.selection import Selection, Wanted
+from samelog.typed.filters.selection import RowsWanted, Selection
 from samelog.typed.reading import TypedReader
 from samelog.typed.schema import parse_schema
 from samelog.typed.values.codec import reading_schema
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def print_rows(
-    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: Wanted
+    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: RowsWanted
 ) -> None:
     """A JSON object a line; ends the command with EXIT_FAILED if a record cannot be read."""
     topic, partition = wanted.name

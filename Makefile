@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka clean
+.PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -23,20 +23,26 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 	@$(PYTHON) -m samelog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
-	@sh "$(HERE)/scripts/clients.sh"
+	@sh "$(HERE)/scripts/clients.sh" kcat java helm
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
+
+console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
+	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
+	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.showing,-m pytest tests/console tests/http/test_console.py $(ARGS))
 
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
 
-docs: setup ## write the tables of docs/ that are made from code anew
+docs: setup ## write the tables of docs/ that are made from code anew, and the site in build/site
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
+	@$(PYTHON) -m tests.http.test_runbooks
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
 	@$(PYTHON) -m tests.test_docs_layout
 	@$(PYTHON) -m tests.campaign.page
+	@$(PYTHON) -m scripts.site
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"
@@ -71,6 +77,9 @@ bench: setup ## measure
 bench-kafka: setup ## what is missing of the comparison with Kafka (an hour; ARGS="--rounds 1"; ARGS=--list)
 	@sh "$(HERE)/scripts/clients.sh" java mvn nats
 	@$(PYTHON) -m bench kafka $(ARGS)
+
+dist: setup ## what is released of the last commit, in dist/: sdist, wheel, SBOM; the wheel is tried
+	@sh "$(HERE)/scripts/dist.sh"
 
 clean: ## remove what was built and cached (.venv stays)
 	@sh "$(HERE)/scripts/clean.sh"

@@ -16,7 +16,8 @@ import threading
 import time
 
 from samelog import Publisher
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 
 LOAD_PER_S = 200

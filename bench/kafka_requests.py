@@ -45,7 +45,7 @@ def produce_tree(count: int = 1) -> dict[str, Any]:
     return {
         "transactional_id": None,
         "acks": -1,
-        "timeout": 30_000,
+        "timeout_ms": 30_000,
         "topic_data": [{"name": TOPIC, "topic_id": None, "partition_data": [partition]}],
     }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from samelog.publisher import AsyncPublisher, Publisher
     from samelog.subscriber import AsyncSubscriber, Subscriber
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AsyncPublisher",
     "AsyncSubscriber",

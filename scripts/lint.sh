@@ -25,7 +25,7 @@ check() {
 }
 
 # Only what git would keep: directories appear here as the project grows.
-sources="samelog tests setup.py pyspark_samelog.py"
+sources="samelog tests scripts setup.py pyspark_samelog.py"
 [ -d bench ] && [ -n "$(find bench -name '*.py' -print -quit)" ] && sources="$sources bench"
 
 # shellcheck disable=SC2086  # lists of names

@@ -19,6 +19,7 @@ import pytest
 from samelog.cli.main import SUBCOMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("samelog", "tests", "bench", "scripts")
 PARTS = ("publisher", "replicator", "sequencer", "archiver", "subscriber", "spark")
 
 FILE_LINES_MAX = 500
@@ -35,7 +36,7 @@ DEVELOPER_PATH = re.compile(r"(?<![\w.])/(?:home|Users|root|work)/\w")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def sources(*suffixes: str, folders: tuple[str, ...] = ("samelog", "tests", "bench")) -> list[Path]:
+def sources(*suffixes: str, folders: tuple[str, ...] = FOLDERS) -> list[Path]:
     """The project's own files with these suffixes."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in found if path.suffix in suffixes and path.is_file())
@@ -190,7 +191,7 @@ def imports(path: Path) -> Iterator[str]:
 
 def test_every_module_is_used() -> None:
     """By another module or more tests than its own; or it is a command, or a program."""
-    used = {f"samelog.cli.commands.{name.replace('-', '_')}" for name in SUBCOMMANDS}
+    used = {f"samelog.cli.commands.{module}" for module, _ in SUBCOMMANDS.values()}
     for path in sources(".py"):
         own = module_name(path).replace("tests.", "samelog.").replace(".test_", ".")
         used |= set(imports(path)) - {own}

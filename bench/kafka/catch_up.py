@@ -17,7 +17,8 @@ from bench.kafka.brokers import Brokers
 from bench.kafka.clients import work
 from bench.kafka.systems import KafkaSystem
 from bench.machine import percentile
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 
 SIZE = 1000

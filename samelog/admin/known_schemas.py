@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from samelog.admin.client import AdminError, topic_schemas
+from samelog.admin.client import topic_schemas
+from samelog.admin.errors import AdminError
 from samelog.format.directory_files import Versioned, decode_directory_file
 from samelog.format.errors import CorruptLog
 from samelog.format.names import check_topic_name

@@ -37,11 +37,16 @@ from samelog.admin.answers import (
     UpgradeStatus,
 )
 from samelog.admin.views import (
+    Access,
     DedupUsers,
+    Elections,
     LatestPositions,
+    MergeOrder,
     PublisherSessions,
     RaftStatus,
+    RecordPage,
     Subscribers,
+    Whoami,
 )
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import Identifier, Place63, RunEnd, ShortText
@@ -105,6 +110,18 @@ class GetRaftStatus(AdminRequest[RaftStatus], frozen=True):
     """The Raft group as the node sees it."""
 
 
+class GetElections(AdminRequest[Elections], frozen=True):
+    """The newest elections that the node has seen."""
+
+
+class GetAccess(AdminRequest[Access], frozen=True):
+    """The node's grants and certificates."""
+
+
+class GetIdentity(AdminRequest[Whoami], frozen=True):
+    """Who asks, as the node sees it."""
+
+
 class ResetCluster(AdminRequest[ClusterReset], frozen=True):
     """Begin Raft's log, or (hard) the logs of all topics, anew."""
 
@@ -127,7 +144,7 @@ class ResetCluster(AdminRequest[ClusterReset], frozen=True):
 
 
 class ListTopics(AdminRequest[Topics], frozen=True):
-    """All topics."""
+    """All topics that whoever asks may read."""
 
 
 class DescribeTopic(AdminRequest[TopicDescription], frozen=True):
@@ -216,6 +233,32 @@ class GetLatestPositions(AdminRequest[LatestPositions], frozen=True):
     """Where the partitions of all topics, or of one, end."""
 
     topic: TopicName | UnsetType = UNSET
+
+
+class GetMergeOrder(AdminRequest[MergeOrder], frozen=True):
+    """The newest merge instructions of a partition."""
+
+    topic: TopicName
+    partition: PartitionNumber = 0
+    limit: Annotated[int, Meta(ge=1, le=500, description="How many at most.")] = 100
+
+
+class PeekRecords(AdminRequest[RecordPage], frozen=True):
+    """Some records of a partition: from an offset or a time on, or the last ones of it; else from
+    the oldest on.
+    """
+
+    topic: TopicName
+    partition: PartitionNumber = 0
+    offset: Annotated[Offset, Meta(description="The first one.")] | UnsetType = UNSET
+    at_ms: Annotated[Offset, Meta(description="The time of the first one.")] | UnsetType = UNSET
+    last: (
+        Annotated[int, Meta(ge=1, le=MAX_31, description="So many before the end.")] | UnsetType
+    ) = UNSET
+    key: (
+        Annotated[str, Meta(max_length=1024, description="Only records with this key.")] | UnsetType
+    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=200, description="How many at most.")] = 50
 
 
 class LogHistory(AdminRequest[LogHistoryPage], frozen=True):

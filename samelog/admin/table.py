@@ -75,6 +75,8 @@ class Operation:
     repeatable: bool = True
     """Whether asking twice does the same as asking once."""
     body_bytes_max: int = BODY_BYTES_MAX
+    for_browsers: bool = False
+    """It belongs to the console's pages, not to programs: /openapi.json does not have it."""
 
     @property
     def answer(self) -> Any:
@@ -98,8 +100,10 @@ class Operation:
         return self.who_may is WhoMayAsk.ADMIN
 
 
-def _read(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
-    return Operation("GET", path, summary, WhoMayAsk.READER, request, REFUSALS)
+def _read(
+    path: str, summary: str, request: type[AdminRequest[Any]], who_may: WhoMayAsk = WhoMayAsk.READER
+) -> Operation:
+    return Operation("GET", path, summary, who_may, request, REFUSALS)
 
 
 def _of_topic(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
@@ -126,8 +130,14 @@ def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operati
 
 OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
-    _read("/topics", "All topics.", ask.ListTopics),
+    _read("/topics", "All that who asks may read.", ask.ListTopics, WhoMayAsk.ANY_IDENTITY),
     _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
+    _read("/topics/{topic}/records", "Some records of a partition.", ask.PeekRecords),
+    _read(
+        "/topics/{topic}/merge-order",
+        "The newest merge instructions of a partition, and checksums of its copies.",
+        ask.GetMergeOrder,
+    ),
     _of_topic(
         "/topics/{topic}/schemas",
         "The versions of a topic's schema, a page at a time.",
@@ -145,6 +155,9 @@ OPERATIONS = (
     _read("/groups", "All consumer groups and their lag.", ask.ListGroups),
     _read("/groups/{group}", "One consumer group: members, offsets, lag.", ask.DescribeGroup),
     _read("/raft", "The Raft group as this node sees it.", ask.GetRaftStatus),
+    _read("/elections", "The newest elections that this node has seen.", ask.GetElections),
+    _read("/access", "Grants and certificates of this node.", ask.GetAccess),
+    _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",

@@ -1,4 +1,4 @@
-"""What nodes answer about who is connected to them, and how far each has come.
+"""What nodes answer to those who look: who is connected, how far each has come, what was merged.
 
 Invariant: as in `samelog.admin.answers`.
 """
@@ -158,3 +158,119 @@ class RaftStatus(AdminAnswer, frozen=True):
     commit_index: int
     applied_index: int
     members: tuple[RaftMember, ...]
+
+
+class Election(AdminAnswer, frozen=True):
+    """A leader that was elected, when the answering node saw it, and why as far as it saw that."""
+
+    at_ms: int
+    term: int
+    leader: str
+    why: str
+
+
+class Elections(AdminAnswer, frozen=True):
+    """The newest elections that the answering node has seen since its start, oldest first."""
+
+    elections: tuple[Election, ...]
+
+
+class MergedRange(AdminAnswer, frozen=True):
+    """What one session gave to an instruction; `records` 0: all were duplicates, or refused."""
+
+    session: str
+    run: int
+    records: int
+    size_bytes: int
+
+
+class MergeInstruction(AdminAnswer, frozen=True):
+    """A committed merge instruction: the entry of Raft's log that holds it, and its ranges in the
+    order in which every node appends them.
+    """
+
+    index: int
+    term: int
+    base_offset: int
+    append_ms: int
+    ranges: tuple[MergedRange, ...]
+
+
+class CopyChecksum(AdminAnswer, frozen=True):
+    """The running checksum of a node's merged log from offset 0 up to `offset`."""
+
+    node: str
+    offset: int
+    checksum: int
+
+
+class MergeOrder(AdminAnswer, frozen=True):
+    """The newest instructions of a partition that the answering node still has in Raft's log,
+    oldest first; the checksum that a majority last agreed on (at offset 0: on none yet); and those
+    that nodes have told of since, as far as the answering node heard them.
+    """
+
+    instructions: tuple[MergeInstruction, ...]
+    agreed_offset: int
+    agreed_checksum: int
+    copies: tuple[CopyChecksum, ...]
+
+
+class PeekedRecord(AdminAnswer, frozen=True):
+    """A record. Of long keys, values and headers only the beginning is there; `value_bytes` is the
+    whole length (-1: null).
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    value_bytes: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class RecordPage(AdminAnswer, frozen=True):
+    """Records of a partition that has the offsets [start_offset, end_offset) here. All up to
+    `next_offset` were looked at.
+    """
+
+    start_offset: int
+    end_offset: int
+    next_offset: int
+    records: tuple[PeekedRecord, ...]
+
+
+class GrantRow(AdminAnswer, frozen=True):
+    """What the identities that match `identity` may do, by the answering node's configuration."""
+
+    identity: str
+    admin: bool
+    publish_sessions: tuple[str, ...]
+    publish_topics: tuple[str, ...]
+    publish_dedup_ids: tuple[str, ...]
+    subscribe_topics: tuple[str, ...]
+    subscribe_groups: tuple[str, ...]
+
+
+class CertificateRow(AdminAnswer, frozen=True):
+    """A certificate of the answering node, and when it expires (-1: it cannot be read)."""
+
+    name: str
+    expires_ms: int
+
+
+class Access(AdminAnswer, frozen=True):
+    """Who may do what at the answering node, and its certificates."""
+
+    grants: tuple[GrantRow, ...]
+    certificates: tuple[CertificateRow, ...]
+
+
+class Whoami(AdminAnswer, frozen=True):
+    """Who the asking client is to the answering node, and whether it may change the cluster."""
+
+    cluster: str
+    node: str
+    version: str
+    identity: str
+    may_change: bool

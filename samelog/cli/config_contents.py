@@ -20,6 +20,7 @@ from samelog.config.document import read_file
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.tables.node import NodeConfig
+from samelog.kafka.server.token_keys import TokenKeys
 from samelog.kafka.service import ListenerFault, read_password
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.network.tls import (
@@ -43,6 +44,8 @@ def check_node(config: NodeConfig) -> None:
                 _check_dates(listener.tls.cert, read_file(listener.tls.cert).data)
         for user in config.kafka.users:
             read_password(user.password_file)
+        if config.kafka.oauth is not None:
+            TokenKeys(config.kafka.oauth).read()
         if config.archive.policy is not None:
             _check_policy(config.archive.policy)
 

@@ -34,7 +34,7 @@ from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
 _NODE_NAME = re.compile(r"rt-sequencer-\d+")
@@ -164,7 +164,7 @@ class LocalNode:
                 lines = log.read()[-4096:].splitlines()
         except OSError:
             return ""
-        return lines[-1] if lines else ""
+        return lines[-1] if lines else "it has said nothing yet"
 
 
 class LocalCluster:
@@ -314,7 +314,8 @@ class LocalCluster:
 
     def _is_live(self, node: LocalNode) -> bool:
         from samelog.admin.answers import NodeState
-        from samelog.admin.client import AdminError, node_status
+        from samelog.admin.client import node_status
+        from samelog.admin.errors import AdminError
 
         if node.pid is None:
             return False

@@ -1,48 +1,54 @@
 """The `samelog` command: finds subcommands, and turns known errors into messages and exit codes.
 
-Invariant: a subcommand's module is imported only when it runs or its help is shown, so that every
-command starts as fast as what it alone needs.
+Invariant: a subcommand's module is imported only when it runs or its own help is shown, so that
+every command starts as fast as what it alone needs.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from samelog import __version__
 
-SUBCOMMANDS = (
-    "demo",
-    "up",
-    "down",
-    "node",
-    "publish",
-    "subscribe",
-    "sidecar",
-    "topic",
-    "schema",
-    "group",
-    "pipeline",
-    "session",
-    "archive",
-    "log-history",
-    "restore",
-    "status",
-    "verify",
-    "spark",
-    "pki",
-    "config",
-    "cluster",
-    "recover",
-)
-"""In the order of the help text: each is a module of `commands` with a `command`."""
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-
-def _module(name: str) -> str:
-    return f"samelog.cli.commands.{name.replace('-', '_')}"
+SUBCOMMANDS = {
+    "demo": ("demo", "Send a year of flights through a cluster, and prove what came."),
+    "up": ("up", "Run a local cluster with a PKI of its own."),
+    "down": ("down", "End the local cluster that `samelog up` runs."),
+    "node": ("node", "Run a node; list, add, replace and remove nodes."),
+    "publish": ("publish", "Publish files, or standard input, as records."),
+    "subscribe": ("subscribe", "Copy topics, and print their records."),
+    "peek": ("look.peek", "Print some records of a topic without a copy."),
+    "sidecar": ("sidecar", "Ship or keep files for programs that use files only."),
+    "topic": ("topic", "Create, list, describe, alter and delete topics."),
+    "schema": ("schema", "Set, check and show schemas of topics, and records as rows."),
+    "group": ("group", "List, describe and reset consumer groups."),
+    "pipeline": ("pipeline", "Run pipelines on Spark, over topics of a cluster."),
+    "session": ("session", "List and retire publishers' sessions."),
+    "archive": ("archive", "Show what archiving would do, by the policy."),
+    "log-history": ("log_history", "Show every file of merged logs there ever was."),
+    "restore": ("restore", "Bring archived records back from their copies."),
+    "top": ("look.top", "Show live what a cluster does: nodes, topics, rates, lag."),
+    "ui": ("look.ui", "Show a cluster in a browser: the console."),
+    "doctor": ("look.doctor", "Look for what is wrong on a host and in a cluster."),
+    "status": ("look.status", "Show the nodes, partitions and sessions of a cluster."),
+    "verify": ("verify", "Check and compare merged logs in directories."),
+    "spark": ("spark", "Check or republish whole archives with Spark."),
+    "pki": ("pki", "Make and show certificates of a private authority."),
+    "config": ("config", "Check and show configuration files."),
+    "cluster": ("cluster", "Restart, upgrade or reset a whole running cluster."),
+    "context": ("shell.context", "Give names to clients' configurations."),
+    "completion": ("shell.completion", "Print what makes a shell complete commands and names."),
+    "recover": ("recover", "Recover from disasters."),
+}
+"""In the order of the help text. Of each its module in `commands`, which has a `command`, and what
+the list says about it: a list that asked the modules would import all there is.
+"""
 
 
 class LazyGroup(click.Group):
@@ -50,14 +56,42 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the subcommands, in the order of SUBCOMMANDS."""
-        return [name for name in SUBCOMMANDS if find_spec(_module(name))]
+        return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of this name, or None."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in SUBCOMMANDS:
             return None
-        command: click.Command = import_module(_module(cmd_name)).command
+        module = import_module(f"samelog.cli.commands.{SUBCOMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that is meant; an unknown one's error names those that are like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=SUBCOMMANDS, ctx=ctx
+            ) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, of which none is imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, said) for name, (_, said) in SUBCOMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The subcommands and options that begin so."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=said)
+            for name, (_, said) in SUBCOMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; what the operator should know leaves as an OperatorError."""
@@ -74,13 +108,41 @@ class LazyGroup(click.Group):
             raise told from error
 
 
+def _use_context(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    from samelog.cli.contexts import use_context
+
+    use_context(name)
+
+
+def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from samelog.cli.live_names import complete_contexts
+
+    return complete_contexts(ctx, param, incomplete)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="samelog", message="%(prog)s %(version)s")
+@click.option(
+    "--context",
+    metavar="NAME",
+    expose_value=False,
+    callback=_use_context,
+    shell_complete=_complete_contexts,
+    help="Use this configuration of `samelog context`, not the current one.",
+)
 def main() -> None:
     """Kafka-compatible log shipping: local appends, mutual TLS, byte-identical merged logs.
 
     Every command that shows something takes --json. Data goes to stdout, talk to stderr; the exit
     code is 0 only if what was asked for is true, 1 if not, and 2 if it could not be understood.
+
+    \b
+    Examples:
+      samelog up --dir /tmp/sl --detach
+      export SAMELOG_CONFIG=/tmp/sl/client.toml
+      seq 9 | samelog publish --topic numbers --session demo --dir /tmp/pub --wait
+      samelog peek numbers --last 3
+      samelog topic create --help
     """
 
 

@@ -63,6 +63,26 @@ client_option = click.option(
 """Gives the command `config`, a ClientConfig."""
 
 
+def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
+    from samelog.config.document import absolute_place
+    from samelog.config.load import load_client
+
+    load_client(path)
+    return absolute_place(path)
+
+
+client_file_option = click.option(
+    "--config",
+    required=True,
+    envvar=CONFIG_VARIABLE,
+    metavar="FILE|URL",
+    callback=_client_file,
+    help="The client.toml of the cluster, at the same path on all executors; else "
+    f"{CONFIG_VARIABLE} says it.",
+)
+"""Gives the command `config`, the path of a client.toml that can be read."""
+
+
 def optional_client(without: str) -> Callable[[CommandT], CommandT]:
     """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
     text = f"The client.toml of the cluster, else {CONFIG_VARIABLE}; without it or '', {without}."
@@ -146,25 +166,14 @@ def report(value: object, text: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """A table on stdout: with lines on a terminal, else aligned columns, never cut off."""
+    """A table on stdout: within the width of a terminal, else aligned columns, never cut off."""
     cells = [[printable(str(to_json(cell))) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _print_rich(columns, cells, title)
+        from samelog.cli.terminal import show_table
+
+        show_table(columns, rows, cells, title)
     else:
         _print_plain(columns, cells, title)
-
-
-def _print_rich(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
@@ -188,12 +197,44 @@ def utc(ms: int) -> str:
 
 
 @contextmanager
-def progress(label: str, total: float | None) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, if that is a terminal; gives a function that advances it by an amount."""
-    from rich.console import Console
-    from rich.progress import Progress
+def progress(
+    label: str, total: float | None, *, unit: str = ""
+) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, if that is a terminal, with what is done, the rate and what is left; gives a
+    function that advances it by an amount. `unit` "bytes": these are shown as sizes.
+    """
+    if not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    from samelog.cli.progress import Bar
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(printable(label), total=total)
-        yield lambda amount: bar.advance(task, amount)
+    with Bar(printable(label), total, is_bytes=unit == "bytes") as bar:
+        yield bar.advance
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[Callable[[float, float | None, str], None]]:
+    """As `progress`, for what others do: gives a function that is told how much of how much is
+    done, and what is done now.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total, label: None
+        return
+    from samelog.cli.progress import Bar
+
+    with Bar(printable(label), None, is_bytes=False) as bar:
+        yield lambda done, total, label: bar.set(done, total, printable(label))
+
+
+@contextmanager
+def following(look: Callable[[], tuple[float, float | None, str]]) -> Iterator[None]:
+    """Show on a terminal how far bytes are that others process while the body waits; `look` gives
+    (done, total, what is done now).
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from samelog.cli.progress import Bar, Follower
+
+    with Bar("", None, is_bytes=True) as bar, Follower(bar, look):
+        yield

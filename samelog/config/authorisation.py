@@ -36,6 +36,11 @@ class Rights:
         self._decided: dict[tuple[str, ...], bool] = {}
         """What was asked before about topics; identities ask the same for every request."""
 
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """Those in force."""
+        return self._grants
+
     def grant(self, grants: Iterable[Grant]) -> None:
         """Replace the grants."""
         self._grants = tuple(grants)

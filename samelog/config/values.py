@@ -94,6 +94,13 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
+def check_keys_url(text: str) -> str:
+    """Return a URL from which public keys may be read. Raises InvalidName."""
+    if not check_copy_url(text).startswith("https://"):
+        raise InvalidName(f"{text!r} is not https: who answers in its place could let anybody in")
+    return text
+
+
 def check_copy_url(text: str) -> str:
     """Return a URL that may be used. Raises InvalidName."""
     try:

@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -27,9 +28,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import CLUSTER_HEADER, FOR_CERTIFICATES, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.values import Address, is_loopback
 from samelog.format.errors import InvalidName, InvariantError
+from samelog.http.console.assets import Asset, secure
+from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import (
+    EventStream,
     HttpApi,
     HttpProblem,
     PlainText,
@@ -143,6 +146,7 @@ class HttpApplication:
 
         longest = max(route.operation.body_bytes_max for route in self._api.routes)
         application = web.Application(middlewares=[guard], client_max_size=longest)
+        application.on_response_prepare.append(secure)
         for route in self._api.routes:
             operation = route.operation
             application.router.add_route(operation.method, operation.path, self._handler(route))
@@ -198,9 +202,12 @@ class HttpApplication:
 
     def _refusal(self, request: web.Request) -> HttpProblem | None:
         """Why a request is refused before it is read; None if it is not."""
-        if self._is_local and not _is_of_this_host(request.host):
+        if self._is_local and not is_of_this_host(request.host):
             text = f"this is not {request.host!r}: without TLS, ask by a name of this host"
             return HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
+        if is_of_another_page(request):
+            text = "this is a request of another site's page"
+            return HttpProblem(HTTPStatus.FORBIDDEN, text)
         wanted, cluster = request.headers.get(CLUSTER_HEADER, ""), self._api.cluster
         if wanted and wanted != cluster:
             text = f"this is cluster {cluster!r}, not {wanted!r}"
@@ -220,13 +227,18 @@ class HttpApplication:
 
         return handle
 
-    async def _answer(self, route: Route, request: web.Request, note: _AuditNote) -> web.Response:
+    async def _answer(
+        self, route: Route, request: web.Request, note: _AuditNote
+    ) -> web.StreamResponse:
         """Raises HttpProblem, and what the route's handler raises."""
         identity = self._identity(request)
         note.who = identity or "nobody"
         self._check_access(route.operation, identity)
         note.asked = await _decoded(route.operation, request)
-        return _response(await route.handle(note.asked, identity or ""))
+        answer = await route.handle(note.asked, identity or "")
+        if isinstance(answer, EventStream):
+            return await _stream(request, answer)
+        return _response(answer)
 
     def _identity(self, request: web.Request) -> str | None:
         """Who asks; None: somebody without a certificate. Raises HttpProblem."""
@@ -288,14 +300,6 @@ def _outcome(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _is_of_this_host(host: str) -> bool:
-    """Whether a request means this host. A page of a stranger, open in a browser here, may lead to
-    its own name, which it lets mean this host: it must not get to see anything.
-    """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    return is_loopback(Address(name.strip("[]"), 0))
-
-
 async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[Any]:
     """Raises HttpProblem, HTTPRequestEntityTooLarge."""
     path = request.match_info
@@ -314,12 +318,30 @@ async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[A
 
 
 def _response(answer: object) -> web.Response:
+    if isinstance(answer, Asset):
+        return answer.response()
     if isinstance(answer, PlainText):
         response = web.Response(body=answer.text.encode())
         response.headers["Content-Type"] = answer.content_type
         return response
     text = json.dumps(to_json(answer), ensure_ascii=False)
     return web.json_response(text=text, headers={"Cache-Control": "no-store"})
+
+
+async def _stream(request: web.Request, answer: EventStream) -> web.StreamResponse:
+    """Send events until there are no more, or the client is gone. Raises as the first one does."""
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+    response = web.StreamResponse(headers=headers)
+    async with aclosing(cast(AsyncGenerator[bytes, None], answer.events)) as events:
+        try:
+            async for event in events:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(event)
+        except (ConnectionError, HttpProblem):
+            if not response.prepared:
+                raise
+    return response
 
 
 def _defect(request: web.Request, error: Exception) -> HttpProblem:

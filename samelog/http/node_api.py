@@ -1,4 +1,4 @@
-"""What a node answers over HTTP: the probes, and the table of administrative requests.
+"""What a node answers over HTTP: probes, the table of administrative requests, the console.
 
 Invariant: a process that has no node yet, or none any more, is alive and not ready, and says why.
 """
@@ -13,9 +13,14 @@ from samelog.admin.requests import AdminRequest
 from samelog.admin.table import OPERATIONS
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import NotLeader
-from samelog.http.metrics.node import node_metrics
+from samelog.http.console.document import Document
+from samelog.http.console.look import look
+from samelog.http.console.producer import Producer
+from samelog.http.console.routes import console_routes
+from samelog.http.metrics.node import node_certificates, node_metrics
 from samelog.http.probes import probe_routes
 from samelog.http.routes import HttpProblem, Route, problem_of
+from samelog.runtime.clock import SystemClock
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import not_ready
@@ -32,9 +37,12 @@ class NodeApi:
         self.node: ServedNode | None = None
         """None: it has no place in the cluster yet."""
         self._config, self._is_stopping = config, is_stopping
-        self.metrics = node_metrics(config, lambda: self.node, self.not_ready)
+        self._certificates = node_certificates(config)
+        known = config, lambda: self.node, self.not_ready, self._certificates
+        self.metrics = node_metrics(*known)
         table = tuple(Route(operation, self._handle) for operation in OPERATIONS)
-        self.routes = (*probe_routes(self, self.not_ready, self.metrics), *table)
+        console = console_routes(Producer(self._look, SystemClock()))
+        self.routes = (*probe_routes(self, self.not_ready, self.metrics), *table, *console)
 
     def may_read(self, identity: str) -> bool:
         """Administrators may."""
@@ -52,6 +60,12 @@ class NodeApi:
             own = f"{self._config.name} {self._config.advertise}"
             return f"the node waits for its place in the cluster: samelog node add {own}"
         return not_ready(self.node)
+
+    async def _look(self) -> Document:
+        """What the console shows. Raises HttpProblem."""
+        if self.node is None:
+            raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, self.not_ready())
+        return await look(self.node, self._certificates.expiries)
 
     async def _handle(self, request: AdminRequest[Any], identity: str) -> object:
         """Raises HttpProblem."""

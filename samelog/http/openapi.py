@@ -124,8 +124,7 @@ def openapi(api: HttpApi) -> dict[str, Any]:
     """The OpenAPI document of a process's routes."""
     schemas = AnswerSchemas()
     paths: dict[str, dict[str, Any]] = {}
-    for route in api.routes:
-        row = route.operation
+    for row in (each.operation for each in api.routes if not each.operation.for_browsers):
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, schemas)
         schemas.named |= nested_schemas(row)
     return {

@@ -11,7 +11,7 @@ holds a stack trace.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -53,6 +53,12 @@ def problem_response(problem: HttpProblem) -> web.Response:
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     return web.Response(status=status, text=known, content_type=CONTENT_TYPE, headers=headers)
+
+
+class EventStream(msgspec.Struct, frozen=True):
+    """An answer of server-sent events, each as it is sent."""
+
+    events: AsyncIterator[bytes]
 
 
 class PlainText(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ Invariant: offsets that are promised to exist were committed.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from asyncio import Future
@@ -20,12 +21,13 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access.acls import CLUSTER, AclOperation, AclResource
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
 from samelog.kafka.clients.refusals import Refusals
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.read_rounds import ReadRounds
 from samelog.kafka.shared_timers import SharedTimers
@@ -35,6 +37,8 @@ from samelog.runtime.counters import ListenerTally
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.reader import MergedReader
+
+LEADER_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -165,7 +169,7 @@ class AnyBroker(ABC):
 
     @abstractmethod
     def endpoints(self, listener: str) -> Sequence[BrokerEndpoint]:
-        """The living nodes that have this listener."""
+        """The nodes that have this listener, but for those that are gone for a while."""
 
     @property
     def is_syncing(self) -> bool:
@@ -179,7 +183,8 @@ class AnyBroker(ABC):
     def controller(self, listener: str) -> int:
         """A living node that changes topics for clients: any does."""
         numbers = [endpoint.number for endpoint in self.endpoints(listener)]
-        return self.leader if self.leader in numbers else self.number
+        is_known = self.leader is not None and self.is_there(self.leader)
+        return self.leader if is_known and self.leader in numbers else self.number
 
     def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
         """The node that a client in a rack had better read a partition of this index from
@@ -190,6 +195,15 @@ class AnyBroker(ABC):
     @abstractmethod
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is known here. Raises ApiError."""
+
+    async def confirm_leader(self) -> None:
+        """Wait a moment until a leader answers. Clients ask who leads when they have just lost a
+        leader that may still be taken for one here; told of a dead one, or of none, they ask again
+        only after a second, and an election is shorter.
+        """
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(LEADER_WAIT_S):
+                await self.catch_up()
 
     async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
         """Catch up if one of these is not known here, as far as that can be done: it might only be
@@ -250,12 +264,37 @@ class AnyBroker(ABC):
 
     @abstractmethod
     def may_administer(self, client: KafkaClient) -> bool:
-        """Whether it may create, change and delete topics."""
+        """Whether it may change everything, by the grants of the configuration file."""
+
+    def may(
+        self,
+        client: KafkaClient,
+        operation: AclOperation,
+        kind: AclResource = AclResource.CLUSTER,
+        name: str = CLUSTER,
+    ) -> bool:
+        """Whether it may do something with a topic, a group or the cluster."""
+        reads, writes = (
+            self.granted_topic(client, name) if kind is AclResource.TOPIC else (False, False)
+        )
+        match operation:
+            case AclOperation.READ:
+                return reads
+            case AclOperation.WRITE:
+                return writes
+            case AclOperation.DESCRIBE if reads or writes:
+                return True
+        return self.may_administer(client)
+
+    def granted_topic(self, client: KafkaClient, topic: str) -> tuple[bool, bool]:
+        """Whether the configuration file lets it read a topic, and write to it."""
+        return self.may_read(client, topic), self.may_write(client, topic)
 
     def may_describe(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may know that a topic is there."""
-        return (
-            self.may_read(client, topic)
-            or self.may_write(client, topic)
-            or self.may_administer(client)
-        )
+        return self.may(client, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+
+    def may_create(self, client: KafkaClient, topic: str) -> bool:
+        """Whether it may make a topic of this name."""
+        create = AclOperation.CREATE
+        return self.may(client, create) or self.may(client, create, AclResource.TOPIC, topic)

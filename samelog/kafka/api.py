@@ -86,6 +86,8 @@ class KafkaApi(Generic[AskedT_contra]):
     notes: str = ""
     """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
     before_authentication: bool = False
+    audit: Callable[[Any], Any] = lambda request: request
+    """What of a request the audit log may say."""
     read: Callable[[int, memoryview], Any] | None = None
     """(version, body) -> request, raising MalformedRequest; None: by Kafka's description."""
 

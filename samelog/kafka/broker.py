@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
+from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
+from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
@@ -34,6 +35,10 @@ PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
 ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
+
+
+LISTED_S = 10.0
+"""How long a node that is down is listed: Kafka's broker.session.timeout.ms is 9 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,12 @@ class Broker(AnyBroker):
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
+        self._acls = AclDecisions(lambda: self.access)
+
+    @property
+    def access(self) -> AccessState:
+        """What administrators set over the Kafka protocol."""
+        return self.machine.state.access
 
     # --- the cluster ------------------------------------------------------------------------------
 
@@ -85,17 +96,25 @@ class Broker(AnyBroker):
         """The leader epoch of every partition."""
         return self.parts.raft.group.raft.term + self.machine.state.epochs.base
 
+    @property
+    def majority(self) -> int:
+        """How many nodes a record is on before it is acknowledged."""
+        return len(self.parts.raft.group.raft.voters) // 2 + 1
+
     def nodes(self) -> list[int]:
         """The numbers of all members."""
         return sorted(self.parts.peers.members.all)
 
     def endpoints(self, listener: str) -> list[BrokerEndpoint]:
-        """The living nodes that have this listener."""
+        """Nodes that went are listed for a while, as Kafka does: a client that loses the leader
+        from its list and learns of the next one at once forgets both for a second (librdkafka).
+        """
+        now = self.clock.now()
         return [
             BrokerEndpoint(number, known.host, known.port, known.rack or None)
             for number, listeners in sorted(self.machine.state.listeners.items())
             for known in listeners
-            if known.name == listener and self.is_there(number)
+            if known.name == listener and self.parts.peers.presence.was_there(number, now, LISTED_S)
         ]
 
     @property
@@ -138,11 +157,22 @@ class Broker(AnyBroker):
         try:
             outcome = await self.parts.raft.proposer.propose(command)
         except TimeoutError as error:
-            raise ApiError(ErrorCode.request_timed_out, "no leader has confirmed it") from error
+            raise ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED) from error
         if isinstance(outcome, Rejection):
-            raise ApiError(
-                REJECTED.get(outcome.code, ErrorCode.unknown_server_error), outcome.message
-            )
+            raise _error_of(outcome)
+
+    async def propose_all(
+        self, commands: Sequence[AnyCommand], wait_s: float
+    ) -> list[ApiError | None]:
+        """Have the cluster do several things at once: why each is not done, if it is not. Those
+        that are not known to be done within `wait_s` may be done later.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                outcomes = await self.parts.raft.proposer.propose_all(commands, longer_s=wait_s)
+        except TimeoutError:
+            return [ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)] * len(commands)
+        return [_error_of(each) if isinstance(each, Rejection) else None for each in outcomes]
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -185,6 +215,10 @@ class Broker(AnyBroker):
         """The offset behind what a majority has merged durably of a partition by its number."""
         return self.parts.raft.coordinator.cursors.get(number, 0)
 
+    def groups_with_settings(self) -> list[str]:
+        """The groups that have settings of their own."""
+        return sorted(self.access.groups)
+
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
         longest = self.parts.batch_bytes
@@ -209,28 +243,61 @@ class Broker(AnyBroker):
         """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""
         await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
 
-    # --- rights -----------------------------------------------------------------------------------
+    # --- rights: by the file's grants, or else by ACLs --------------------------------------------
 
     def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
-        return self.parts.member.rights.may_subscribe(client.identity, topic)
+        granted = self.parts.member.rights.may_subscribe(client.identity, topic)
+        return granted or self._acls_allow(client, AclOperation.READ, AclResource.TOPIC, topic)
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
-        return self.parts.member.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        rights = self.parts.member.rights
+        granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        return granted or self._acls_allow(client, AclOperation.WRITE, AclResource.TOPIC, topic)
 
     def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""
-        return self.parts.member.rights.may_use_group(client.identity, group)
+        granted = self.parts.member.rights.may_use_group(client.identity, group)
+        return granted or self._acls_allow(client, AclOperation.READ, AclResource.GROUP, group)
 
     def may_administer(self, client: KafkaClient) -> bool:
-        """Whether it may create, change and delete topics."""
+        """Whether it may change everything, by the grants of the configuration file."""
         return self.parts.member.rights.is_admin(client.identity)
 
+    def may(
+        self,
+        client: KafkaClient,
+        operation: AclOperation,
+        kind: AclResource = AclResource.CLUSTER,
+        name: str = CLUSTER,
+    ) -> bool:
+        """Whether it may do something with a topic, a group or the cluster."""
+        granted = super().may(client, operation, kind, name)
+        return granted or self._acls_allow(client, operation, kind, name)
 
+    def granted_topic(self, client: KafkaClient, topic: str) -> tuple[bool, bool]:
+        """Whether the configuration file lets it read a topic, and write to it."""
+        rights, who = self.parts.member.rights, client.identity
+        return rights.may_subscribe(who, topic), rights.may_publish(who, PRODUCER_SESSION, topic)
+
+    def _acls_allow(
+        self, client: KafkaClient, operation: AclOperation, kind: AclResource, name: str
+    ) -> bool:
+        return self._acls.allow((client.identity, client.host), operation, (kind, name))
+
+
+def _error_of(refusal: Rejection) -> ApiError:
+    return ApiError(REJECTED.get(refusal.code, ErrorCode.unknown_server_error), refusal.message)
+
+
+NOT_CONFIRMED = "no leader has confirmed it"
 REJECTED = {
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
+    "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
+    "TOO_LARGE": ErrorCode.policy_violation,
+    "TOO_MANY": ErrorCode.policy_violation,
 }

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import RequestRefused, RollByte
 from samelog.runtime.network.tls import NODE_PREFIX

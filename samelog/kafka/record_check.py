@@ -13,8 +13,6 @@ Invariant: what passes is one batch with a valid header, of a codec that the ver
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
-
 from samelog.format import _kernels as kernels
 from samelog.format.batch import (
     CODEC_BITS,
@@ -28,6 +26,7 @@ from samelog.format.batch import (
 )
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec
 from samelog.format.errors import CorruptBatch
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 
 ZSTD_FROM = 7

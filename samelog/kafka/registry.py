@@ -16,12 +16,13 @@ from types import CoroutineType
 from typing import Any, TypeVar
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.access import acl_apis, quota_apis, user_apis
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, Reply
 from samelog.kafka.apis import (
     alter_configs,
+    cluster_state,
     configs,
     fetch,
     find_coordinator,
@@ -34,9 +35,12 @@ from samelog.kafka.apis import (
     produce,
     producers,
     session,
+    telemetry,
     topic_admin,
+    topic_partitions,
 )
 from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
@@ -53,7 +57,7 @@ def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
                 who=call.client.identity,
                 peer=call.client.host,
                 what=api.name,
-                asked=request,
+                asked=api.audit(request),
                 error=error,
             )
 
@@ -145,6 +149,22 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     metadata.describe_cluster,
     producers.describe_producers,
     find_coordinator.find_coordinator,
+    cluster_state.describe_log_dirs,
+    cluster_state.elect_leaders,
+    cluster_state.alter_partition_reassignments,
+    cluster_state.list_partition_reassignments,
+    cluster_state.describe_quorum,
+    cluster_state.list_config_resources,
+    telemetry.get_telemetry_subscriptions,
+    telemetry.push_telemetry,
+    topic_partitions.describe_topic_partitions,
+    acl_apis.describe_acls,
+    acl_apis.create_acls,
+    acl_apis.delete_acls,
+    quota_apis.describe_quotas,
+    quota_apis.alter_quotas,
+    user_apis.describe_users,
+    user_apis.alter_users,
     *GROUPS,
 )
 ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, session.make(SERVED))
@@ -157,6 +177,10 @@ CHANGES = {
     alter_configs.incremental_alter_configs.key,
     group_admin.delete_groups.key,
     group_offsets.offset_delete.key,
+    acl_apis.create_acls.key,
+    acl_apis.delete_acls.key,
+    quota_apis.alter_quotas.key,
+    user_apis.alter_users.key,
 }
 """What administrators change."""
 APIS: Mapping[int, KafkaApi[Broker]] = {

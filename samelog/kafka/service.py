@@ -11,15 +11,18 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from samelog.config.tables.kafka import Security
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker, BrokerParts
 from samelog.kafka.clients.quotas import Allowances
-from samelog.kafka.clients.sasl import Authenticator
+from samelog.kafka.clients.sasl import MECHANISM_NUMBERS, Authenticator, Verifier
+from samelog.kafka.clients.tokens import OAUTHBEARER, TokenExchange
 from samelog.kafka.registry import APIS
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.kafka.server.listener import Listener, ListenerFault
+from samelog.kafka.server.token_keys import TokenKeys
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.watch import FileWatch
@@ -43,7 +46,7 @@ class KafkaService:
         config = parts.member.config.kafka
         self._broker = Broker(parts)
         dispatcher = ApiDispatcher(self._broker, APIS)
-        self._allowances = Allowances(config.quotas)
+        self._allowances = Allowances(config.quotas, parts.logs.machine)
         self.listeners = [
             Listener(
                 each,
@@ -55,6 +58,7 @@ class KafkaService:
             for each in config.listeners
         ]
         parts.member.measures.kafka = {each.config.name: each.tally for each in self.listeners}
+        self._keys = None if config.oauth is None else TokenKeys(config.oauth)
         self._watch: FileWatch | None = None
 
     def reconfigure(self, config: NodeConfig) -> None:
@@ -66,6 +70,9 @@ class KafkaService:
         self._broker.groups.start()
         self._broker.batches.start()
         self._read_users()
+        if self._keys is not None:
+            self._keys.read()
+            self._keys.start()
         for listener in self.listeners:
             await listener.start()
         files = tuple(self._files())
@@ -78,12 +85,17 @@ class KafkaService:
         for listener in secure:
             yield from listener.files.paths
         yield from (user.password_file for user in self._parts.member.config.kafka.users)
+        if self._keys is not None and self._keys.file is not None:
+            yield self._keys.file
 
     def _reload(self) -> None:
         """Take changed files over for new connections; unusable ones change nothing, and keep no
         others from being taken.
         """
-        for take in (self._read_users, *(listener.renew for listener in self.listeners)):
+        takes = [self._read_users, *(listener.renew for listener in self.listeners)]
+        if self._keys is not None:
+            takes.append(self._keys.read)
+        for take in takes:
             try:
                 take()
             except (ListenerFault, TlsFault) as fault:
@@ -95,10 +107,19 @@ class KafkaService:
             user.name: read_password(user.password_file)
             for user in self._parts.member.config.kafka.users
         }
-        authenticator = Authenticator(passwords, self._secret)
+        keys = self._keys
+        more = {} if keys is None else {OAUTHBEARER: partial(TokenExchange, keys.tokens)}
+        authenticator = Authenticator(passwords, self._secret, self._verifier_of, more)
         for listener in self.listeners:
             if listener.config.security is Security.SASL_TLS:
                 listener.authenticator = authenticator
+
+    def _verifier_of(self, user: str, mechanism: str) -> Verifier | None:
+        """Of a user that was set over the Kafka protocol."""
+        for number, known in self._broker.access.credentials.get(user, {}).items():
+            if MECHANISM_NUMBERS[number] == mechanism:
+                return Verifier(known.salt, known.stored_key, known.server_key, known.iterations)
+        return None
 
     async def _advertise(self) -> None:
         """Let the cluster know where clients find this node, however long there is no leader."""
@@ -120,6 +141,8 @@ class KafkaService:
             self._advertising.cancel()
         if self._watch is not None:
             self._watch.close()
+        if self._keys is not None:
+            self._keys.close()
         for listener in self.listeners:
             await listener.close()
         self._broker.batches.close()

@@ -19,7 +19,8 @@ import time
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import (
     AdminRequest,
     DropStage,

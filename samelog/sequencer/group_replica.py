@@ -46,7 +46,9 @@ from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
+    ForwardAll,
     Forwarded,
+    ForwardedAll,
     HistoryAsked,
     HistoryTold,
     Report,
@@ -245,9 +247,12 @@ class GroupReplica:
     # --- peers ------------------------------------------------------------------------------------
 
     def peers_to_ask(self) -> list[int]:
-        """Peers that are up, the leader first: it has all merged bytes or can make them."""
-        leader = self.raft.group.raft.leader
-        there = filter(self._site.presence.is_there, self._site.peers.numbers)
+        """Peers that are up, the leader first: it has all merged bytes or can make them. It is up
+        although it has reported nothing: that waits for what it names, of which it alone may have
+        the bytes.
+        """
+        leader, is_there = self.raft.group.raft.leader, self._site.presence.is_there
+        there = [n for n in self._site.peers.numbers if n == leader or is_there(n)]
         return sorted(there, key=lambda number: number != leader)
 
     def peer_gone(self, number: int) -> None:
@@ -262,9 +267,9 @@ class GroupReplica:
                 self._receive_report(node, message)
             case Cursors():
                 self.reporter.cursors_heard(dict(message.merged))
-            case Forward():
+            case Forward() | ForwardAll():
                 self._site.owner.spawn(self.raft.proposer.serve(node, message))
-            case Forwarded():
+            case Forwarded() | ForwardedAll():
                 self.raft.proposer.answered(message)
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}

@@ -16,10 +16,12 @@ from collections.abc import Mapping
 LEVELS: Mapping[int, str] = {
     1: "Everything of the first version.",
     2: "A leader plans what it has received: records are acknowledged after one round.",
+    3: "Many commands in one entry; ACLs, users, quotas and groups' settings of Kafka's protocol.",
     7: "Topics have schemas.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
+ACCESS = 3
 SCHEMAS = 7
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 

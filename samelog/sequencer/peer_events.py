@@ -98,5 +98,5 @@ class PeerEvents:
     def on_peer_gone(self, server: PeerServer) -> None:
         """A connection that a peer dialled broke. The peer is gone if it was the last one."""
         self._node.peers.callers.remove(server)
-        if self._node.peers.presence.broke(server.number):
+        if self._node.peers.presence.broke(server.number, self._node.member.clock.now()):
             self._node.group_replica.peer_gone(server.number)

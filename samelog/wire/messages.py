@@ -53,7 +53,9 @@ from samelog.wire.peer_messages import (
     Cursors,
     Forgotten,
     Forward,
+    ForwardAll,
     Forwarded,
+    ForwardedAll,
     HistoryAsked,
     HistoryTold,
     MemberList,
@@ -457,7 +459,9 @@ AnyMessage: TypeAlias = (
     | Cursors
     | Forgotten
     | Forward
+    | ForwardAll
     | Forwarded
+    | ForwardedAll
     | RunEnded
     | MemberList
     | HistoryAsked

@@ -5,7 +5,7 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
@@ -69,6 +69,30 @@ class Forwarded(Message, frozen=True, tag=43):
     index: Place63 | None
     code: ShortText = ""
     message: Text = ""
+
+
+class ForwardAll(Message, frozen=True, tag=58):
+    """Propose these commands for me, in one entry: the sender does not lead."""
+
+    needs: ClassVar[int] = 3
+    id: Place63
+    commands: bytes
+
+
+class CommandRefused(NamedTuple):
+    """Why a command changed nothing; both are empty if it did."""
+
+    code: ShortText = ""
+    message: Text = ""
+
+
+class ForwardedAll(Message, frozen=True, tag=59):
+    """The answer: the entry's index (None: not the leader, ask again), and what became of each."""
+
+    needs: ClassVar[int] = 3
+    id: Place63
+    index: Place63 | None
+    refused: tuple[CommandRefused, ...] = ()
 
 
 class RunEnded(Message, frozen=True, tag=44):

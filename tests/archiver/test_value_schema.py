@@ -44,11 +44,11 @@ def column(schema: dict[str, str], *values: Any) -> list[Any]:
     ],
 )
 def test_what_is_no_schema_is_refused_as_a_setting(text: str, why: str) -> None:
-    assert why in (problem_with("value_schema", text) or "")
+    assert why in (problem_with("value_schema", text, 1) or "")
 
 
 def test_a_schema_is_a_setting() -> None:
-    assert problem_with("value_schema", '{"a": "int8"}') is None
+    assert problem_with("value_schema", '{"a": "int8"}', 1) is None
     assert parse_schema('{"b": "string", "a": "int8"}') == {"b": "string", "a": "int8"}
     assert parse_schema("") == {}
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
@@ -57,6 +58,8 @@ class LoadProcess:
         self.name = name
         self.life = 0
         self.directory = field.directory / f"{role}s"
+        self.code: Path | None = None
+        """Where another version is installed that it runs; None: this one."""
         self._field, self._role, self._rate = field, role, rate
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -99,6 +102,7 @@ class LoadProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                cwd=self.code,
             )
 
     def kill(self) -> None:

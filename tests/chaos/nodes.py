@@ -40,6 +40,8 @@ class ChaosNode(LocalNode):
         self.environment: dict[str, str] = {}
         self.prefix: tuple[str, ...] = ()
         """What the command is run by, as `ip netns exec NAME`."""
+        self.code: Path | None = None
+        """Where another version is installed that the node runs; None: this one."""
         self.starts = 0
         self._is_bootstrapped = os.path.exists(os.path.join(self.data, "node.json"))
         self._log_read = 0
@@ -63,6 +65,7 @@ class ChaosNode(LocalNode):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                cwd=self.code,
                 env=os.environ | self.environment,
             )
 

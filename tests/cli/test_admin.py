@@ -34,7 +34,8 @@ from samelog.admin.answers import (
     TopicInfo,
     Topics,
 )
-from samelog.admin.client import AdminError, all_statuses, ask, node_status
+from samelog.admin.client import all_statuses, ask, node_status
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import (
     AdminRequest,
     CreatePartitions,
@@ -65,10 +66,14 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that waits for a deadline does so for a moment only."""
-    monkeypatch.setattr(admin_client, "TIMEOUT_S", 1.0)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_client, "RETRY_S", 0.01)
+
+
+@pytest.fixture
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what never comes; what comes may take its time."""
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 1.0)
 
 
 def run(cluster: FakeCluster, *arguments: str) -> Result:
@@ -238,6 +243,7 @@ def test_waits_for_a_leader(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatc
     assert ask(cluster.config, ListTopics()).topics == ()
 
 
+@pytest.mark.usefixtures("short_wait")
 def test_gives_up_when_no_leader_comes(cluster: FakeCluster) -> None:
     answer_all(cluster, not_leader())
     with pytest.raises(AdminError, match=r"no node answers: .* knows no leader"):
@@ -251,6 +257,7 @@ def test_a_change_is_never_asked_for_twice(cluster: FakeCluster) -> None:
     assert [len(node.asked) for node in cluster.nodes] == [1, 0, 0]
 
 
+@pytest.mark.usefixtures("short_wait")
 def test_a_question_that_only_reads_is_asked_elsewhere(cluster: FakeCluster) -> None:
     answer_all(cluster, Topics((FLIGHTS,)))
     cluster.nodes[0].answer = lambda body: ConnectionError("crashed")

@@ -54,21 +54,21 @@ def test_a_nodes_own_answer_counts_not_what_others_say(cluster: FakeCluster) -> 
     says(cluster, "n0", n0=SYNCING)
     says(cluster, "n1", n0={"age_s": 0.4}, n2=OFFLINE)
     says(cluster, "n2", n0={"age_s": 0.2}, n1={"age_s": 0.3})
-    assert states(cluster) == ["Syncing", "Live", "Live"]
+    assert states(cluster) == ["syncing", "live", "live"]
 
 
 def test_the_youngest_word_counts_and_an_old_one_is_doubted(cluster: FakeCluster) -> None:
     cluster.stop(0)
     says(cluster, "n1", n0={"age_s": 9.0})
     says(cluster, "n2", n0=OFFLINE)
-    assert states(cluster)[0] == "Live?"
+    assert states(cluster)[0] == "live?"
     says(cluster, "n2", n0=SYNCING | {"age_s": 1.0})
-    assert states(cluster)[0] == "Syncing"
+    assert states(cluster)[0] == "syncing"
 
 
 def test_live_and_not_ready_says_why(cluster: FakeCluster) -> None:
     says(cluster, "n0", n0={"not_ready": "no leader is known"})
-    assert states(cluster)[0] == "Live (not ready: no leader is known)"
+    assert states(cluster)[0] == "live (not ready: no leader is known)"
 
 
 def test_waiting_ends_when_the_node_is_ready(cluster: FakeCluster) -> None:

@@ -121,8 +121,11 @@ def believe_what_is_there() -> Iterator[None]:
             return original(fs, target, job, **how)
         zeros = "00" * 32
         facts: dict[str, Any] = {
-            **{"begin_checksum": job.begin_checksum, "end_checksum": job.end_checksum},
-            **{"first_offset": job.base, "next_offset": job.next_offset, "size": job.size},
+            "begin_checksum": job.begin_checksum,
+            "end_checksum": job.end_checksum,
+            "first_offset": job.base,
+            "next_offset": job.next_offset,
+            "size": job.size,
             **dict.fromkeys(("first_ms", "last_ms", "copied_ms"), 0),
         }
         made = Manifest(log=job.log, sha256=zeros, files={}, **facts)

@@ -178,3 +178,24 @@ def test_passwords_are_nobody_elses_and_listeners_need_users(tmp_path: Path) -> 
     (tmp_path / "password").chmod(0o644)
     with pytest.raises(ConfigError, match="can be used by others"):
         load_node(load(tmp_path, SASL + USER))
+
+
+OAUTH = '[kafka.oauth]\njwks = "{}"\nissuer = "https://login.example.com/"\naudience = "here"\n'
+
+
+def test_an_issuer_of_tokens_lets_users_in(tmp_path: Path) -> None:
+    for jwks, found in (
+        ("jwks.json", str(tmp_path / "jwks.json")),
+        ("https://login.example.com/keys", "https://login.example.com/keys"),
+    ):
+        config = load_node(load(tmp_path, SASL + OAUTH.format(jwks)))
+        assert config.kafka.oauth is not None
+        assert (config.kafka.oauth.jwks, config.kafka.oauth.claim) == (found, "sub")
+        (tmp_path / "again.toml").write_text(to_toml(config))
+        assert load_node(str(tmp_path / "again.toml")) == config
+
+
+@pytest.mark.parametrize("url", ["http://login.example.com/keys", "https://me:it@example.com/keys"])
+def test_keys_come_over_tls_and_without_a_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.oauth\.jwks"):
+        load_node(load(tmp_path, SASL + OAUTH.format(url)))

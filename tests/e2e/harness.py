@@ -11,7 +11,8 @@ from typing import Any
 
 from samelog import Publisher, Record, Subscriber
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from tests.patience import PATIENCE_S
 

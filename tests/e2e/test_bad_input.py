@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from samelog import Publisher
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue

@@ -33,14 +33,22 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     assert read.returncode == 0, read.stderr
     assert read.stdout == lines
 
-    peek = ("topic", "peek", "lines", *config)
+    peek = ("peek", "lines", *config)
     assert samelog(*peek, "--max", "3").stdout == "line 0\nline 1\nline 2\n"
     assert samelog(*peek, "--last", "2").stdout == "line 998\nline 999\n"
     assert samelog(*peek, "--offset", "500", "--max", "1").stdout == "line 500\n"
     assert json.loads(samelog(*peek, "--last", "1", "--json").stdout)["offset"] == 999
     beyond = samelog(*peek, "--offset", "1000")
     assert (beyond.returncode, "from 0 to 1000" in beyond.stderr) == (1, True)
-    assert samelog("topic", "peek", "none", *config).returncode == 1
+    assert samelog(*peek, "--grep", "e 9{2}.$", "--max", "2").stdout == "line 990\nline 991\n"
+    assert samelog(*peek, "--last", "5", "--grep", "[78]$").stdout == "line 997\nline 998\n"
+    assert samelog(*peek, "--at", "2001-01-01", "--max", "1").stdout == "line 0\n"
+    assert samelog(*peek, "--at", "9001-01-01").returncode == 1
+    unknown = samelog(*peek, "--key", "nobody")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    short = samelog(*peek, "--key", "nobody", "--timeout", "0.000001")
+    assert (short.returncode, "--timeout" in short.stderr) == (1, True)
+    assert samelog("peek", "none", *config).returncode == 1
 
     topics = as_json("topic", "list", *config)
     assert [topic["name"] for topic in topics] == ["lines"]
@@ -48,6 +56,8 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     assert described["partitions"][0]["end_offset"] == 1_000
     status = as_json("status", *config)
     assert len(status["nodes"]) == 3
+    seen = as_json("top", "--once", "--every", "0.1", *config)
+    assert (len(seen["nodes"]), seen["topics"][0]["records"]) == (3, 1_000)
 
     world.wait_offset(1_000, topic="lines")
     nodes = [node.data for node in world.cluster.nodes]
@@ -76,7 +86,7 @@ def test_records_of_all_versions_are_rows_of_one(single: World) -> None:
     assert set_schema("a string").returncode == 1
     assert set_schema("a int64", "b bool").returncode == 0
     publish(b'{"a":3,"b":true}')
-    peeked = samelog("topic", "peek", "t", "--rows", *config)
+    peeked = samelog("schema", "rows", "t", *config)
     assert peeked.returncode == 1
     assert [json.loads(line) for line in peeked.stdout.splitlines()] == [
         {"a": 1, "b": None},
@@ -85,19 +95,16 @@ def test_records_of_all_versions_are_rows_of_one(single: World) -> None:
     ]
     assert "offset 2, written with version 1, read with version 2" in peeked.stderr
     only = ("--offset", "1", "--max", "1", "--json")
-    newest = samelog("topic", "peek", "t", "--rows", *only, *config)
+    newest = samelog("schema", "rows", "t", *only, *config)
     assert (newest.returncode, json.loads(newest.stdout)) == (
         0,
         {"offset": 1, "row": {"a": 2, "b": None}},
     )
-    where = samelog(
-        *("topic", "peek", "t", "--rows", "--where", "a > 1 AND b", "--columns", "a"), *config
-    )
+    where = samelog(*("schema", "rows", "t", "--where", "a > 1 AND b", "--columns", "a"), *config)
     assert [json.loads(line) for line in where.stdout.splitlines()] == [{"a": 3}]
-    bad = samelog("topic", "peek", "t", "--rows", "--where", "c = 1", *config)
+    bad = samelog("schema", "rows", "t", "--where", "c = 1", *config)
     assert (bad.returncode, "there is no column 'c'" in bad.stderr) == (1, True)
-    assert samelog("topic", "peek", "t", "--where", "a = 1", *config).returncode == 2
-    older = samelog("topic", "peek", "t", "--rows", "--version", "9", *config)
+    older = samelog("schema", "rows", "t", "--version", "9", *config)
     assert (older.returncode, "has 2 versions" in older.stderr) == (1, True)
 
 
@@ -181,3 +188,21 @@ def test_verify_finds_a_difference(world: World) -> None:
     log.write_bytes(data)
     os.sync()
     assert samelog("verify", *nodes).returncode == 1
+
+
+def test_doctor_looks_at_a_running_cluster(single: World) -> None:
+    node = single.cluster.nodes[0]
+    looked = samelog("doctor", node.config_file, "--config", single.cluster.client_file, "--json")
+    seen = {(each["of"], each["subject"]): each for each in json.loads(looked.stdout)["findings"]}
+    failed = {subject for (_, subject), each in seen.items() if each["verdict"] == "failed"}
+    assert failed <= {"fsync"}  # a busy machine's disk is slow
+    assert looked.returncode == len(failed)
+    for subject in ("ready", "certificate", "clock"):
+        assert seen[(node.name, subject)]["verdict"] == "ok"
+    for subject in ("versions", "archiving"):
+        assert seen[("cluster", subject)]["verdict"] == "ok", seen[("cluster", subject)]
+    node.stop()
+    gone = samelog("doctor", "--config", single.cluster.client_file, "--json")
+    assert gone.returncode == 1
+    answers = [each for each in json.loads(gone.stdout)["findings"] if each["subject"] == "answers"]
+    assert [each["verdict"] for each in answers] == ["failed"]

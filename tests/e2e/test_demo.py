@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from samelog.examples.demo.picture import Course, Failure, Moment, draw, stretches
 from samelog.examples.flights.data import TOTAL
+
+PNG = b"\x89PNG\r\n\x1a\n"
 
 KEYS = {
     "published",
@@ -23,6 +26,7 @@ KEYS = {
     "publishers",
     "copies",
     "delays",
+    "picture",
     "seconds",
     "pipeline",
 }
@@ -50,6 +54,36 @@ def test_the_demo_proves_what_it_says_and_leaves_its_files_where_it_was_told(
     assert [copy["offset"] for copy in report["copies"]] == [TOTAL] * 5
     assert all(Path(copy["directory"]).is_relative_to(tmp_path) for copy in report["copies"])
     assert report["pipeline"] is None
+    assert report["picture"] == str(tmp_path / "cluster.png")
+    assert Path(report["picture"]).read_bytes().startswith(PNG)
+
+
+def course() -> Course:
+    """A hundred records a second for five minutes; the second subscriber joins in the middle."""
+    samples = [
+        Moment(float(at), 100 * at, max(0, 100 * at - 50), 90 * at - 9_000 if at >= 150 else None)
+        for at in range(301)
+    ]
+    return Course(samples, [Failure(200.0, 1.5, "killed")], ["EWR", "JFK", "JFK", "LGA"] * 7_500)
+
+
+def test_the_order_that_is_shown_is_around_the_failure_and_has_every_record_once() -> None:
+    shown = course().around_failure()
+    assert shown == range(19_950 - 6_000, 19_950 + 6_000)
+    found = list(stretches(course().origins, shown))
+    assert sum(count for _, count, _ in found) == len(shown)
+    assert found[:3] == [(13_950, 1, "JFK"), (13_951, 1, "LGA"), (13_952, 1, "EWR")]
+
+
+def test_a_short_log_is_shown_whole() -> None:
+    short = Course(course().samples, [], ["EWR", "JFK", "JFK"])
+    assert short.around_failure() == range(3)
+    assert list(stretches(short.origins, range(3))) == [(0, 1, "EWR"), (1, 2, "JFK")]
+
+
+def test_the_picture_of_a_course_is_drawn(tmp_path: Path) -> None:
+    draw(course(), str(tmp_path / "cluster.png"))
+    assert (tmp_path / "cluster.png").read_bytes().startswith(PNG)
 
 
 def test_a_demo_whose_cluster_cannot_start_says_where_to_look(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import GetStatus
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import wait_for

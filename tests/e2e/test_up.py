@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import RemoveNode
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_client

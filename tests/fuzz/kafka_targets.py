@@ -1,29 +1,27 @@
 """Targets for what Kafka clients send: frames, requests of every API and version, record batches,
 and what clients wrap into requests for each other.
 
-Invariant: the seeds are valid input, written by the library that the listener does not read with
-where it has a codec of its own.
+Invariant: the seeds are valid input, written by Kafka's descriptions, also
+where the listener has a codec of its own.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from kio.index import load_request_schema
-from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
 from samelog.kafka.apis.produce import OLDEST
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
+from samelog.kafka.codec.descriptions import Structure, structure_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, MalformedRequest
 from samelog.kafka.codec.framing import FrameReader, read_client_id, read_header
-from samelog.kafka.codec.schemas import read_request, shape_of, write_request
+from samelog.kafka.codec.schemas import read_request, write_request
 from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.record_check import check_crc, check_records
 from samelog.kafka.registry import APIS
@@ -35,11 +33,9 @@ ATTRIBUTES_AT = 21
 PRODUCE = 0
 _VALUES = {
     "bool": True,
-    "float64": 1.5,
     "uuid": None,
     "string": "x",
     "bytes": b"x",
-    "records": b"x",
     "error_code": ErrorCode.none,
 }
 """By kind of field; everything else is a number."""
@@ -118,17 +114,16 @@ def request_seeds() -> Iterator[bytes]:
         for version in sorted({oldest, flexible, api.last}):
             tags = b"\0" if api.is_flexible(version) else b""
             head = struct.pack(">hhih", api.key, version, 7, 4) + b"fuzz" + tags
-            tree = _example(load_request_schema(api.key, version))
+            tree = _example(structure_of("request", api.key, version))
             yield head + write_request(api.key, version, tree)
 
 
-def _example(structure: type) -> Mapping[str, Any]:
+def _example(structure: Structure) -> Mapping[str, Any]:
     """A tree with one element in every array."""
     tree = {}
-    for field in dataclasses.fields(structure):
-        shape = shape_of(field)
-        value = _VALUES.get(shape.kind, 1) if shape.structure is None else _example(shape.structure)
-        tree[field.name] = [value] if shape.is_array else value
+    for field in (*structure.fields, *structure.tagged):
+        value = _VALUES.get(field.kind, 1) if field.structure is None else _example(field.structure)
+        tree[field.name] = [value] if field.is_array else value
     return tree
 
 

@@ -45,9 +45,17 @@ def raft_facts(node: Path, cluster: str, number: int) -> Iterator[str]:
     if store.snapshot is not None:
         body = msgspec.msgpack.decode(store.snapshot.data, type=SnapshotBody)
         yield f"snapshot: {msgspec.structs.replace(store.snapshot, data=b'')}"
-        yield f"state: {StateMachine.decode(body.state).state}"
+        state = StateMachine.decode(body.state).state
+        for name in field_values(body.state):
+            yield f"state, {name}: {getattr(state, name)!r}"
         yield f"pending: {body.pending}"
     log.close()
+
+
+def field_values(state: bytes) -> dict[str, bytes]:
+    """What was written of a state, by field: later versions have more fields."""
+    found = msgspec.msgpack.decode(state, type=dict[str, msgspec.Raw])
+    return {name: bytes(value) for name, value in found.items()}
 
 
 def merged_facts(path: Path) -> Iterator[str]:

@@ -207,6 +207,6 @@ def produce_tree(topic: str) -> dict[str, Any]:
     return {
         "transactional_id": None,
         "acks": -1,
-        "timeout": 30_000,
+        "timeout_ms": 30_000,
         "topic_data": [{"name": topic, "topic_id": None, "partition_data": [partition]}],
     }

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.admin.client import AdminError, node_status
+from samelog.admin.client import node_status
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.values import Address
 

@@ -9,13 +9,14 @@ import pytest
 from samelog.config.tables.shared import TlsFiles
 from samelog.http.metrics import common
 from samelog.runtime.errors import TlsFault
+from samelog.runtime.network.expiry import OWN
 from tests.runtime.pki import Authority
 
 
 def test_a_fault_that_is_not_the_files_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = common.Certificates({common.OWN: Authority(tmp_path).node("n1")})
+    found = common.Certificates({OWN: Authority(tmp_path).node("n1")})
 
     def is_unusable() -> bool:
         [value] = [value for name, _, value in found.samples() if name.endswith("_unusable")]

@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samelog.http.metrics.common import (
     OTHER,
-    OWN,
     SERIES_MAX,
     Certificates,
     Labels,
@@ -33,6 +32,7 @@ from samelog.http.metrics.table import (
 )
 from samelog.runtime.clock import ManualClock
 from samelog.runtime.counters import WINDOW_S, Histogram, Meter
+from samelog.runtime.network.expiry import OWN
 from samelog.sequencer.measures import OLD_S, Measures
 from tests.runtime.pki import NOW, Authority
 

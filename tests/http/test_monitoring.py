@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "samelog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
+PAGE = "https://docs.example.com/samelog/docs/operations.html"
 METRICS = by_name(COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 TARGET = {"job", "instance"}
@@ -80,7 +81,7 @@ def test_alerts_ask_for_metrics_that_there_are(rule: dict[str, Any]) -> None:
     assert found
     assert [text for each in found if (text := problem_with(*each))] == []
     assert rule["labels"]["severity"] in SEVERITIES
-    assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == f"{PAGE}#{rule['alert'].lower()}"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool (prometheus)")

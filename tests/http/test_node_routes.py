@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samelog import Publisher, Subscriber
 from samelog.admin import client, requests
-from samelog.admin.client import AdminError
+from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from samelog.config.values import Address
 from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER

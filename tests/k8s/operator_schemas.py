@@ -123,6 +123,7 @@ SPARK_POD = {
     "cores": COUNT,
     "memory": {"type": "string", "pattern": r"^\d+[kmgt]$"},
     "serviceAccount": TEXT,
+    "labels": NAMES,
     "env": some(thing("name", "value", name=TEXT, value=TEXT)),
     "volumeMounts": some(
         thing("name", "mountPath", name=TEXT, mountPath=TEXT, readOnly=FLAG),
@@ -130,7 +131,8 @@ SPARK_POD = {
     "podSecurityContext": thing(
         runAsNonRoot=FLAG,
         runAsUser=COUNT,
-        runAsGroup=COUNT,
+        runAsGroup={"type": "integer", "minimum": 0},
+        fsGroup=COUNT,
         supplementalGroups=some({"type": "integer", "minimum": 0}),
         seccompProfile=thing("type", type=one_of("RuntimeDefault")),
     ),
@@ -146,6 +148,16 @@ VOLUME = {
             hostPath=thing("path", path=TEXT, type=one_of("Directory", "DirectoryOrCreate")),
         ),
         thing("name", "configMap", name=TEXT, configMap=thing("name", name=TEXT)),
+        thing(
+            *("name", "secret"),
+            name=TEXT,
+            secret=thing("secretName", secretName=TEXT, defaultMode=COUNT),
+        ),
+        thing(
+            *("name", "emptyDir"),
+            name=TEXT,
+            emptyDir=thing(medium=one_of("Memory"), sizeLimit=TEXT),
+        ),
     ]
 }
 SPARK = thing(

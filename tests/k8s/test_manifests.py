@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,10 +25,11 @@ from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
 OVERLAYS = ("dev", "prod", "prod-bootstrap", "five")
 DIRECTORIES = (
     *(f"overlays/{name}" for name in OVERLAYS),
-    *(f"examples/{name}" for name in ("publisher", "subscriber", "spark")),
+    *(f"examples/{name}" for name in ("publisher", "subscriber", "spark", "spark-nodes")),
 )
 ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
 OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
+CHARTS_ALERTS = DEPLOY.parent / "helm" / "samelog" / "alerts.yaml"
 RULE = """\
 # Written by `make docs` from deploy/prometheus/alerts.yaml.
 apiVersion: monitoring.coreos.com/v1
@@ -186,6 +188,7 @@ def alerts() -> str:
 def test_the_alerts_are_those_of_prometheus() -> None:
     """`make docs` writes them anew."""
     assert OPERATORS_ALERTS.read_text(encoding="utf-8") == alerts()
+    assert CHARTS_ALERTS.read_bytes() == ALERTS.read_bytes()
     rule = find(render("overlays/prod"), "PrometheusRule", "rt-sequencer")
     assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
 
@@ -227,6 +230,22 @@ def test_spark_may_read_what_the_subscriber_writes() -> None:
         assert 0 in context["supplementalGroups"]
 
 
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_spark_reaches_the_nodes_with_a_secret_that_only_its_pods_may_read(role: str) -> None:
+    spec = find(render("examples/spark-nodes"), "SparkApplication", "minutes")["spec"]
+    own, volumes = spec[role], {each["name"]: each for each in spec["volumes"]}
+    places = {each["mountPath"]: volumes[each["name"]] for each in own["volumeMounts"]}
+    env = {each["name"]: each["value"] for each in own["env"]}
+    directory, name = os.path.split(env["SAMELOG_CONFIG"])
+    assert name == "client.toml"
+    assert places[directory]["secret"]["defaultMode"] == 0o440
+    assert own["podSecurityContext"]["fsGroup"]
+    assert "emptyDir" in places[env["SAMELOG_STATE_DIR"]]
+    policy = find(render("overlays/prod"), "NetworkPolicy", "rt-sequencer")["spec"]
+    asked = [each for rule in policy["ingress"] for each in rule.get("from", ())]
+    assert own["labels"] in [each.get("podSelector", {}).get("matchLabels") for each in asked]
+
+
 def test_the_image_runs_as_the_pods_user() -> None:
     """And what is copied into it is not what .dockerignore leaves out."""
     text = (DEPLOY.parent / "Dockerfile").read_text()
@@ -236,7 +255,8 @@ def test_the_image_runs_as_the_pods_user() -> None:
     assert f"useradd --uid {user} " in text
     top = DEPLOY.parent.parent
     ignored = set((top / ".dockerignore").read_text().split())
-    assert not ignored & {"samelog", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in"}
+    needed = {"samelog", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"}
+    assert not ignored & needed
     assert {".git", ".venv", "tests"} <= ignored
 
 
@@ -266,3 +286,4 @@ def test_the_manifests_variables_are_ours() -> None:
 
 if __name__ == "__main__":
     OPERATORS_ALERTS.write_text(alerts(), encoding="utf-8")
+    CHARTS_ALERTS.write_bytes(ALERTS.read_bytes())

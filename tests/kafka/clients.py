@@ -9,6 +9,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +20,8 @@ from tests.patience import PATIENCE_S
 
 POLL_S = 0.5
 POLLS = int(PATIENCE_S / POLL_S)
+TOKEN_S = 600
+"""How long librdkafka is told that a token counts."""
 
 
 class Rec(NamedTuple):
@@ -41,6 +44,13 @@ class Access:
     mechanism: str | None = None
     user: str = "ann"
     password: str = "right"
+    token: str | None = None
+    """Instead of name and password, for OAUTHBEARER."""
+
+    @property
+    def name(self) -> str | None:
+        """Of who comes with a name and a password."""
+        return None if self.mechanism is None or self.token is not None else self.user
 
     @property
     def protocol(self) -> str:
@@ -90,17 +100,19 @@ class Confluent:
 
     def options(self, access: Access, **more: Any) -> dict[str, Any]:
         """Its configuration."""
-        given = {
+        given: dict[str, Any] = {
             "bootstrap.servers": access.bootstrap,
             "security.protocol": access.protocol,
             "ssl.ca.location": access.authority,
             "ssl.certificate.location": access.certificate,
             "ssl.key.location": access.key,
             "sasl.mechanism": access.mechanism,
-            "sasl.username": access.mechanism and access.user,
-            "sasl.password": access.mechanism and access.password,
+            "sasl.username": access.name,
+            "sasl.password": access.name and access.password,
             "log_level": 0,
         }
+        if access.token is not None:
+            given["oauth_cb"] = lambda _: (access.token, time.time() + TOKEN_S)
         given |= {name.replace("_", "."): value for name, value in more.items()}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -182,8 +194,8 @@ def python_options(access: Access) -> dict[str, Any]:
         "bootstrap_servers": access.bootstrap,
         "security_protocol": access.protocol,
         "sasl_mechanism": access.mechanism,
-        "sasl_plain_username": access.mechanism and access.user,
-        "sasl_plain_password": access.mechanism and access.password,
+        "sasl_plain_username": access.name,
+        "sasl_plain_password": access.name and access.password,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -205,7 +217,18 @@ class AioKafka:
             if access.certificate is not None:
                 context.load_cert_chain(access.certificate, access.key)
             options["ssl_context"] = context
+        if access.token is not None:
+            options["sasl_oauth_token_provider"] = self._provider(access.token)
         return options
+
+    def _provider(self, token: str) -> Any:
+        from aiokafka.abc import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc]
+            async def token(self) -> str:
+                return token
+
+        return Provider()
 
     def write(self, access: Access, topic: str, records: Iterable[Rec], how: Writing) -> None:
         """Produce."""
@@ -291,8 +314,18 @@ class KafkaPython:
             "ssl_cafile": access.authority,
             "ssl_certfile": access.certificate,
             "ssl_keyfile": access.key,
+            "sasl_oauth_token_provider": access.token and self._provider(access.token),
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _provider(self, token: str) -> Any:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc]
+            def token(self) -> str:
+                return token
+
+        return Provider()
 
     def write(self, access: Access, topic: str, records: Iterable[Rec], how: Writing) -> None:
         """Produce."""

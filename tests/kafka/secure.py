@@ -12,12 +12,19 @@ from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.schema.render import to_toml
-from samelog.config.tables.kafka import ClientQuota, KafkaListener, KafkaUser, Security
+from samelog.config.tables.kafka import (
+    ClientQuota,
+    KafkaListener,
+    KafkaUser,
+    Security,
+    TokenIssuer,
+)
 from samelog.config.tables.node import Grant
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from tests.e2e.harness import World
 from tests.kafka.clients import Access
+from tests.kafka.token_issuer import AUDIENCE, ISSUER, Issuer
 
 HOST = "127.0.0.1"
 KINDS = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
@@ -64,6 +71,10 @@ class Secure:
         self.password.chmod(0o600)
         self.mtls_files = path / "own"
         """Certificate, key and authority of the mutual TLS listeners alone."""
+        self.issuer = Issuer()
+        self.jwks = path / "jwks.json"
+        """The issuer's public keys."""
+        self.jwks.write_bytes(self.issuer.key_set())
         files = load_node(cluster.nodes[0].config_file).tls
         self.mtls_files.mkdir()
         for name in FILES:
@@ -85,7 +96,9 @@ class Secure:
         users = tuple(KafkaUser(name=name, password_file=str(self.password)) for name in USERS)
         config = load_node(node.config_file)
         listeners = [*config.kafka.listeners, *listeners]
-        kafka = replace(config.kafka, listeners=tuple(listeners), users=users, quotas=QUOTAS)
+        oauth = TokenIssuer(jwks=str(self.jwks), issuer=ISSUER, audience=AUDIENCE)
+        listened = replace(config.kafka, listeners=tuple(listeners), users=users)
+        kafka = replace(listened, oauth=oauth, quotas=QUOTAS)
         config = replace(config, kafka=kafka, grants=(*config.grants, *GRANTS))
         Path(node.config_file).write_text(to_toml(config), encoding="utf-8")
 
@@ -99,7 +112,12 @@ class Secure:
         return os.path.join(self.pki, "ca.pem")
 
     def access(
-        self, kind: str, *, mechanism: str | None = None, password: str = PASSWORD
+        self,
+        kind: str,
+        *,
+        mechanism: str | None = None,
+        password: str = PASSWORD,
+        token: str | None = None,
     ) -> Access:
         """What lets a client in, whichever it is."""
         files = self.certificate("client-local") if kind == "mtls" else {}
@@ -111,6 +129,7 @@ class Secure:
             mechanism=mechanism,
             user=USERS[0],
             password=password,
+            token=token,
         )
 
     def options(self, kind: str, **more: str) -> dict[str, Any]:

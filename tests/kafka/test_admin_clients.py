@@ -19,9 +19,14 @@ from kafka.admin import ConfigResourceType as PythonKind
 from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
-from tests.e2e.harness import World
+from samelog.admin.client import ask
+from samelog.admin.requests import GetUpgrade
+from samelog.config.load import load_node
+from samelog.sequencer.levels import ACCESS
+from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
+from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
 
 CONFLUENT, PYTHON = "confluent-kafka", "kafka-python"
@@ -66,9 +71,12 @@ def write(boot: str, topic: str, *timestamps: int) -> None:
 
 @shows(CONFLUENT, "admin: topics", "admin: partitions")
 def test_topics(admin: AdminClient, topic: str) -> None:
+    def partitions() -> Any:
+        return admin.list_topics(topic, PATIENCE_S).topics[topic].partitions
+
     assert code(admin.create_topics([NewTopic(topic, 1)])) == 36
     done(admin.create_partitions([NewPartitions(topic, 4)]))
-    assert len(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions) == 4
+    wait_for(lambda: len(partitions()) == 4, "any node knows them")
     done(admin.delete_topics([topic]))
     assert code(admin.delete_topics([topic])) == 3
     assert topic not in admin.list_topics(timeout=PATIENCE_S).topics
@@ -90,6 +98,117 @@ def test_settings(admin: AdminClient, topic: str) -> None:
     done(change("segment.bytes", AlterConfigOpType.DELETE, None))
     assert segment_bytes().is_default
     assert code(change("colour", AlterConfigOpType.SET, "red")) == 40
+
+
+def test_settings_that_are_true_anyhow_are_taken_and_shown(admin: AdminClient, topic: str) -> None:
+    """As Terraform and Strimzi give them; each topic by itself."""
+    given = {
+        "min.insync.replicas": "2",
+        "unclean.leader.election.enable": "false",
+        "cleanup.policy": "delete",
+        "segment.ms": "3600000",
+        "flush.messages": "10000",
+        "preallocate": "false",
+        "delete.retention.ms": "1000",
+        "compression.type": "zstd",
+    }
+    names = [f"{topic}-{name}" for name in ("good", "bad", "other")]
+    lie = {"min.insync.replicas": "3"}
+    futures = admin.create_topics(
+        [
+            NewTopic(name, 1, config=config)
+            for name, config in zip(names, (given, lie, {}), strict=True)
+        ]
+    )
+    for name in (names[0], names[2]):
+        futures[name].result(PATIENCE_S)
+    assert code({names[1]: futures[names[1]]}) == 40
+    shown = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, names[0])]))
+    assert {name: shown[name].value for name in given} == given
+    assert not any(shown[name].is_default for name in given)
+
+
+def test_lists_are_added_to_and_taken_from(admin: AdminClient, topic: str) -> None:
+    def change(name: str, operation: Any, value: str) -> dict[Any, Any]:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        return dict(admin.incremental_alter_configs([resource]))
+
+    def groups() -> Any:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        return done(admin.describe_configs([resource]))["hold_groups"].value
+
+    operations = AlterConfigOpType
+    done(change("cleanup.policy", operations.APPEND, "delete"))
+    assert code(change("cleanup.policy", operations.APPEND, "compact")) == 40
+    assert code(change("cleanup.policy", operations.SUBTRACT, "delete")) == 40
+    assert code(change("segment.ms", operations.APPEND, "1000")) == 40
+    done(change("hold_groups", operations.SET, "a,b"))
+    done(change("hold_groups", operations.APPEND, "b,c"))
+    assert groups() == "a,b,c"
+    done(change("hold_groups", operations.SUBTRACT, "a,d"))
+    assert groups() == "b,c"
+
+
+def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
+    node = next(iter(admin.list_topics(timeout=PATIENCE_S).brokers.values()))
+    shown = done(admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node.id))]))
+    assert f"{node.host}:{node.port}" in shown["advertised.listeners"].value
+    assert f":{node.port}" in shown["listeners"].value
+    assert shown["log.dirs"].value in {load_node(n.config_file).data for n in world.cluster.nodes}
+    assert shown["min.insync.replicas"].value == "2"
+    for name in ("inter.broker.protocol.version", "log.retention.ms", "log.roll.ms"):
+        assert shown[name].value, name
+
+
+def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
+    world: World, admin: AdminClient, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(100)]
+    config = world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= ACCESS, "many commands fit in one entry")
+    for place, node in enumerate(world.cluster.nodes):
+        assert node.kafka is not None
+        with Wire(node.kafka) as wire:
+            before = entries(world)
+            answer = wire.ask(19, 7, create_tree(names, timeout=30_000))
+            assert {int(each.error_code) for each in answer.topics} == {0}
+            assert entries(world) - before < 20, place
+            again = wire.ask(19, 7, create_tree(names[:1], timeout=30_000))
+            assert int(again.topics[0].error_code) == 36
+            gone = wire.ask(20, 5, {"topic_names": [*names, "nobody"], "timeout_ms": 30_000})
+            assert [int(each.error_code) for each in gone.responses] == [0] * 100 + [3]
+            assert not {*admin.list_topics(timeout=PATIENCE_S).topics} & {*names}
+
+
+def test_a_request_that_has_no_time_is_told_so_and_done_all_the_same(
+    world: World, admin: AdminClient, topic: str
+) -> None:
+    assert world.cluster.nodes[0].kafka is not None
+    with Wire(world.cluster.nodes[0].kafka) as wire:
+        answer = wire.ask(19, 7, create_tree([f"{topic}-late"], timeout=0))
+    assert int(answer.topics[0].error_code) == 7
+    wait_for(lambda: f"{topic}-late" in admin.list_topics(timeout=PATIENCE_S).topics, "made")
+
+
+def entries(world: World) -> int:
+    """How long Raft's log is."""
+    found = [world.status(node) for node in world.cluster.nodes]
+    return max(node.applied_index for status in found if status for node in status.nodes)
+
+
+def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
+    topics = [
+        {
+            "name": name,
+            "num_partitions": 1,
+            "replication_factor": -1,
+            "assignments": [],
+            "configs": [],
+        }
+        for name in names
+    ]
+    return {"topics": topics, "timeout_ms": timeout, "validate_only": False}
 
 
 @shows(CONFLUENT, "admin: groups", "admin: group offsets")

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis import topic_admin
 from samelog.kafka.apis.topic_admin import CreateTopicsResponse, CreateTopicsResponseTopic
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.registry import audited
 

@@ -1,22 +1,21 @@
-"""The codecs of Produce, Fetch and ListOffsets that are ours, against the library's."""
+"""The codecs of Produce, Fetch and ListOffsets that are ours, against what is written by
+Kafka's descriptions.
+"""
 
 from __future__ import annotations
 
-import io
 import random
 import uuid
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.index import load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 from msgspec.structs import replace
 
 from samelog.kafka.codec import schemas
+from samelog.kafka.codec.descriptions import structure_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.fetch import (
     FetchedPartition,
@@ -41,8 +40,8 @@ from samelog.kafka.codec.produce import (
 )
 
 FETCH, PRODUCE, LIST_OFFSETS = 1, 0, 2
-FETCH_VERSIONS = range(4, 18)
-PRODUCE_VERSIONS = range(3, 12)
+FETCH_VERSIONS = range(4, 19)
+PRODUCE_VERSIONS = range(3, 14)
 LIST_OFFSETS_VERSIONS = range(1, 11)
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -56,11 +55,18 @@ def joined(parts: list[Any]) -> bytes:
     return b"".join(bytes(part) for part in parts)
 
 
-def library(key: int, version: int, tree: dict[str, Any]) -> bytes:
-    structure = load_response_schema(key, version)
-    out = io.BytesIO()
-    entity_writer(structure)(out, schemas.build(structure, tree))
-    return out.getvalue()
+def key_of(version: int, name: str) -> str | bytes:
+    """What a topic is called in Produce."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes if version >= 13 else name
+
+
+def named(name: str) -> dict[str, Any]:
+    """Both ways; a version has one of them."""
+    return {"name": name, "topic_id": uuid.uuid5(uuid.NAMESPACE_DNS, name)}
+
+
+def described(key: int, version: int, tree: dict[str, Any]) -> bytes:
+    return schemas.write_message(structure_of("response", key, version), tree)
 
 
 @settings(max_examples=150)
@@ -70,7 +76,7 @@ def library(key: int, version: int, tree: dict[str, Any]) -> bytes:
     partitions=st.lists(st.tuples(int32, int32, int64, int32), max_size=3),
     keys=st.lists(st.tuples(names, ids), max_size=3),
 )
-def test_fetch_requests_are_read_as_the_library_writes_them(
+def test_fetch_requests_are_read_as_described(
     version: int, numbers: tuple[int, ...], partitions: list[tuple[int, ...]], keys: Any
 ) -> None:
     wait, least, most, isolation, session, epoch = numbers
@@ -92,7 +98,7 @@ def test_fetch_requests_are_read_as_the_library_writes_them(
     forgotten = [{"topic": "x", "topic_id": uuid.UUID(int=5), "partitions": [1, 2]}]
     tree = {
         "replica_id": -1,
-        "max_wait": wait,
+        "max_wait_ms": wait,
         "min_bytes": least,
         "max_bytes": most,
         "isolation_level": isolation,
@@ -125,7 +131,7 @@ def test_fetch_requests_are_read_as_the_library_writes_them(
     partitions=st.lists(st.tuples(int32, codes, int64, int64, st.binary(max_size=9)), max_size=3),
     keys=st.lists(st.tuples(names, ids), max_size=3),
 )
-def test_fetch_answers_are_what_the_library_writes(
+def test_fetch_answers_are_what_is_described(
     version: int, head: tuple[int, bool, int], partitions: list[Any], keys: Any
 ) -> None:
     by_id = version >= 13
@@ -167,9 +173,9 @@ def test_fetch_answers_are_what_the_library_writes(
         }
         for name, topic_id in keys
     ]
-    tree = {"throttle_time": 77, "error_code": ErrorCode(error), "responses": theirs}
+    tree = {"throttle_time_ms": 77, "error_code": ErrorCode(error), "responses": theirs}
     tree |= {"session_id": session}
-    assert joined(mine.encode(FETCH, version, 77)) == library(FETCH, version, tree)
+    assert joined(mine.encode(FETCH, version, 77)) == described(FETCH, version, tree)
 
 
 @settings(max_examples=150)
@@ -179,7 +185,7 @@ def test_fetch_answers_are_what_the_library_writes(
     partitions=st.lists(st.tuples(int32, st.none() | st.binary(max_size=9)), max_size=3),
     topics=st.lists(names, max_size=3),
 )
-def test_produce_requests_are_read_as_the_library_writes_them(
+def test_produce_requests_are_read_as_described(
     version: int,
     head: tuple[str | None, int, int],
     partitions: list[tuple[int, bytes | None]],
@@ -190,8 +196,8 @@ def test_produce_requests_are_read_as_the_library_writes_them(
     tree = {
         "transactional_id": transaction,
         "acks": acks,
-        "timeout": timeout,
-        "topic_data": [{"name": name, "partition_data": listed} for name in topics],
+        "timeout_ms": timeout,
+        "topic_data": [{**named(name), "partition_data": listed} for name in topics],
     }
     body = memoryview(schemas.write_request(PRODUCE, version, tree))
     read = read_produce(version, body)
@@ -199,7 +205,7 @@ def test_produce_requests_are_read_as_the_library_writes_them(
         ProducePartition(index, None if data is None else memoryview(data))
         for index, data in partitions
     ]
-    assert read == ProduceRequest(*head, [(name, wanted) for name in topics])
+    assert read == ProduceRequest(*head, [(key_of(version, name), wanted) for name in topics])
     for _, found in read.topics:
         assert all(part.records is None or part.records.obj is body.obj for part in found)
 
@@ -213,13 +219,13 @@ def test_produce_requests_are_read_as_the_library_writes_them(
     ),
     topics=st.lists(names, max_size=3),
 )
-def test_produce_answers_are_what_the_library_writes(
+def test_produce_answers_are_what_is_described(
     version: int, partitions: list[Any], topics: list[str]
 ) -> None:
     bad = ((3, "no key"), (4, None))
     mine = [
         (
-            name,
+            key_of(version, name),
             [
                 ProducedPartition(
                     index,
@@ -238,13 +244,13 @@ def test_produce_answers_are_what_the_library_writes(
     errors = [{"batch_index": i, "batch_index_error_message": text} for i, text in bad]
     theirs = [
         {
-            "name": name,
+            **named(name),
             "partition_responses": [
                 {
                     "index": index,
                     "error_code": ErrorCode(code),
                     "base_offset": base,
-                    "log_append_time": None if at is None else datetime.fromtimestamp(0, UTC),
+                    "log_append_time_ms": -1 if at is None else 0,
                     "log_start_offset": start,
                     "record_errors": errors if is_bad else [],
                     "error_message": "why" if is_bad else None,
@@ -262,16 +268,16 @@ def test_produce_answers_are_what_the_library_writes(
             ]
         ).encode(PRODUCE, version, 0)
     )
-    tree = {"responses": theirs, "throttle_time": 0}
-    assert written == library(PRODUCE, version, tree)
+    tree = {"responses": theirs, "throttle_time_ms": 0}
+    assert written == described(PRODUCE, version, tree)
 
 
-@given(data=st.binary(max_size=200), version=st.integers(0, 17))
+@given(data=st.binary(max_size=200), version=st.integers(0, 18))
 def test_any_bytes_are_read_or_refused(data: bytes, version: int) -> None:
     with suppress(MalformedRequest):
         read_fetch(max(version, 4), memoryview(data))
     with suppress(MalformedRequest):
-        read_produce(min(version, 11), memoryview(data))
+        read_produce(min(version, 13), memoryview(data))
 
 
 def test_damaged_requests_are_read_or_refused() -> None:
@@ -279,8 +285,8 @@ def test_damaged_requests_are_read_or_refused() -> None:
     tree = {
         "transactional_id": None,
         "acks": 1,
-        "timeout": 5,
-        "topic_data": [{"name": "topic", "partition_data": [{"index": 0, "records": b"x" * 50}]}],
+        "timeout_ms": 5,
+        "topic_data": [{**named("topic"), "partition_data": [{"index": 0, "records": b"x" * 50}]}],
     }
     for version in PRODUCE_VERSIONS:
         whole = schemas.write_request(PRODUCE, version, tree)
@@ -306,7 +312,7 @@ def test_old_produce_requests_can_be_answered() -> None:
     partitions=st.lists(st.tuples(int32, int32, int64), max_size=3),
     topics=st.lists(names, max_size=3),
 )
-def test_list_offsets_requests_are_read_as_the_library_writes_them(
+def test_list_offsets_requests_are_read_as_described(
     version: int, partitions: list[tuple[int, int, int]], topics: list[str]
 ) -> None:
     listed = [
@@ -317,7 +323,7 @@ def test_list_offsets_requests_are_read_as_the_library_writes_them(
         "replica_id": -1,
         "isolation_level": 1,
         "topics": [{"name": name, "partitions": listed} for name in topics],
-        "timeout": 7,
+        "timeout_ms": 7,
     }
     body = memoryview(schemas.write_request(LIST_OFFSETS, version, tree))
     wanted = [OffsetWanted(i, epoch if version >= 4 else -1, at) for i, epoch, at in partitions]
@@ -331,7 +337,7 @@ def test_list_offsets_requests_are_read_as_the_library_writes_them(
     partitions=st.lists(st.tuples(int32, codes, int64, int64, int32), max_size=3),
     topics=st.lists(names, max_size=3),
 )
-def test_list_offsets_answers_are_what_the_library_writes(
+def test_list_offsets_answers_are_what_is_described(
     version: int, partitions: list[tuple[int, int, int, int, int]], topics: list[str]
 ) -> None:
     mine = ListOffsetsResponse(
@@ -349,4 +355,4 @@ def test_list_offsets_answers_are_what_the_library_writes(
     ]
     tree: dict[str, Any] = {"topics": [{"name": name, "partitions": theirs} for name in topics]}
     written = joined(mine.encode(LIST_OFFSETS, version, 77))
-    assert written == library(LIST_OFFSETS, version, tree | {"throttle_time": 77})
+    assert written == described(LIST_OFFSETS, version, tree | {"throttle_time_ms": 77})

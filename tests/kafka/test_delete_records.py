@@ -50,7 +50,7 @@ def topic(world: World, wire: Wire) -> str:
                     "configs": settings,
                 }
             ],
-            "timeout": 5000,
+            "timeout_ms": 5000,
             "validate_only": False,
         },
     )
@@ -66,7 +66,7 @@ def topic(world: World, wire: Wire) -> str:
 
 def delete(wire: Wire, topic: str, offset: int, version: int = 2, index: int = 0) -> Any:
     partition = {"partition_index": index, "offset": offset}
-    tree = {"topics": [{"name": topic, "partitions": [partition]}], "timeout": 5000}
+    tree = {"topics": [{"name": topic, "partitions": [partition]}], "timeout_ms": 5000}
     return wire.ask(DELETE_RECORDS, version, tree).topics[0].partitions[0]
 
 
@@ -77,7 +77,7 @@ def earliest(world: World, topic: str) -> set[int]:
         assert node.kafka is not None
         with Wire(node.kafka) as wire:
             partition = {"partition_index": 0, "timestamp": -2, "current_leader_epoch": -1}
-            tree = {"replica_id": -1, "isolation_level": 0, "timeout": 1000}
+            tree = {"replica_id": -1, "isolation_level": 0, "timeout_ms": 1000}
             topics = [{"name": topic, "partitions": [partition]}]
             answer = wire.ask(LIST_OFFSETS, 7, tree | {"topics": topics})
             found.add(answer.topics[0].partitions[0].offset)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import EPOCH_MAX, STALE_S, FetchContext, FetchSessions
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from tests.e2e.harness import World, wait_for
@@ -224,12 +224,12 @@ def test_an_incremental_fetch_tells_what_has_changed(world: World, version: int)
         opened = wire.ask(FETCH, version, fetch_tree(name, 0, session_epoch=0))
         assert opened.session_id > 0
         assert len(opened.responses) == 1
-        session = {"session_id": opened.session_id, "max_wait": 100}
+        session = {"session_id": opened.session_id, "max_wait_ms": 100}
         nothing = fetch_tree(name, 0, **session, session_epoch=1) | {"topics": []}
         assert wire.ask(FETCH, version, nothing).responses == ()
         producer.send(name, b"news").get(20)
         producer.close()
-        wait = {"max_wait": 10_000}
+        wait = {"max_wait_ms": 10_000}
         told = wire.ask(FETCH, version, nothing | wait | {"session_epoch": 2})
         assert told.session_id == opened.session_id
         assert b"news" in told.responses[0].partitions[0].records
@@ -244,7 +244,7 @@ def test_kafka_python_reads_through_a_session(world: World) -> None:
     assert address is not None
     with Wire(address) as wire:
         topic = {"name": name, "num_partitions": 4, "replication_factor": 1}
-        tree = {"topics": [topic | {"assignments": [], "configs": []}], "timeout": 10_000}
+        tree = {"topics": [topic | {"assignments": [], "configs": []}], "timeout_ms": 10_000}
         assert wire.ask(19, 4, tree | {"validate_only": False}).topics[0].error_code == 0
     producer = KafkaProducer(bootstrap_servers=boot)
     consumer = KafkaConsumer(bootstrap_servers=boot, auto_offset_reset="earliest")

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis import fetch
 from samelog.kafka.apis.fetch import FetchWork
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
 
 WANTED = 9

@@ -16,7 +16,10 @@ from tests.patience import PATIENCE_S
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 DESCRIBE, LIST, DELETE, OFFSET_DELETE, CREATE_TOPICS = 15, 16, 42, 47, 19
-CONSUMER_HEARTBEAT = 68
+CONSUMER_HEARTBEAT, METADATA = 68, 3
+IDS_FROM = 10
+"""From this version on OffsetCommit and OffsetFetch name topics by their ids."""
+NO_RIGHTS = {"include_topic_authorized_operations": False}
 NUMBERS = itertools.count()
 
 
@@ -28,7 +31,7 @@ def coordinator(world: World) -> Callable[[], Wire]:
     address = node.kafka
     with Wire(address) as wire:
         topic = {"name": "t", "num_partitions": 4, "replication_factor": 1}
-        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": 5000}
+        tree = {"topics": [{**topic, "assignments": [], "configs": []}], "timeout_ms": 5000}
         wire.ask(CREATE_TOPICS, 4, tree)
         wait_for(lambda: _names_itself(wire), "the leader coordinates")
     return lambda: Wire(address)
@@ -86,8 +89,8 @@ class Member:
     def try_join(self, version: int = 5) -> Any:
         """The answer to joining, whatever it is."""
         wish = {
-            "session_timeout": 10_000,
-            "rebalance_timeout": 10_000,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\0"}],
             "reason": None,
@@ -113,18 +116,29 @@ class Member:
             "committed_leader_epoch": 3,
             "committed_metadata": "note",
         }
-        tree = {
+        tree: dict[str, Any] = {
             "generation_id_or_member_epoch": self.generation,
-            "topics": [{"name": topic, "partitions": [place]}],
+            "topics": [{**self._named(topic, version), "partitions": [place]}],
         }
         if 2 <= version <= 4:
-            tree["retention_time"] = -1
+            tree["retention_time_ms"] = -1
         answer = self.ask(OFFSET_COMMIT, version, tree)
+        assert version < IDS_FROM or answer.topics[0].topic_id == tree["topics"][0]["topic_id"]
         return int(answer.topics[0].partitions[0].error_code)
+
+    def _named(self, topic: str, version: int) -> dict[str, Any]:
+        """A topic as a request names it; one that does not exist has an id that nobody knows."""
+        if version < IDS_FROM:
+            return {"name": topic}
+        asked = [{"topic_id": None, "name": topic}]
+        tree = {"topics": asked, "allow_auto_topic_creation": False}
+        (found,) = self.wire.ask(METADATA, 12, {**tree, **NO_RIGHTS}).topics
+        return {"topic_id": found.topic_id or uuid.uuid4()}
 
     def committed(self, version: int = 7, *, everything: bool = False) -> dict[int, Any]:
         """Partition -> what OffsetFetch says."""
-        topics = None if everything else [{"name": "t", "partition_indexes": [0, 1, 9]}]
+        indexes = {"partition_indexes": [0, 1, 9]}
+        topics = None if everything else [{**self._named("t", version), **indexes}]
         tree: dict[str, Any] = {"topics": topics, "require_stable": False}
         if version >= 8:
             group = {"group_id": self.group, "member_id": None, "member_epoch": -1}
@@ -195,7 +209,7 @@ def test_commit(member: Member, version: int) -> None:
     member.join()
     member.sync()
     assert member.commit(7, version) == 0
-    assert member.commit(7, version, "nowhere") == 3
+    assert member.commit(7, version, "nowhere") == (3 if version < IDS_FROM else 100)
     member.generation -= 1
     assert member.commit(8, version) == 22
     assert member.committed()[1].committed_offset == 7
@@ -213,6 +227,24 @@ def test_fetch(member: Member, version: int) -> None:
         assert list(member.committed(version, everything=True)) == [1]
 
 
+def test_topics_that_are_asked_for_by_their_ids_are_answered_by_them(member: Member) -> None:
+    member.commit(7)
+    (topic_id,) = member._named("t", IDS_FROM).values()
+    strange = uuid.uuid4()
+    asked = [{"topic_id": each, "partition_indexes": [1]} for each in (topic_id, strange)]
+    for topics, known in (
+        (asked, {topic_id: (7, 0), strange: (-1, 100)}),
+        (None, {topic_id: (7, 0)}),
+    ):
+        group = {"group_id": member.group, "member_id": None, "member_epoch": -1, "topics": topics}
+        answer = member.wire.ask(OFFSET_FETCH, 10, {"groups": [group], "require_stable": False})
+        assert known == {
+            topic.topic_id: (part.committed_offset, int(part.error_code))
+            for topic in answer.groups[0].topics
+            for part in topic.partitions
+        }
+
+
 @pytest.mark.parametrize("version", versions(DESCRIBE))
 def test_describe(member: Member, version: int) -> None:
     member.join()
@@ -222,6 +254,7 @@ def test_describe(member: Member, version: int) -> None:
     assert (mine.group_state, mine.protocol_data, mine.error_code) == ("Stable", "range", 0)
     assert [each.member_assignment for each in mine.members] == [b"mine"]
     assert other.group_state == "Dead"
+    assert int(other.error_code) == (0 if version < 6 else 69)
 
 
 @pytest.mark.parametrize("version", versions(LIST))
@@ -292,7 +325,7 @@ def heartbeat_848(member: Member, version: int, epoch: int, **more: Any) -> Any:
         "member_epoch": epoch,
         "instance_id": None,
         "rack_id": None,
-        "rebalance_timeout": 10_000,
+        "rebalance_timeout_ms": 10_000,
         "subscribed_topic_names": ["t"],
         "subscribed_topic_regex": None,
         "server_assignor": None,

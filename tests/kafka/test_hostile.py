@@ -8,7 +8,6 @@ from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import ClientQuota
 from samelog.format.compression import Codec
@@ -18,6 +17,7 @@ from samelog.kafka.apis.produce import produce as produce_api
 from samelog.kafka.clients.pipeline import PipelineLimits
 from samelog.kafka.clients.quotas import Allowances, Memory
 from samelog.kafka.clients.refusals import REFUSALS, WITHIN_S, Refusals
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.produce import ProduceResponse
 from samelog.kafka.record_check import unpacked_limit
 from samelog.kafka.server import connection

@@ -6,9 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.apis.list_offsets import EARLIEST, LATEST, list_offsets
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.list_offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetWanted
 from samelog.kafka.read_rounds import ReadRounds

@@ -7,9 +7,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import GATHERED_BYTES, LARGE_BYTES, NOT_TAKEN, ProducerLog
 from samelog.replicator.interfaces import RequestRefused

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.e2e.harness import World, wait_for
@@ -34,7 +37,7 @@ def produce_tree(topic: str, data: bytes | None, **options: Any) -> dict[str, An
     return {
         "transactional_id": options.get("transaction"),
         "acks": options.get("acks", -1),
-        "timeout": options.get("timeout", 10_000),
+        "timeout_ms": options.get("timeout", 10_000),
         "topic_data": [{"name": topic, "partition_data": [partition]}],
     }
 
@@ -132,11 +135,24 @@ def test_kafka_records_reach_native_subscribers(world: World, boot: str, topic: 
 # --- idempotence --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 13))
 def test_produce_of_every_version(wires: list[Wire], topic: str, version: int) -> None:
     found = produce(wires[0], topic, batch(b"a", b"b"), version)
     assert (found.error_code, found.base_offset) == (0, 0)
     assert b"a" in fetch(wires[0], topic, 0, max_wait=5000).records
+
+
+def test_topics_may_be_named_by_id(wires: list[Wire], topic: str) -> None:
+    """As Kafka 4.1's clients do; an id that nobody has makes them ask for metadata again."""
+    known = metadata(wires[2], topic).topics[0].topic_id
+    partition = {"index": 0, "records": of(9, 0)}
+    tree = {"transactional_id": None, "acks": -1, "timeout_ms": 10_000}
+    for topic_id, error in ((known, 0), (UUID(int=7), 100)):
+        asked = [{"topic_id": topic_id, "partition_data": [partition]}]
+        (answer,) = wires[0].ask(PRODUCE, 13, tree | {"topic_data": asked}).responses
+        assert answer.topic_id == topic_id
+        assert int(answer.partition_responses[0].error_code) == error
+    assert produce(wires[1], topic, of(9, 0)).base_offset == 0
 
 
 def test_a_retry_through_any_node_is_the_same_batch(wires: list[Wire], topic: str) -> None:
@@ -158,7 +174,7 @@ def test_gaps_and_old_epochs_are_kafkas_errors(wires: list[Wire], topic: str) ->
 
 
 def test_producer_ids_differ(wires: list[Wire]) -> None:
-    tree = {"transactional_id": None, "transaction_timeout": 1000}
+    tree = {"transactional_id": None, "transaction_timeout_ms": 1000}
     found = [wire.ask(INIT, 4, tree) for wire in wires for _ in range(3)]
     assert len({each.producer_id for each in found}) == 9
     assert all(each.producer_id >= 0 and each.producer_epoch == 0 for each in found)
@@ -255,9 +271,9 @@ def test_log_append_time_is_answered_and_read(world: World, boot: str, wires: li
     for made in admin.create_topics([NewTopic("appended", 1, config=config)]).values():
         made.result(10)
     found = produce(wires[0], "appended", batch(b"old"))
-    assert found.log_append_time.timestamp() > 1_600_000_000
+    assert found.log_append_time_ms > 1_600_000_000_000
     (message,) = consume(boot, "appended", 1)
-    assert message.timestamp() == (2, int(found.log_append_time.timestamp() * 1000 + 0.5))
+    assert message.timestamp() == (2, found.log_append_time_ms)
     assert produce(wires[0], "appended", batch(b"x"), timeout=10_000).base_offset == 1
 
 
@@ -268,3 +284,42 @@ def test_a_batch_longer_than_the_topic_allows(boot: str, wires: list[Wire]) -> N
         made.result(10)
     assert produce(wires[0], "short", batch(b"x" * 1000)).error_code == 10
     assert produce(wires[0], "short", batch(b"x" * 900)).error_code == 0
+
+
+CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("stored", CODECS)
+def test_a_topic_has_a_codec_of_its_own(
+    boot: str, wires: list[Wire], topic: str, stored: str
+) -> None:
+    """Whatever the producer's is; and a retry is recognised."""
+    name = f"{topic}-{stored}"
+    admin = AdminClient({"bootstrap.servers": boot})
+    wanted = NewTopic(name, 1, config={"compression.type": stored})
+    admin.create_topics([wanted])[name].result(10)
+    for codec in ("none", "gzip", "zstd"):
+        producer = Producer({"bootstrap.servers": boot, "compression.codec": codec})
+        producer.produce(name, b"value" * 99, key=b"key", headers=[("h", b"1")], timestamp=77)
+        assert producer.flush(20) == 0
+    for message in consume(boot, name, 3):
+        found = message.value(), message.key(), message.headers(), message.timestamp()[1]
+        assert found == (b"value" * 99, b"key", [("h", b"1")], 77)
+    there = bytes(fetch(wires[0], name, 0).records)
+    assert there[22] == CODECS.index(stored)
+    assert (int.from_bytes(there[8:12], "big") > 500) == (stored == "uncompressed")
+    first = produce(wires[0], name, of(7, 0))
+    again = produce(wires[1], name, of(7, 0))
+    assert (int(again.error_code), again.base_offset) == (0, first.base_offset)
+
+
+def test_a_wrong_crc_is_found_before_a_batch_is_compressed_anew(
+    boot: str, wires: list[Wire], topic: str
+) -> None:
+    entry = ConfigEntry("compression.type", "lz4", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": boot})
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    damaged = bytearray(batch(b"value"))
+    damaged[17] ^= 1
+    assert int(produce(wires[0], topic, bytes(damaged)).error_code) == 2

@@ -59,7 +59,7 @@ def offset(wire: Wire, topic: str, timestamp: int, version: int = 10, epoch: int
     tree = {
         "replica_id": -1,
         "isolation_level": 0,
-        "timeout": 1000,
+        "timeout_ms": 1000,
         "topics": [{"name": topic, "partitions": [partition]}],
     }
     return wire.ask(LIST_OFFSETS, version, tree).topics[0].partitions[0]
@@ -116,7 +116,7 @@ def test_a_new_topic_is_looked_for_by_a_node_that_lags(world: World, wire: Wire,
     resource = {"resource_type": 2, "resource_name": topic}
     config = {"name": "segment.bytes", "config_operation": 0, "value": "70000"}
     grown = {"name": topic, "count": 3, "assignments": None}
-    options = {"timeout": 5000, "validate_only": False}
+    options = {"timeout_ms": 5000, "validate_only": False}
     asked: dict[str, tuple[int, dict[str, Any]]] = {
         "describe": (
             DESCRIBE_CONFIGS,
@@ -127,7 +127,7 @@ def test_a_new_topic_is_looked_for_by_a_node_that_lags(world: World, wire: Wire,
             {"resources": [{**resource, "configs": [config]}], "validate_only": False},
         ),
         "grow": (PARTITIONS, {"topics": [grown], **options}),
-        "delete": (DELETE, {"topic_names": [topic], "timeout": 5000}),
+        "delete": (DELETE, {"topic_names": [topic], "timeout_ms": 5000}),
     }
     key, tree = asked[name]
     version = min(1, APIS[key].last)
@@ -304,7 +304,7 @@ def test_topics_that_cannot_be_made(
 ) -> None:
     tree = {"name": "x", "num_partitions": 1, "replication_factor": 1} | topic
     tree = {"assignments": [], "configs": []} | tree
-    answer = wire.ask(CREATE, 7, {"topics": [tree], "timeout": 1000})
+    answer = wire.ask(CREATE, 7, {"topics": [tree], "timeout_ms": 1000})
     (result,) = answer.topics
     assert (result.error_code, result.configs) == (code, ())
     assert result.error_message
@@ -314,14 +314,14 @@ def test_topics_that_cannot_be_made(
 def test_topics_are_made_and_deleted_in_every_version(wire: Wire, version: int) -> None:
     topic = {"name": f"v{version}", "num_partitions": 3, "replication_factor": 1}
     topic |= {"assignments": [], "configs": [{"name": "retention.ms", "value": "-1"}]}
-    (made,) = wire.ask(CREATE, version, {"topics": [topic], "timeout": 1000}).topics
+    (made,) = wire.ask(CREATE, version, {"topics": [topic], "timeout_ms": 1000}).topics
     assert made.error_code == 0
     found = metadata(wire, f"v{version}").topics[0]
     assert len(found.partitions) == 3
     tree = {"topic_names": [found.name], "topics": [{"name": found.name, "topic_id": None}]}
-    (gone,) = wire.ask(DELETE, version - 1, tree | {"timeout": 1000}).responses
+    (gone,) = wire.ask(DELETE, version - 1, tree | {"timeout_ms": 1000}).responses
     assert (gone.error_code, gone.name) == (0, found.name)
-    (again,) = wire.ask(DELETE, version - 1, tree | {"timeout": 1000}).responses
+    (again,) = wire.ask(DELETE, version - 1, tree | {"timeout_ms": 1000}).responses
     assert again.error_code == 3
 
 
@@ -353,7 +353,7 @@ def test_a_topic_never_has_fewer_partitions(wire: Wire) -> None:
 
     def grow(count: int) -> int:
         topic = {"name": "grow", "count": count, "assignments": None}
-        tree = {"topics": [topic], "timeout": 1000, "validate_only": False}
+        tree = {"topics": [topic], "timeout_ms": 1000, "validate_only": False}
         return int(wire.ask(PARTITIONS, 3, tree).results[0].error_code)
 
     assert [grow(3), grow(3), grow(1), grow(20_000)] == [0, 37, 37, 37]

@@ -8,8 +8,8 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.record_check import check_crc, check_records
 from tests.kafka.batches import batch, put

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from samelog.kafka.clients.sasl import (
     AuthenticationFailed,
     Authenticator,
     SaslExchange,
+    Verifier,
     verifier,
 )
 
@@ -51,6 +55,42 @@ def scram(
     server_key = hmac.digest(salted, b"Server Key", algorithm)
     assert answer == b"v=" + b64encode(hmac.digest(server_key, signed, algorithm))
     return exchange
+
+
+def set_for(password: str, mechanism: str, iterations: int = 5_000) -> Verifier:
+    """What is kept of a user that was set over the protocol."""
+    algorithm, salt = HASHES[mechanism], b"pepper"
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    key = hmac.digest(salted, b"Client Key", algorithm)
+    stored = hashlib.new(algorithm, key).digest()
+    return Verifier(salt, stored, hmac.digest(salted, b"Server Key", algorithm), iterations)
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_users_without_a_password_here_are_known_by_what_was_set(mechanism: str) -> None:
+    others = {("eve", mechanism): set_for("word", mechanism)}
+    with patched_users(others):
+        assert scram(mechanism, "eve", "word").user == "eve"
+        with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+            scram(mechanism, "eve", "right")
+        with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+            scram(next(each for each in HASHES if each != mechanism), "eve", "word")
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_a_file_goes_before_what_was_set(mechanism: str) -> None:
+    with patched_users({("ann", mechanism): set_for("word", mechanism)}):
+        assert scram(mechanism, "ann", "right").user == "ann"
+        with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+            scram(mechanism, "ann", "word")
+
+
+@contextmanager
+def patched_users(others: dict[tuple[str, str], Verifier]) -> Iterator[None]:
+    """The authenticator knows these, too."""
+    known = Authenticator(USERS, b"secret", lambda user, mechanism: others.get((user, mechanism)))
+    with patch(f"{__name__}.AUTHENTICATOR", known):
+        yield
 
 
 @pytest.mark.parametrize("mechanism", HASHES)

@@ -22,9 +22,18 @@ from samelog.kafka.server.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.kafka.batches import batch
-from tests.kafka.clients import CLIENTS, Access, Rec, Writing, client_named
+from tests.kafka.clients import (
+    CLIENTS,
+    PYTHON,
+    Access,
+    Confluent,
+    Rec,
+    Writing,
+    client_named,
+)
 from tests.kafka.features import cells, each
 from tests.kafka.secure import HOST, SLOW_BYTES, Secure
+from tests.kafka.token_issuer import Issuer
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 
 GROUP_DENIED = 30
@@ -65,6 +74,13 @@ def refuse(options: dict[str, Any]) -> None:
     """Whoever comes like this gets no answer."""
     with pytest.raises(KafkaException):
         topics_seen(options, timeout_s=1)
+
+
+def lets_in(options: dict[str, Any]) -> bool:
+    try:
+        return "open" in topics_seen(options, timeout_s=2)
+    except KafkaException:
+        return False
 
 
 def test_tls_without_a_certificate_is_anonymous(secure: Secure) -> None:
@@ -123,12 +139,6 @@ def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path:
     }
     old_certificate = before | {"ssl.ca.location": authority.cert}
 
-    def lets_in(options: dict[str, Any]) -> bool:
-        try:
-            return "open" in topics_seen(options, timeout_s=2)
-        except KafkaException:
-            return False
-
     assert (lets_in(before), lets_in(after)) == (True, False)
     kept = {name: (own / name).read_bytes() for name in ("ca", "cert", "key")}
     for name, file in (("ca", authority.cert), ("cert", node.cert), ("key", node.key)):
@@ -175,6 +185,29 @@ def test_mutual_tls_with_every_client(secure: Secure, client: str) -> None:
 @pytest.mark.parametrize(("client", "mechanism"), cells("SASL ", *MECHANISMS))
 def test_sasl_with_every_client(secure: Secure, client: str, mechanism: str) -> None:
     round_trip(secure, client, secure.access("sasl", mechanism=mechanism))
+
+
+@pytest.mark.parametrize("client", PYTHON)
+def test_tokens_with_every_client(secure: Secure, client: str) -> None:
+    token = secure.issuer.token()
+    round_trip(secure, client, secure.access("sasl", mechanism="OAUTHBEARER", token=token))
+
+
+def test_tokens_decide_who_is_let_in(secure: Secure) -> None:
+    def who(token: str) -> dict[str, Any]:
+        access = secure.access("sasl", mechanism="OAUTHBEARER", token=token)
+        return Confluent().options(access)
+
+    refuse(who(Issuer().token()))
+    refuse(who(secure.issuer.token(aud="another")))
+    assert "open" in topics_seen(who(secure.issuer.token(sub="reader")))
+    assert send(who(secure.issuer.token(sub="reader"))) is not None
+    new = Issuer("new-")
+    secure.jwks.write_bytes(new.key_set())
+    wait_for(lambda: lets_in(who(new.token())), "the new keys")
+    refuse(who(secure.issuer.token()))
+    secure.jwks.write_bytes(secure.issuer.key_set())
+    wait_for(lambda: lets_in(who(secure.issuer.token())), "the old ones again")
 
 
 def test_rights_decide(secure: Secure) -> None:
@@ -266,15 +299,9 @@ def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
     options = secure.options("sasl", sasl_mechanism="PLAIN", sasl_username="ann")
     secure.password.write_text("other\n")
 
-    def lets_in(word: str) -> bool:
-        try:
-            return bool(topics_seen(options | {"sasl.password": word}, timeout_s=2))
-        except KafkaException:
-            return False
-
-    wait_for(lambda: lets_in("other"), "the new password")
+    wait_for(lambda: lets_in(options | {"sasl.password": "other"}), "the new password")
     secure.password.write_text("right\n")
-    wait_for(lambda: lets_in("right"), "the old one again")
+    wait_for(lambda: lets_in(options | {"sasl.password": "right"}), "the old one again")
 
 
 # --- bounds -------------------------------------------------------------------------------------
@@ -311,7 +338,7 @@ def pause_after(wire: Wire, key: int, version: int, tree: dict[str, Any]) -> flo
     answer = wire.ask(key, version, tree)
     asked_at = time.monotonic()
     assert wire.ask(18, 0, {}).error_code == 0
-    pause_s: float = answer.throttle_time.total_seconds()
+    pause_s: float = answer.throttle_time_ms / 1000
     assert time.monotonic() - asked_at >= 0.9 * pause_s
     return pause_s
 
@@ -319,7 +346,7 @@ def pause_after(wire: Wire, key: int, version: int, tree: dict[str, Any]) -> flo
 def produce_tree(size: int) -> dict[str, Any]:
     part = {"index": 0, "records": batch(os.urandom(size))}
     topics = [{"name": "open", "partition_data": [part]}]
-    return {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": topics}
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 9000, "topic_data": topics}
 
 
 def test_who_writes_more_than_its_quota_waits(secure: Secure) -> None:
@@ -351,4 +378,4 @@ def test_who_asks_more_often_than_its_quota_waits(secure: Secure) -> None:
     with logged_in(secure, "slow-asker") as wire:
         wire.send(request(3, 4, {"topics": []}) * 12)  # at once, however slow this machine is
         answers = [response(3, 4, wire.receive()) for _ in range(12)]
-        assert max(answer.throttle_time.total_seconds() for answer in answers) > 0
+        assert max(answer.throttle_time_ms / 1000 for answer in answers) > 0

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import read_header
 from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.session_log import Sequences, SidecarLog

@@ -149,7 +149,7 @@ def produced(wire: Wire, topic: str, data: bytes, **options: Any) -> Any:
     tree = {
         "transactional_id": None,
         "acks": -1,
-        "timeout": 20_000,
+        "timeout_ms": 20_000,
         "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": data}]}],
     }
     return wire.ask(PRODUCE, 9, tree | options).responses[0].partition_responses[0]

@@ -7,11 +7,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from kio.index import load_response_schema
-from kio.serial import entity_reader
-
+from samelog.kafka.codec.descriptions import structure_of
 from samelog.kafka.codec.framing import API_VERSIONS_KEY
-from samelog.kafka.codec.schemas import write_request
+from samelog.kafka.codec.schemas import read_response, write_message, write_request
 from samelog.kafka.registry import APIS
 from tests.patience import PATIENCE_S
 
@@ -35,9 +33,10 @@ def request(key: int, version: int, tree: Mapping[str, Any], *, correlation: int
 def response(key: int, version: int, payload: bytes) -> Any:
     """An answer, its header taken off."""
     flexible = APIS[key].is_flexible(version) and key != API_VERSIONS_KEY
-    entity, size = entity_reader(load_response_schema(key, version))(payload, 5 if flexible else 4)
-    assert size == len(payload) - (5 if flexible else 4)
-    return entity
+    body = payload[5 if flexible else 4 :]
+    found = read_response(key, version, body)
+    assert write_message(structure_of("response", key, version), found) == body
+    return found
 
 
 class Wire:
@@ -108,7 +107,7 @@ def fetch_tree(topic: str, at: int, **options: Any) -> dict[str, Any]:
     }
     return {
         "replica_id": -1,
-        "max_wait": options.get("max_wait", 0),
+        "max_wait_ms": options.get("max_wait", 0),
         "min_bytes": options.get("min_bytes", 1),
         "max_bytes": options.get("max_bytes", 1 << 20),
         "isolation_level": options.get("isolation", 0),

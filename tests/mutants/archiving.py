@@ -58,3 +58,12 @@ def truncate_in_place() -> Iterator[None]:
 
     with patch.object(OsFileSystem, "write_atomically", write_atomically):
         yield
+
+
+_ARCHIVE = "tests/store/test_archive.py::"
+ARCHIVING = (
+    (16, unreadable_is_archived, _ARCHIVE + "test_an_unreadable_start_archives_nothing"),
+    (16, empty_is_archived, _ARCHIVE + "test_an_empty_file_above_the_start_is_damage"),
+    (18, truncate_in_place, _ARCHIVE + "test_who_reads_a_file_goes_on_reading_it"),
+)
+"""Rule, bug, and the test that finds it."""

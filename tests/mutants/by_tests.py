@@ -41,10 +41,12 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
-from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
-from tests.mutants.elections import never_patient, patient_with_candidates
+from tests.mutants.archiving import ARCHIVING
+from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
+from tests.mutants.granting import GRANTING
 from tests.mutants.links import LINKS
+from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
@@ -315,9 +317,13 @@ PLANTED = (
     *starmap(
         Planted,
         (
+            *ARCHIVING,
             *FORGETTING,
+            *GRANTING,
             *LINKS,
+            *LOOKING,
             *ONE_ROUND,
+            *PATIENCE,
             *PROMISES,
             *REMOVING,
             *REPAIRING,
@@ -399,21 +405,6 @@ PLANTED = (
         + "test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_so",
     ),
     Planted(
-        16,
-        unreadable_is_archived,
-        "tests/store/test_archive.py::test_an_unreadable_start_archives_nothing",
-    ),
-    Planted(
-        16,
-        empty_is_archived,
-        "tests/store/test_archive.py::test_an_empty_file_above_the_start_is_damage",
-    ),
-    Planted(
-        18,
-        truncate_in_place,
-        "tests/store/test_archive.py::test_who_reads_a_file_goes_on_reading_it",
-    ),
-    Planted(
         22,
         append_time_by_the_clock,
         _SEQUENCER + "test_planner.py::test_append_time_never_falls_whatever_the_clock_says",
@@ -453,15 +444,5 @@ PLANTED = (
         31,
         messages_of_any_group,
         "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
-    ),
-    Planted(
-        33,
-        never_patient,
-        "tests/consensus/test_patience.py::test_a_node_that_is_late_waits_longer_for_its_leader",
-    ),
-    Planted(
-        33,
-        patient_with_candidates,
-        "tests/consensus/test_patience.py::test_patience_moves_no_answer_to_others",
     ),
 )

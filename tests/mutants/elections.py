@@ -28,3 +28,11 @@ def patient_with_candidates() -> Iterator[None]:
 
     with patch.object(Core, "in_lease", property(in_lease)):
         yield
+
+
+_PATIENCE = "tests/consensus/test_patience.py::"
+PATIENCE = (
+    (33, never_patient, _PATIENCE + "test_a_node_that_is_late_waits_longer_for_its_leader"),
+    (33, patient_with_candidates, _PATIENCE + "test_patience_moves_no_answer_to_others"),
+)
+"""Rule, bug, and the test that finds it."""

@@ -11,8 +11,9 @@ from samelog.publisher.shipper import Shipper
 from samelog.replicator.interfaces import MergedStream
 from samelog.sequencer.cluster.presence import OFFLINE, Presence
 from samelog.sequencer.ingest.log_source import NodeLogSource
+from samelog.sequencer.state.access_state import Problem
 from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.setting_state import CHANGES, Problem
+from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import MemberState
 

@@ -12,7 +12,7 @@ import msgspec
 from samelog.publisher import typed_rows as publisher_rows
 from samelog.publisher.appender import Appender
 from samelog.publisher.lanes import RunPart
-from samelog.sequencer.state import schema_state, setting_state
+from samelog.sequencer.state import access_state, schema_state, setting_state
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.types import State, Topic
@@ -30,7 +30,7 @@ def set_behind_any_version() -> Iterator[None]:
     """A version follows whatever is the newest, not the one that its author saw."""
     original = setting_state.CHANGES[SetSchemaCommand]
 
-    def set_schema(state: State, command: SetSchemaCommand) -> setting_state.Problem:
+    def set_schema(state: State, command: SetSchemaCommand) -> access_state.Problem:
         newest = len(state.topics[command.topic_id].schemas)
         return original(state, msgspec.structs.replace(command, follows=newest))
 

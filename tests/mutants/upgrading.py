@@ -11,6 +11,7 @@ from samelog.consensus import Entry, Snapshot
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import setting_state
+from samelog.sequencer.state.access_state import Problem
 from samelog.sequencer.state.commands import CommandError, RaiseLevel
 from samelog.sequencer.state.types import State
 
@@ -52,7 +53,7 @@ def finalize_without_learners() -> Iterator[None]:
     """The feature level is raised though a learner does not support the new one."""
     original = setting_state.CHANGES[RaiseLevel]
 
-    def raise_level(state: State, command: RaiseLevel) -> setting_state.Problem:
+    def raise_level(state: State, command: RaiseLevel) -> Problem:
         everybody = state.members
         state.members = {number: each for number, each in everybody.items() if each.voter}
         problem = original(state, command)

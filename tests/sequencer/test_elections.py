@@ -47,7 +47,7 @@ def test_a_leader_that_is_gone_is_the_reason(
     caplog: pytest.LogCaptureFixture, is_cut: bool, why: str
 ) -> None:
     raft = SimpleNamespace(node_id=1, voters=(0, 1, 2), role=Role.FOLLOWER, term=4, leader=0)
-    seen = ElectionLog(cast(Raft, raft))
+    seen = ElectionLog(cast(Raft, raft), lambda: 7)
     with caplog.at_level(logging.INFO, "samelog.sequencer.raft.elections"):
         seen.note()
         if is_cut:
@@ -64,3 +64,5 @@ def test_a_leader_that_is_gone_is_the_reason(
     assert why in said(caplog, "stands for election", 5)[0]
     assert [why in line for line in said(caplog, "a leader is elected leader=1", 5)] == [True]
     assert seen.count == 2
+    assert [each[:3] for each in seen.newest] == [(7, 4, 0), (7, 5, 1)]
+    assert why in seen.newest[-1].why

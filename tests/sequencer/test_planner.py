@@ -214,6 +214,24 @@ def test_segments_roll_by_size() -> None:
     assert [merge.roll for merge in world.merged] == [False, True, True, True, True, True]
 
 
+def test_segments_roll_by_the_age_that_their_topic_sets() -> None:
+    world = World("a", segment_ms=1_000)
+    topic = world.machine.topic_named("flights")
+    assert topic is not None
+    for now_ms, limit_ms in (
+        (1000, "500"),
+        (1500, "500"),
+        (1501, "500"),
+        (2400, "900"),
+        (2500, ""),
+    ):
+        topic.settings = {"segment.ms": limit_ms} if limit_ms else {}
+        world.bytes.put(1, records(b"x"))
+        ends = world.bytes.ends()
+        world.commit(world.planner.plan(ends, world.bytes, epoch=TERM, now_ms=now_ms))
+    assert [merge.roll for merge in world.merged] == [False, False, True, False, False]
+
+
 def test_append_time_never_falls_whatever_the_clock_says() -> None:
     world = World("a")
     topic = world.machine.topic_named("flights")

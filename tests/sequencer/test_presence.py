@@ -14,10 +14,13 @@ def test_a_member_is_up_from_its_report_until_its_last_connection_broke() -> Non
     presence.heard(1, HEALTH)
     presence.heard(1, None)
     assert (presence.is_there(1), presence.health) == (True, {1: HEALTH})
-    assert not presence.broke(1)
+    assert not presence.broke(1, 5.0)
     assert presence.is_there(1)
-    assert presence.broke(1)
+    assert presence.was_there(1, 99.0, 1.0)
+    assert presence.broke(1, 5.0)
     assert (presence.is_there(1), presence.up, presence.health) == (False, [0], {1: HEALTH})
+    assert [presence.was_there(1, now, 10.0) for now in (14.9, 15.0)] == [True, False]
+    assert not presence.was_there(2, 5.0, 10.0)
 
 
 def test_who_is_no_member_any_more_is_forgotten_but_for_oneself() -> None:

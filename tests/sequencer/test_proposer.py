@@ -6,10 +6,18 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from samelog.runtime.clock import SystemClock
-from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.commands import NodeStarted
+from samelog.sequencer.levels import ACCESS
+from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
+from samelog.sequencer.state.commands import NodeStarted, encode_commands
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.messages import encode_message
+from samelog.wire.peer_messages import CommandRefused, ForwardAll, ForwardedAll
 from tests.runtime.peers import until
+
+BIG = ENTRY_BYTES - 10
 
 
 class ElectedGroup:
@@ -82,3 +90,104 @@ def test_who_asks_together_shares_a_round_that_begins_later() -> None:
         assert len(group.rounds) == 3
 
     asyncio.run(main())
+
+
+class Leader(ElectedGroup):
+    """It leads, and remembers what is in each entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_leader = True
+        self.entries: list[list[Any]] = []
+
+    def ask(self, commands: list[Any]) -> tuple[int, asyncio.Future[list[Any]]]:
+        self.entries.append(list(commands))
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        future.set_result([command.number for command in commands])
+        return len(self.entries), future
+
+
+@pytest.mark.parametrize(("level", "sizes"), [(1, [1, 1, 1, 1]), (ACCESS, [2, 1, 1])])
+def test_many_commands_are_few_entries_once_all_members_know_that(
+    level: int, sizes: list[int]
+) -> None:
+    """An older leader would propose the first of several that are forwarded together."""
+    group = Leader()
+    commands = [NodeStarted("n" * size, 1, n, "life", 1) for n, size in enumerate([1, 1, BIG, 1])]
+
+    async def main() -> list[Any]:
+        replica: Any = SimpleNamespace(level=level)
+        proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
+        return await proposer.propose_all(commands)
+
+    assert asyncio.run(main()) == [0, 1, 2, 3]
+    assert [len(entry) for entry in group.entries] == sizes
+
+
+def test_what_is_forwarded_together_is_answered_one_by_one() -> None:
+    """The leader says of each command what became of it; who asked waits until it is applied."""
+    applied: list[int] = []
+
+    async def wait_applied(index: int) -> None:
+        applied.append(index)
+
+    async def main() -> list[Any]:
+        leads, follows = Leader(), ElectedGroup()
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        replica: Any = SimpleNamespace(level=ACCESS, wait_applied=wait_applied)
+        tasks: list[Any] = []
+        refusal = Rejection("TOPIC_EXISTS", "it is there")
+
+        def refuse_the_second(commands: list[Any]) -> tuple[int, asyncio.Future[list[Any]]]:
+            index, future = Leader.ask(leads, commands)
+            found: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            found.set_result([0, refusal, *future.result()[2:]])
+            return index, found
+
+        leads.ask = refuse_the_second  # type: ignore[method-assign]
+
+        def to_leader(to: int, message: Any) -> bool:
+            tasks.append(asyncio.ensure_future(leader.serve(1, message)))
+            return True
+
+        def to_asker(to: int, message: Any) -> bool:
+            asker.answered(message)
+            return True
+
+        leader = Proposer(leads, replica, SystemClock(), to_asker)  # type: ignore[arg-type]
+        asker = Proposer(follows, replica, SystemClock(), to_leader)  # type: ignore[arg-type]
+        commands = [NodeStarted("n", 1, number, "life", 1) for number in range(3)]
+        return await asker.propose_all(commands)
+
+    assert asyncio.run(main()) == [True, Rejection("TOPIC_EXISTS", "it is there"), True]
+    assert applied == [1]
+
+
+def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
+    """However long the reasons are that a leader gives."""
+    sent: list[Any] = []
+
+    async def main() -> list[Any]:
+        follows = ElectedGroup()
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        replica: Any = SimpleNamespace(level=ACCESS)
+
+        def send(to: int, message: Any) -> bool:
+            sent.append(message)
+            return True
+
+        asker = Proposer(follows, replica, SystemClock(), send)  # type: ignore[arg-type]
+        return await asker.propose_all([NodeStarted("n" * FORWARD_BYTES, 1, 0, "life", 1)])
+
+    (refused,) = asyncio.run(main())
+    assert refused.code == "TOO_LARGE"
+    assert not sent
+    commands = [NodeStarted("n", 1, number, "life", 1) for number in range(1200)]
+    together = list(in_entries(commands))
+    assert [command for entry in together for command in entry] == commands
+    most = max(map(len, together))
+    assert most == 500
+    reasons = tuple(CommandRefused("UNKNOWN_TOPIC", "x" * 1024) for _ in range(most))
+    assert encode_message(ForwardedAll(1, 1, reasons))
+    entries = list(in_entries([NodeStarted("n" * 1000, 1, 0, "life", 1)] * most))
+    assert max(len(encode_message(ForwardAll(1, encode_commands(x)))) for x in entries) < 1 << 20

@@ -36,7 +36,7 @@ def test_a_member_that_said_nothing_or_is_gone_is_offline() -> None:
     presence.dialled(1)
     presence.say(1, SYNCING, 5.0)
     assert presence.said(1, 7.5) == (SYNCING, 2.5)
-    presence.broke(1)
+    presence.broke(1, 7.5)
     assert presence.said(1, 8.0)[0].state == "offline"
     presence.say(1, SYNCING, 5.0)
     presence.forget_others({0})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.state.topic_settings import problem_with
+from samelog.sequencer.state.topic_settings import ADVICE, FIXED, problem_with
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,21 @@ from samelog.sequencer.state.topic_settings import problem_with
         ("max.message.bytes", "1000"),
         ("retention.ms", "-1"),
         ("cleanup.policy", "delete"),
+        ("min.insync.replicas", "1"),
+        ("min.insync.replicas", "2"),
+        ("compression.type", "zstd"),
+        ("segment.ms", "60000"),
+        ("unclean.leader.election.enable", "false"),
+        ("flush.messages", "1"),
+        ("preallocate", "true"),
+        ("delete.retention.ms", "0"),
+        ("min.cleanable.dirty.ratio", "0.25"),
+        ("compression.zstd.level", "-7"),
+        ("local.retention.ms", "-2"),
     ],
 )
 def test_what_means_something_is_accepted(key: str, value: str) -> None:
-    assert problem_with(key, value) is None
+    assert problem_with(key, value, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -35,8 +46,21 @@ def test_what_means_something_is_accepted(key: str, value: str) -> None:
         ("hold_groups", "a,,b", "is not a list of consumer groups"),
         ("hold_max_ms", "-1", "is not a number"),
         ("cleanup.policy", "compact", "is not one of delete"),
+        ("min.insync.replicas", "3", "acknowledged when 2 nodes have it"),
+        ("min.insync.replicas", "0", "is not a number from 1"),
+        ("unclean.leader.election.enable", "true", "is not one of false"),
+        ("message.timestamp.after.max.ms", "1000", "is not one of"),
+        ("compression.type", "brotli", "is not one of producer, uncompressed, gzip"),
+        ("min.cleanable.dirty.ratio", "1.5", "is not a number from 0 to 1"),
+        ("compression.zstd.level", "23", "is not a number from 1 to 22"),
+        ("flush.ms", "-1", "is not a number"),
         ("colour", "red", "unknown topic setting 'colour', known are"),
     ],
 )
 def test_anything_else_is_refused_with_what_is_allowed(key: str, value: str, said: str) -> None:
-    assert said in str(problem_with(key, value))
+    assert said in str(problem_with(key, value, 2))
+
+
+def test_what_is_shown_by_default_can_be_given() -> None:
+    shown = {**FIXED, **{key: default for key, (default, _) in ADVICE.items()}}
+    assert [key for key, value in shown.items() if problem_with(key, value, 1)] == []

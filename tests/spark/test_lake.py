@@ -4,6 +4,7 @@ readers of Delta tables see the same.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from samelog.spark.errors import LakeConflict, LakeError, PipelineError
-from samelog.spark.pipelines import lake_upkeep
+from samelog.spark.pipelines import delta_checkpoint, lake_upkeep
 from samelog.spark.pipelines.delta_log import LakeCommit
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.pipelines.lake import Lake, start
@@ -161,6 +162,28 @@ def replays(spark: SparkSession, lake: Lake) -> None:
     assert [value for value in values(spark, lake) if value] == numbers(0, 200)
 
 
+def test_a_checkpoint_stands_for_the_versions_before_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To this reader and to another one; what comes behind it counts, too."""
+    monkeypatch.setattr(delta_checkpoint, "EVERY_VERSIONS", 4)
+    records = Growing(tmp_path)
+    records.count(0, 100)
+    lake = lake_of(tmp_path, maxOffsetsPerTrigger=20)
+    fill(spark, lake)
+    log = Path(lake.path, "_delta_log")
+    assert json.loads((log / "_last_checkpoint").read_bytes())["version"] == 4
+    whole = lake.table(spark).snapshot()
+    for version in range(4):
+        (log / f"{version:020d}.json").unlink()
+    seen = lake.table(spark).snapshot()
+    assert (seen.version, seen) == (4, whole)
+    records.count(100, 140)
+    fill(spark, lake)
+    assert values(spark, lake) == numbers(0, 140)
+    assert sorted(DeltaTable(lake.path).to_pyarrow_table()["value"].to_pylist()) == numbers(0, 140)
+
+
 def refuses(spark: SparkSession, lake: Lake) -> None:
     """Other columns, another partitioning, a query that begins anew, a lake that is not there."""
     table = lake.table(spark)
@@ -187,8 +210,8 @@ def test_of_two_that_create_a_file_one_does(
     monkeypatch.setattr(files, "_is_local", is_local)
     (tmp_path / "a b" / "log").mkdir(parents=True)
     assert files.read("log/0.json") is None
-    assert [files.create("log/0.json", text) for text in ("é", "other")] == [True, False]
-    assert files.read("log/0.json") == "é"
+    assert [files.create("log/0.json", data) for data in (b"one", b"other")] == [True, False]
+    assert files.read("log/0.json") == b"one"
     assert [each.path for each in files.walk() if ".crc" not in each.path] == ["log/0.json"]
     files.remove("log")
     assert list(files.walk()) == []

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +23,9 @@ from samelog.cli.output import EXIT_FAILED
 from samelog.examples.demo import proof as demo_pipeline
 from samelog.examples.flights.picture import draw, report
 from samelog.spark.errors import LakeError, NoSpark
-from samelog.spark.pipelines import running
+from samelog.spark.pipelines import delta_checkpoint, running
 from samelog.spark.pipelines.delta_log import (
+    REMOVED_KEPT_MS,
     DataFile,
     LakeCommit,
     LakeVersion,
@@ -47,6 +49,10 @@ files = st.builds(
 )
 
 
+MADE = replace(SHAPE, table_id="id", created_ms=1)
+"""As the log has it."""
+
+
 def after(at: LakeVersion, commit: LakeCommit) -> LakeVersion:
     return at.after(encode(commit, at, now_ms=1, table_id="id", shape=SHAPE))
 
@@ -60,11 +66,17 @@ def test_a_version_has_what_was_added_and_not_removed(
 ) -> None:
     first = after(LakeVersion(), LakeCommit(operation="WRITE", add=added, batch=("q", 7)))
     assert dict(first.files) == {file.path: file for file in added}
-    assert (first.version, first.shape, first.batches) == (0, SHAPE, {"q": 7})
+    assert (first.version, first.shape, first.batches) == (0, MADE, {"q": 7})
     removed = [file for file in added if chance.random() < 0.5]
     second = after(first, LakeCommit(operation="DELETE", remove=removed))
     assert set(second.files) == {file.path for file in added} - {file.path for file in removed}
-    assert (second.version, second.shape, second.batches) == (1, SHAPE, {"q": 7})
+    assert (second.version, second.shape, second.batches) == (1, MADE, {"q": 7})
+    assert set(second.removed) == {file.path for file in removed}
+    data, last = delta_checkpoint.encode(second, now_ms=2)
+    assert delta_checkpoint.version_of(last) == 1
+    assert delta_checkpoint.decode(1, data) == second
+    later, _ = delta_checkpoint.encode(second, now_ms=2 + REMOVED_KEPT_MS)
+    assert delta_checkpoint.decode(1, later) == replace(second, removed={})
     gone = conflict(LakeCommit(operation="DELETE", remove=removed), second)
     assert (gone is None) == (not removed)
 
@@ -79,6 +91,10 @@ def test_the_first_version_describes_the_table_and_later_ones_do_not() -> None:
     kinds = [[next(iter(json.loads(line))) for line in text.splitlines()] for text in texts]
     assert kinds == [["commitInfo", "protocol", "metaData"], ["commitInfo"]]
     assert file_name(12) == "_delta_log/00000000000000000012.json"
+
+
+def test_a_checkpoint_in_several_files_is_left_to_others() -> None:
+    assert delta_checkpoint.version_of('{"version":7,"size":9,"parts":2}') is None
 
 
 def test_a_table_of_a_later_protocol_is_refused() -> None:

@@ -23,6 +23,7 @@ from samelog.spark.lag import Lag, LagListener
 from samelog.spark.payload.payload import kafka_schema
 from tests.archiver.test_copying import COPIED, copy_typed
 from tests.e2e import harness
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
 from tests.spark.driver import copy
@@ -55,6 +56,22 @@ def test_an_error_reaches_the_user_with_its_text(spark: SparkSession, tmp_path: 
     reader = spark.read.format("samelog").option("directory", str(tmp_path))
     with pytest.raises(Exception, match="TopicNotFound: there is no topic no-such: check the name"):
         reader.option("subscribe", "no-such").load().count()
+
+
+def test_spark_brings_a_configuration_with_its_certificate_to_every_task(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    publish(world, "brought", 0, 100)
+    cluster, file = world.cluster, tmp_path / "ewr.toml"
+    options = [f"--node={node.name}={node.address}" for node in cluster.nodes]
+    options += ["--cluster", cluster.client_config().cluster, "--out", str(file)]
+    ended = samelog("pki", "enrol", "client", "ewr", "--dir", f"{cluster.directory}/pki", *options)
+    assert ended.returncode == 0, ended.stderr
+    spark.sparkContext.addFile(str(file))
+    reader = spark.read.format("samelog").option("config", "ewr.toml")
+    frame = reader.options(subscribe="brought", minPartitions="2", minRecordsPerTask="1").load()
+    assert frame.rdd.getNumPartitions() == 2
+    assert sorted(bytes(row.value) for row in frame.collect()) == sorted(numbers(0, 100))
 
 
 def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:

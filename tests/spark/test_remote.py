@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic, DeleteTopic, DescribeGroup
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.pki.authority import CertificateRole, issue
+from samelog.config.schema.render import to_toml
+from samelog.config.tables.shared import TlsFiles
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, TopicNotFound
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 from tests.spark.cluster import config, publish
 from tests.spark.local import Journal, batch_reader, rows, source, values
@@ -79,6 +84,40 @@ def test_partitions_and_patterns(world: World) -> None:
     assert len(rows(reader, reader.partitions())) == 5 + 6 + 7
 
 
+NARROW = """
+[[grants]]
+identity = "samelog://subscriber/narrow"
+subscribe = { topics = ["shown-*"] }
+"""
+
+
+def test_a_pattern_finds_the_topics_that_the_certificate_may_read(
+    world: World, tmp_path: Path
+) -> None:
+    for topic in ("shown-1", "shown-2", "hidden"):
+        publish(world, topic, 0, 3)
+    for node in world.cluster.nodes:
+        with open(node.config_file, "a", encoding="utf-8") as file:
+            file.write(NARROW)
+    pki = os.path.join(world.cluster.directory, "pki")
+    files = issue(pki, CertificateRole.SUBSCRIBER, "narrow")
+    everything = world.cluster.client_config()
+    tls = TlsFiles(ca=everything.tls.ca, cert=files.cert, key=files.key)
+    (tmp_path / "client.toml").write_text(to_toml(replace(everything, tls=tls)))
+    options = {"config": str(tmp_path / "client.toml"), "subscribePattern": ".*"}
+
+    def found() -> list[str]:
+        try:
+            planned = batch_reader(**options).partitions()
+        except (NotReadable, TopicNotFound):
+            return []
+        return sorted({part.name.topic for each in planned for part in each.task})
+
+    wait_for(lambda: found() == ["shown-1", "shown-2"], "the grant counts")
+    with pytest.raises(SourceError):
+        batch_reader(config=options["config"], subscribe="hidden").partitions()
+
+
 def test_a_copy_is_read_where_there_is_one(world: World, tmp_path: Path) -> None:
     """The copy has other values than the cluster, so that it shows which was read."""
     publish(world, "copy", 0, 10)
@@ -134,11 +173,20 @@ def test_archiving_overtakes_a_task_at_the_nodes(world: World) -> None:
     kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     deleted = kafka.delete_records([TopicPartition("old", 0, 15_000)])
     for each in deleted.values():
-        each.result(30)
+        each.result(PATIENCE_S)
+    nodes = world.cluster.nodes
+    wait_for(lambda: [begin(world, node) for node in nodes] == [15_000] * len(nodes), "archived")
     with pytest.raises(DataLoss, match=r"old-0: wanted are \[0, 20000\), but the first .* 15000"):
         rows(reader, planned)
     lenient = batch_reader(config=config(world), subscribe="old", failOnDataLoss=False)
     assert values(rows(lenient, planned)) == numbers(15_000, 20_000)
+
+
+def begin(world: World, node: LocalNode) -> int | None:
+    """The first offset that a node has of the topic `old`."""
+    status = world.status(node)
+    found = () if status is None else status.partitions
+    return next((info.start_offset for info in found if info.topic == "old"), None)
 
 
 def test_positions_are_those_of_a_group(world: World) -> None:

@@ -11,11 +11,13 @@ from msgspec.structs import astuple
 from samelog.admin.answers import CopyProgress
 from samelog.admin.client import ask
 from samelog.admin.requests import PlanArchive
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look at archiving: old segments become empty files, by the policy.
 
@@ -28,6 +30,7 @@ def command() -> None:
 @command.command()
 @client_option
 @json_option
+@watchable
 def plan(config: ClientConfig) -> None:
     """Show what the next round would archive, and which rule takes it, without doing it.
 

@@ -13,8 +13,10 @@ from typing import Any
 import click
 
 from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.output import (
     client_option,
@@ -34,7 +36,7 @@ MAINTENANCE, WAIT_S = "15m", 600
 """So long may one node take to restart and catch up, before somebody should look at it."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Do something to all nodes of a running cluster.
 

@@ -9,6 +9,7 @@ import json
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import json_option, print_json, print_table, talk, wants_json
 from samelog.config.document import ConfigDocument, Setting, parse_toml, read_file, settings
 from samelog.config.load import client_config, node_config, read_client, read_node
@@ -27,7 +28,7 @@ kind_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Check and show configuration files: of nodes, and of clients (publishers, subscribers,
     sidecars, administrators). docs/configuration.md has all keys.

@@ -34,7 +34,7 @@ HOW = {
 @click.option(
     "--dir",
     "directory",
-    help="Keep all files here; else a temporary directory, of which only the picture is kept.",
+    help="Keep all files here; else a temporary directory, of which only pictures are kept.",
 )
 @click.option("--seconds", default=10.0, show_default=True, help="How long the publishers take.")
 @click.option(
@@ -53,7 +53,7 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool) -> Non
     joins late. In the middle the leader is killed with SIGKILL and started again; later the next
     leader is stopped with SIGSTOP, so that it is silent as a host whose network is cut, and goes on
     when another one leads. In the end Spark reads the flights, joins them with the weather, and
-    draws how late they were.
+    draws how late they were. Another picture shows what the cluster did meanwhile.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool) -> Non
     if not (report["identical"] and report["complete"] and report["order_kept"]):
         fail(f"the proof failed; files kept in {place}")
     if directory is None:
-        _clean(place)
+        _clean(place, {report["picture"], picture})
     if report["pipeline"] is not None and "error" in report["pipeline"]:
         fail(f"there is no picture: {report['pipeline']['error']}")
 
@@ -81,27 +81,26 @@ def _run(place: str, seconds: float, picture: str | None) -> dict[str, Any]:
     from samelog.examples.demo.processes import DemoFailed
     from samelog.examples.demo.run import Demo
     from samelog.examples.flights.data import TOTAL, DataMissing
+    from samelog.spark.pipelines import PipelineError
 
     try:
         with progress("flights appended", TOTAL) as advance:
             demo = Demo(
-                place, publish_seconds=seconds, picture=picture, say=talk, on_appended=advance
+                place, publish_seconds=seconds, lake_picture=picture, say=talk, on_appended=advance
             )
             return demo.run()
-    except (DemoFailed, DataMissing) as error:
+    except (DemoFailed, DataMissing, PipelineError) as error:
         fail(f"{error} (files kept in {place})")
 
 
-def _clean(place: str) -> None:
-    """Remove the demo's files, but for the picture."""
+def _clean(place: str, kept: set[str | None]) -> None:
+    """Remove the demo's files, but for those that are kept."""
     for name in os.listdir(place):
         path = os.path.join(place, name)
         if os.path.isdir(path):
             shutil.rmtree(path)
-        elif name != PICTURE:
+        elif path not in kept:
             os.unlink(path)
-    if not os.listdir(place):
-        os.rmdir(place)
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -144,6 +143,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         *(_failover(each) for each in report["failovers"]),
         f"published at an even pace for {report['publish_seconds']:g} s: no measure of speed",
         f"{report['seconds']:.1f} s in all",
+        f"picture of what the cluster did: {report['picture']}",
     ]
 
 
@@ -159,7 +159,7 @@ def _pipeline_lines(told: dict[str, Any] | None) -> list[str]:
     counts = f"{told['flights']:,} flights joined with the weather, {told['rows']:,} rows"
     return [
         f"pipeline flights: {counts} of weekly statistics, {told['seconds']:.1f} s",
-        f"picture: {told['picture']}",
+        f"picture of the flights: {told['picture']}",
     ]
 
 

@@ -14,7 +14,10 @@ from msgspec.structs import asdict
 from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
 
@@ -22,7 +25,7 @@ OFFSET_MAX = (1 << 62) - 1
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List, describe and reset consumer groups.
 
@@ -37,6 +40,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all groups.
 
@@ -54,9 +58,10 @@ def list_command(config: ClientConfig) -> None:
 
 
 @command.command()
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @client_option
 @json_option
+@watchable
 def describe(config: ClientConfig, group: str) -> None:
     """Show the members of GROUP, and how far it has come.
 
@@ -71,8 +76,10 @@ def describe(config: ClientConfig, group: str) -> None:
 
 
 @command.command()
-@click.argument("group")
-@click.option("--topic", required=True, help="Whose offsets are set.")
+@click.argument("group", shell_complete=complete_groups)
+@click.option(
+    "--topic", required=True, shell_complete=complete_topics, help="Whose offsets are set."
+)
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
 @click.option("--to", metavar="earliest|latest|OFFSET", help="The next record to be read.")
 @click.option(

@@ -11,6 +11,7 @@ import click
 
 from samelog.admin.answers import LogFile
 from samelog.admin.client import log_history
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_option, json_option, print_table, utc, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import LOG, segment_name
@@ -21,7 +22,7 @@ ROWS = 500
 
 
 @click.command()
-@click.argument("topic", default="")
+@click.argument("topic", default="", shell_complete=complete_topics)
 @click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
 @client_option
 @json_option

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 from msgspec import UNSET
@@ -19,8 +19,11 @@ from samelog.admin.answers import (
     NodeState,
     Status,
 )
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
     fail,
@@ -29,8 +32,10 @@ from samelog.cli.output import (
     print_table,
     report,
     talk,
+    waiting,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import parse_address
 from samelog.wire.plain import to_json
@@ -44,7 +49,7 @@ wait_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(dir_okay=False), help="node.toml")
 @click.option("--bootstrap", is_flag=True, help="Make the data directory of a new cluster's voter.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
@@ -116,7 +121,7 @@ def add(config: ClientConfig, *, name: str, address: str, learner: bool, wait_s:
 
 
 @command.command()
-@click.argument("old")
+@click.argument("old", shell_complete=complete_nodes)
 @click.argument("name")
 @click.argument("address")
 @wait_option
@@ -137,7 +142,7 @@ def replace(config: ClientConfig, *, old: str, name: str, address: str, wait_s: 
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @client_option
 @json_option
 def remove(config: ClientConfig, *, name: str) -> None:
@@ -155,7 +160,7 @@ def remove(config: ClientConfig, *, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @click.option("--for", "duration", help="How long, such as 90s, 30m, 2h or 1d.")
 @click.option("--end", is_flag=True, help="It is over.")
 @client_option
@@ -182,7 +187,7 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_nodes)
 @click.option(
     "--from", "leader", help="Only if this node leads and another can; else nothing is done."
 )
@@ -217,10 +222,11 @@ def _nothing_to_move(leader: str) -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List the members of the cluster, each in its own words.
 
-    A state that its node said more than 5 s ago has a question mark: Live?
+    A state that its node said more than 5 s ago has a question mark: live?
 
     \b
     Example:
@@ -254,7 +260,7 @@ def _newest(number: int, answers: Sequence[Status]) -> NodeInfo:
 
 
 @command.command("wait-ready")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -277,8 +283,10 @@ def wait_ready(config: ClientConfig, *, name: str, timeout_s: float) -> None:
       samelog node wait-ready rt-sequencer-1 --timeout 600 --config client.toml
     """
     deadline = time.monotonic() + timeout_s
-    while (why := _why_not_ready(config, name)) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    with waiting(name) as show:
+        while (why := _why_not_ready(config, name)) and time.monotonic() < deadline:
+            show(0, None, f"{name}: {why}")
+            time.sleep(POLL_S)
     if why:
         fail(f"{name} is not ready after {timeout_s:g} s: {why}")
     report({"node": name, "ready": True}, f"{name} is ready")
@@ -330,17 +338,26 @@ def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
     """Wait until the change is over: the node votes, and whom it replaces is gone."""
     deadline = time.monotonic() + wait_s
-    while not _is_done(body, _known(config)):
-        if time.monotonic() > deadline:
-            fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
-        time.sleep(POLL_S)
+    with waiting(body.node) as show:
+        while not _is_done(body, _known(config, body.node, show)):
+            if time.monotonic() > deadline:
+                fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
+            time.sleep(POLL_S)
 
 
-def _known(config: ClientConfig) -> dict[str, NodeInfo]:
+def _known(
+    config: ClientConfig, name: str, show: Callable[[float, float | None, str], None]
+) -> dict[str, NodeInfo]:
+    """The members by name; shows how many Raft entries one of them has applied."""
     try:
-        return {node.name: node for node in ask(config, GetStatus()).nodes}
+        status = ask(config, GetStatus())
     except AdminError:
         return {}
+    known = {node.name: node for node in status.nodes}
+    if name in known:
+        said = f"{name} {state_text(known[name])}"
+        show(known[name].applied_index, status.commit_index, said)
+    return known
 
 
 def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
@@ -348,8 +365,8 @@ def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
 
 
 def state_text(node: NodeInfo) -> str:
-    """A member's state, as people read it: `Live?` was said long ago."""
-    text = node.state.name.capitalize() + "?" * (node.age_s > FRESH_S)
+    """A member's state, as people read it: `live?` was said long ago."""
+    text = node.state.value + "?" * (node.age_s > FRESH_S)
     if node.state is NodeState.MAINTENANCE:
         text += f" until {_when(node.maintenance_until_ms)}"
     if node.not_ready and node.state in (NodeState.LIVE, NodeState.MAINTENANCE):

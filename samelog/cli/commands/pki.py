@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import json_option, print_json, print_table, report, talk, wants_json
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.pki.authority import (
@@ -44,7 +45,7 @@ directory_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Make and show certificates of a private authority.
 

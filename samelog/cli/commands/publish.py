@@ -11,7 +11,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import IO, NamedTuple, TypedDict, Unpack
 
@@ -19,11 +19,13 @@ import click
 import msgspec
 
 from samelog.cli.errors import operator_error
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     OperatorError,
     api_usage,
     client_option,
     fail,
+    following,
     json_option,
     progress,
     report,
@@ -31,6 +33,7 @@ from samelog.cli.output import (
 from samelog.config.tables.client import ClientConfig
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.publisher import Publisher
+from samelog.publisher.records import Positions
 
 LINK_LOG = logging.getLogger("samelog.runtime.network.link")
 PUBLISHER_LOG = logging.getLogger("samelog.publisher")
@@ -65,7 +68,9 @@ class Publishing(TypedDict):
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.File("rb"))
-@click.option("--topic", required=True, help="Where the records go.")
+@click.option(
+    "--topic", required=True, shell_complete=complete_topics, help="Where the records go."
+)
 @click.option("--session", required=True, help="This publisher's name, its own in the cluster.")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
 @click.option("--format", "kind", default="lines", show_default=True, type=click.Choice(FORMATS))
@@ -138,11 +143,44 @@ def command(
 
 def _wait(publisher: Publisher, count: int, timeout: float) -> None:
     try:
-        publisher.wait_merged(timeout=timeout)
+        with following(ShipProgress(lambda: publisher.positions).look):
+            publisher.wait_merged(timeout=timeout)
     except PublisherError as error:
         PUBLISHER_LOG.setLevel(logging.ERROR)  # it would say the same
         publisher.close(timeout=0)
         fail(f"{count} records are in the session, and not all of them are merged: {error}")
+
+
+class ShipProgress:
+    """How many of the bytes that were to be merged at first are merged by now."""
+
+    def __init__(self, positions: Callable[[], Positions]) -> None:
+        self._positions = positions
+        self._total: int | None = None
+
+    def look(self) -> tuple[float, float | None, str]:
+        """(done, total, what is done)."""
+        left = unmerged_bytes(self._positions())
+        if left is None:
+            return 0, None, "merging"
+        self._total = max(left, self._total or 0)
+        return self._total - left, self._total, "merging"
+
+
+def unmerged_bytes(positions: Positions) -> int | None:
+    """Bytes that were appended and are not known to be merged; None while some are in an earlier
+    file, whose length nobody keeps.
+    """
+    left = 0
+    for place, end in positions.appended.items():
+        merged = positions.merged.get(place)
+        if merged is None or merged[:2] != end[:2]:
+            if merged is not None or end.roll:
+                return None
+            left += end.byte
+        else:
+            left += end.byte - merged.byte
+    return left
 
 
 def _partitions(wanted: int | None, partition: int | None) -> int | None:

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from samelog.admin.answers import Status
-from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
+from samelog.cli.live_names import complete_nodes, complete_topics
 from samelog.cli.output import (
     client_option,
     fail,
@@ -42,7 +45,7 @@ confirm_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Recover from disasters: a node that lost its disk, a cluster that lost its majority, records
     that are on no node any more.
@@ -57,7 +60,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_nodes)
 @wait_option
 @client_option
 @json_option
@@ -176,7 +179,7 @@ class NodeCopy(NamedTuple):
 
 
 @command.command("void")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option("--lost", "without", multiple=True, metavar="NODE", help="A node that is gone.")
 @click.option("--confirm", metavar="TOPIC", help="The topic's name: yes, I want this.")

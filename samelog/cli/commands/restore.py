@@ -24,6 +24,7 @@ from samelog.archiver.copies.restoring import (
     manifests_of,
 )
 from samelog.archiver.copies.targets import Target, open_target
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     json_option,
     optional_client,
@@ -50,7 +51,7 @@ def parse_time(context: click.Context, parameter: click.Parameter, text: str | N
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
 @click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
@@ -152,6 +153,6 @@ def bring_back(
     if lacking:
         raise CopyFault(f"offset {lacking[0].first_offset} was not copied as {taken}")
     total = sum(copy.manifest.size for copy in copies)
-    with progress("restoring", total) as advance:
+    with progress("restoring", total, unit="bytes") as advance:
         restoring = RangeRestore(OsFileSystem(), list(copies), taken, progress=advance)
         return restoring.into(directory, first=wanted.first, from_ms=wanted.from_ms)

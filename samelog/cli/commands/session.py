@@ -10,6 +10,8 @@ import click
 from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -18,10 +20,11 @@ from samelog.cli.output import (
     report,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look after publishers' sessions.
 
@@ -35,6 +38,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all sessions: who owns them, their newest run, and what is not merged yet.
 
@@ -57,7 +61,7 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sessions)
 @client_option
 @json_option
 def retire(config: ClientConfig, name: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import client_option, fail, talk
 from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
 from samelog.config.tables.shared import HttpConfig, LogLevel
@@ -85,7 +86,7 @@ http_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Ship the files of publishers, or keep the files of subscribers, from a process of its own.
 

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from samelog.cli.commands.pipeline.common import client_file_option
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
-from samelog.cli.output import fail, json_option, print_json, print_table, wants_json
+from samelog.cli.output import (
+    client_file_option,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    wants_json,
+)
 from samelog.config.document import absolute_place
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ topic_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Jobs over whole archives, spread over Spark's executors.
 

@@ -10,15 +10,15 @@ import os
 import signal
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO
 
 import click
-import msgspec
 
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
+from samelog.cli.record_text import as_line, as_value
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.format.file_names import parse_input_name
@@ -51,6 +51,7 @@ def parse_from(
     "--topic",
     "topics",
     multiple=True,
+    shell_complete=complete_topics,
     help="May be repeated.  [default: topics of the configuration]",
 )
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")
@@ -172,36 +173,6 @@ def copy_out(
             count += len(records)
             advance(len(records))
     return count
-
-
-def as_value(record: Record) -> bytes:
-    """A record's value; nothing for null."""
-    return record.value or b""
-
-
-def as_line(record: Record) -> bytes:
-    """All of a record as a JSON object."""
-    return msgspec.json.encode(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": as_text(record.key),
-            "value": as_text(record.value),
-            "headers": [[name, as_text(value)] for name, value in record.headers],
-        }
-    )
-
-
-def as_text(data: bytes | None) -> object:
-    """Bytes as JSON can hold them."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
 
 
 # --- as far apart in time as they were written ----------------------------------------------------

@@ -23,9 +23,8 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import Subscribers
-from samelog.cli.commands.pipeline.common import client_file_option
-from samelog.cli.commands.schema.rows import print_rows
-from samelog.cli.commands.subscribe import as_line, as_value
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
     confirm,
@@ -36,18 +35,11 @@ from samelog.cli.output import (
     report,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
-from samelog.format._kernels import decode_records
-from samelog.format.compression import decompress
-from samelog.runtime.network.tls import NODE_PREFIX
-from samelog.spark.logs.nodes import Nodes, RemoteLogs
-from samelog.spark.plan.offsets import OffsetRange, PartitionName
-from samelog.typed.filters.selection import RowsWanted
-
-PEEK_TIMEOUT_S = 10.0
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Create, list, describe, alter and delete topics.
 
@@ -80,7 +72,7 @@ def create(config: ClientConfig, *, name: str, partitions: int, settings: Sequen
 
 
 @command.command("add-partitions")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.argument("partitions", type=click.IntRange(min=1))
 @client_option
 @json_option
@@ -101,6 +93,7 @@ def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
 @command.command("list")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig) -> None:
     """List all topics.
 
@@ -117,9 +110,10 @@ def list_command(config: ClientConfig) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @client_option
 @json_option
+@watchable
 def describe(config: ClientConfig, name: str) -> None:
     """Show the topic NAME and its partitions, as one node sees them.
 
@@ -137,88 +131,7 @@ def describe(config: ClientConfig, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
-@click.option("--partition", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option("--offset", type=click.IntRange(min=0), help="From this one on; else the oldest.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N records.")
-@click.option("--max", "limit", default=10, show_default=True, type=click.IntRange(min=1))
-@click.option("--rows", "as_rows", is_flag=True, help="As rows of the topic's schema.")
-@click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
-@click.option("--where", metavar="CONDITION", help="With --rows: of those, the ones that meet it.")
-@click.option("--columns", metavar="A,B", help="With --rows: these columns.")
-@client_file_option
-@json_option
-def peek(
-    *,
-    config: str,
-    name: str,
-    partition: int,
-    offset: int | None,
-    last: int | None,
-    limit: int,
-    as_rows: bool,
-    version: int | None,
-    where: str | None,
-    columns: str | None,
-) -> None:
-    """Print some records of the topic NAME as the nodes have them: values, or JSON objects with all
-    there is. Nothing is copied or kept.
-
-    With --rows, each record is read by the version of the schema that it was written with, and
-    printed as a row of another: a JSON object. The exit code is 1 if one cannot be read.
-
-    \b
-    Examples:
-      samelog topic peek flights --config client.toml
-      samelog topic peek flights --last 3 --json --config client.toml
-      samelog topic peek flights --partition 2 --offset 1500 --max 20 --config client.toml
-      samelog topic peek ticks --rows --where "price > 100" --config client.toml
-    """
-    if offset is not None and last is not None:
-        raise click.UsageError("either --offset or --last")
-    if not as_rows and (version, where, columns) != (None, None, None):
-        raise click.UsageError("--version, --where and --columns are for --rows")
-    rows = RowsWanted(where, None if columns is None else columns.split(","))
-    nodes = Nodes(config, timeout_s=PEEK_TIMEOUT_S)
-    try:
-        whole = _whole(nodes, PartitionName(name, partition))
-        first = whole.start if offset is None else offset
-        if last is not None:
-            first, limit = max(whole.start, whole.end - last), last
-        if first >= whole.end:
-            fail(f"{whole.name} has the offsets from {whole.start} to {whole.end}, without the end")
-        wanted = whole._replace(start=first, end=min(whole.end, first + limit))
-        if as_rows:
-            print_rows(config, nodes, wanted, version, rows)
-        else:
-            _print_records(nodes, wanted)
-    finally:
-        nodes.close()
-
-
-def _whole(nodes: Nodes, name: PartitionName) -> OffsetRange:
-    """All that a partition has."""
-    state = RemoteLogs(nodes).topic_states([name.topic]).get(name.topic)
-    if state is None:
-        fail(f"there is no topic {name.topic!r}")
-    bounds = state.partitions.get(name.partition)
-    if bounds is None:
-        fail(
-            f"{name.topic!r} has {len(state.partitions)} partitions, no partition {name.partition}"
-        )
-    return OffsetRange(name, state.topic_id, bounds.start, bounds.end)
-
-
-def _print_records(nodes: Nodes, wanted: OffsetRange) -> None:
-    show = as_line if wants_json() else as_value
-    for chunk in nodes.read(wanted):
-        for record in decode_records(chunk.data, 0, chunk.size, *wanted.name, decompress):
-            if wanted.start <= record.offset < wanted.end:
-                click.echo(show(record))
-
-
-@command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default.")
 @client_option
@@ -241,7 +154,7 @@ def alter(
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--force", is_flag=True, help="Ask nothing, and do not look for readers.")
 @client_option
 @json_option
@@ -272,6 +185,8 @@ def _readers(config: ClientConfig, topic: str) -> list[str]:
 
 
 def _subscribers(config: ClientConfig, topic: str) -> set[str]:
+    from samelog.runtime.network.tls import NODE_PREFIX
+
     rows = [row for answer in _answers(config) for row in answer.subscribers]
     found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
     return {each for each in found if not each.startswith(NODE_PREFIX)}

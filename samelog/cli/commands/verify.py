@@ -32,7 +32,7 @@ def command(directories: tuple[str, ...]) -> None:
     if not copies:
         fail(f"no merged logs in {', '.join(directories)}")
     total = sum(sum(segment_sizes(copy).values()) for copy in copies)
-    with progress("checking", 2 * total) as advance:
+    with progress("checking", 2 * total, unit="bytes") as advance:
         faults = check_all(copies, advance)
     if wants_json():
         print_json({"verified": not faults, "copies": copies, "faults": faults})

@@ -23,16 +23,24 @@ from samelog.config.schema.keys import (
     keys_of,
 )
 from samelog.config.schema.kinds import (
+    FILE,
     PRIVATE_FILE,
     BadValue,
     check_distinct,
     checked_name,
     integer,
+    path_or_url,
     seconds,
     size,
 )
 from samelog.config.tables.shared import TlsFiles
-from samelog.config.values import Address, check_pattern, is_loopback, is_unspecified
+from samelog.config.values import (
+    Address,
+    check_keys_url,
+    check_pattern,
+    is_loopback,
+    is_unspecified,
+)
 from samelog.format.names import check_session_name
 
 NUM_PARTITIONS = "num.partitions"
@@ -219,6 +227,30 @@ class KafkaUser(ConfigTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenIssuer(ConfigTable):
+    """Whose tokens let clients in (OpenID Connect), and which of them."""
+
+    jwks: Annotated[
+        str,
+        "The issuer's public keys: a file, or an https URL that is read every five minutes",
+        path_or_url(check_keys_url),
+        Reload.CONTENTS,
+    ]
+    issuer: Annotated[str, "Who must have made a token (`iss`)"]
+    audience: Annotated[str, "For whom it must have been made (`aud`)"]
+    claim: Annotated[
+        str, "Where the user's name is in it; the identity is `samelog://user/<name>`"
+    ] = "sub"
+    ca: Annotated[
+        str | None,
+        "The authorities that the URL's certificate may be of, PEM",
+        FILE,
+        Without("those of the system"),
+        Reload.CONTENTS,
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuota(ConfigTable):
     """What each identity that matches may ask of one node per second: bytes of Produce requests, of
     fetched records, and requests. 0: as much as it can.
@@ -276,6 +308,9 @@ class KafkaConfig(ConfigTable):
     users: Annotated[
         tuple[KafkaUser, ...], Subtable("Users that authenticate by name and password (`sasl_tls`)")
     ] = ()
+    oauth: Annotated[
+        TokenIssuer | None, Subtable("Users that authenticate by tokens (`sasl_tls`, OAUTHBEARER)")
+    ] = None
     quotas: Annotated[
         tuple[ClientQuota, ...], Subtable("What identities may ask of this node")
     ] = ()
@@ -289,7 +324,8 @@ class KafkaConfig(ConfigTable):
             check_distinct(str(each.listen) for each in self.listeners)
         except BadValue as error:
             raise KeyProblem("listeners", str(error)) from error
-        if not self.users and any(each.security is Security.SASL_TLS for each in self.listeners):
+        is_asked = any(each.security is Security.SASL_TLS for each in self.listeners)
+        if is_asked and not self.users and self.oauth is None:
             reason = 'a listener has security = "sasl_tls", and there is nobody'
             raise KeyProblem("users", reason)
         if self.max_memory_bytes < self.max_request_bytes:

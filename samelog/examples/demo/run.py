@@ -13,16 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from samelog.examples.demo import proof
+from samelog.examples.demo import picture, proof
+from samelog.examples.demo.picture import Course, Failure, Moment
 from samelog.examples.demo.processes import Child, Cluster, DemoFailed, DemoNode
 from samelog.examples.demo.proof import Pipeline, publish_weather
 from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
+from samelog.examples.flights.picture import check_installed as check_drawing
 
 KILL_AT, SILENCE_AT = 0.3, 0.6
 LATE_AT = 0.7
 DEADLINE_S = 120.0
 POLL_S = 0.02
 EARLY, LATE = "early", "late"
+PICTURE = "cluster.png"
+FAILED = {signal.SIGKILL: "leader killed", signal.SIGSTOP: "leader silent"}
 StatusAnswer = dict[str, Any]
 """What a node answers to GET /status."""
 
@@ -55,14 +59,14 @@ class Demo:
         directory: str,
         *,
         publish_seconds: float,
-        picture: str | None = None,
+        lake_picture: str | None = None,
         say: Callable[[str], None] = lambda text: None,
         on_appended: Callable[[int], None] = lambda flights: None,
     ) -> None:
-        """`picture`: where the pipeline draws to; None: there is no pipeline. `say` is called with
-        what happens; `on_appended` with how many flights more were appended.
+        """`lake_picture`: where the pipeline draws to; None: there is no pipeline. `say` is called
+        with what happens; `on_appended` with how many flights more were appended.
         """
-        self._picture = picture
+        self._lake_picture = lake_picture
         self._directory = os.path.abspath(directory)
         self._publish_seconds = publish_seconds
         self._say = say
@@ -72,10 +76,12 @@ class Demo:
         self._subscribers: list[Child] = []
         self._started = time.monotonic()
         self._failovers: list[Failover] = []
+        self._samples: list[Moment] = []
 
     def run(self) -> dict[str, Any]:
-        """The whole demo; its report. Raises DemoFailed, DataMissing."""
+        """The whole demo; its report. Raises DemoFailed, DataMissing, PipelineError."""
         check_installed()
+        check_drawing()
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         try:
             self._say("starting three nodes")
@@ -96,11 +102,11 @@ class Demo:
 
     def _run_pipeline(self) -> dict[str, Any] | None:
         """What it reports, or why it could not be run."""
-        if self._picture is None:
+        if self._lake_picture is None:
             return None
         self._say("running the pipeline flights: Spark starts, counts and draws")
         publish_weather(self._cluster.client_file, self._path("publishers"))
-        pipeline = Pipeline(self._cluster.client_file, self._path("lake"), self._picture)
+        pipeline = Pipeline(self._cluster.client_file, self._path("lake"), self._lake_picture)
         return pipeline.run(self._path("pipeline.log"))
 
     # --- running ----------------------------------------------------------------------------------
@@ -141,8 +147,15 @@ class Demo:
             appended = sum(child.newest().get("appended", 0) for child in self._publishers)
             self._on_appended(appended - shown)
             shown = appended
+            self._note(appended)
             self._act(appended / TOTAL)
             time.sleep(POLL_S)
+        self._note(shown)
+
+    def _note(self, appended: int) -> None:
+        """For the picture."""
+        early, *late = [child.newest().get("received", 0) for child in self._subscribers]
+        self._samples.append(Moment(time.monotonic(), appended, early, *late or [None]))
 
     def _all_done(self) -> bool:
         publishers = all(child.done for child in self._publishers)
@@ -207,6 +220,7 @@ class Demo:
         copies += [self._copy_of_subscriber(name) for name in (EARLY, LATE)]
         table = proof.read_table(self._cluster.nodes[0].merged)
         proven = proof.prove(table)
+        picture.draw(self._course(table), self._path(PICTURE))
         published = sum(child.last["appended"] for child in self._publishers)
         return {
             "published": published,
@@ -223,8 +237,16 @@ class Demo:
             "publishers": [self._publisher_row(child, table) for child in self._publishers],
             "copies": copies,
             "delays": proof.delays_by_carrier(table),
+            "picture": self._path(PICTURE),
             "seconds": time.monotonic() - self._started,
         }
+
+    def _course(self, table: Any) -> Course:
+        failures = [
+            Failure(each.at, each.seconds or 0.0, f"{FAILED[each.fault]}, {each.seconds:.2f} s")
+            for each in self._failovers
+        ]
+        return Course(self._samples, failures, proof.origins(table))
 
     def _copy_of_node(self, node: DemoNode, statuses: list[StatusAnswer]) -> dict[str, Any]:
         status = next(status for status in statuses if status["node"] == node.name)

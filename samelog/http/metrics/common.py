@@ -16,7 +16,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from cryptography import x509
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -28,10 +27,11 @@ from prometheus_client.core import (
 )
 
 import samelog
-from samelog.config.tables.shared import HttpConfig, TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.http.metrics.table import Metric, MetricKind
 from samelog.runtime.counters import Histogram, ListenerTally
 from samelog.runtime.errors import TlsFault
+from samelog.runtime.network.expiry import OWN, certificate_paths, earliest_expiry
 from samelog.runtime.network.tls import ReloadingContext, open_context, signatures
 
 SERIES_MAX = 500
@@ -125,17 +125,6 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return buckets
 
 
-OWN = "own"
-
-
-def tls_files_of(
-    own: TlsFiles, http: HttpConfig | None, others: Mapping[str, TlsFiles | None]
-) -> dict[str, TlsFiles]:
-    """Name -> files: the own ones, and those of listeners that have their own."""
-    listeners = {OWN: own, "http": None if http is None else http.tls, **others}
-    return {name: files for name, files in listeners.items() if files is not None}
-
-
 class Certificates:
     """When certificates expire, and whether their files can be used."""
 
@@ -150,14 +139,16 @@ class Certificates:
 
     def samples(self) -> Iterator[Sample]:
         """Expiry and usability; a certificate that cannot be read has no expiry."""
-        paths = {name: files.cert for name, files in self._files.items()}
-        paths["authority"] = self._files[OWN].ca
-        for name, path in paths.items():
-            expiry = self._expiry(path)
-            if expiry is not None:
-                yield "samelog_tls_certificate_expiry_timestamp_seconds", (name,), expiry
+        for name, expiry in self.expiries().items():
+            yield "samelog_tls_certificate_expiry_timestamp_seconds", (name,), expiry
         for name in self._files:
             yield "samelog_tls_files_unusable", (name,), not self._is_usable(name)
+
+    def expiries(self) -> dict[str, float]:
+        """Name -> when it expires, in seconds of the epoch, of those that can be read."""
+        paths = certificate_paths(self._files)
+        known = {name: self._expiry(path) for name, path in paths.items()}
+        return {name: expiry for name, expiry in known.items() if expiry is not None}
 
     def _is_usable(self, name: str) -> bool:
         files = self._files[name]
@@ -189,14 +180,6 @@ class Certificates:
         except (OSError, ValueError):
             return None
         return known[1]
-
-
-def earliest_expiry(pem: bytes) -> float:
-    """When the first of the certificates in a file expires, in seconds of the epoch. Raises
-    ValueError where there is none.
-    """
-    found = x509.load_pem_x509_certificates(pem)
-    return min(each.not_valid_after_utc.timestamp() for each in found)
 
 
 def build() -> Iterator[Sample]:

@@ -17,6 +17,7 @@ from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
 from samelog.runtime.network.tls import NODE_PREFIX
+from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import read_partitions
@@ -28,14 +29,18 @@ SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""
 
 
+def node_certificates(config: NodeConfig) -> common.Certificates:
+    """Those of a node and its listeners."""
+    return common.Certificates(node_tls_files(config), NODE_PREFIX + config.name)
+
+
 def node_metrics(
-    config: NodeConfig, node: Callable[[], ServedNode | None], not_ready: Callable[[], str]
+    config: NodeConfig,
+    node: Callable[[], ServedNode | None],
+    not_ready: Callable[[], str],
+    certificates: common.Certificates,
 ) -> Metrics:
     """Those of a process that runs a node, or waits to."""
-    files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    certificates = common.Certificates(
-        common.tls_files_of(config.tls, config.http, files), NODE_PREFIX + config.name
-    )
 
     def config_problem() -> str:
         found = node()

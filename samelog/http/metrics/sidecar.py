@@ -15,6 +15,7 @@ from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
 from samelog.runtime.counters import FAST_S, Histogram, ListenerTally
+from samelog.runtime.network.expiry import tls_files_of
 from samelog.wire.pull.copies import CopyState
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def sidecar_metrics(
     side: Side, table: tuple[Metric, ...], samples: Gather, not_ready: Callable[[], str]
 ) -> Metrics:
     """`table` and `samples`: of one kind of sidecar."""
-    files = common.tls_files_of(side.config.tls, side.http, {})
+    files = tls_files_of(side.config.tls, side.http, {})
     gathers: list[Gather] = [
         common.build,
         common.Certificates(files).samples,

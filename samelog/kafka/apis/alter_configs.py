@@ -1,20 +1,26 @@
-"""Settings of topics are changed: AlterConfigs, and the newer IncrementalAlterConfigs."""
+"""Settings of topics and groups are changed: AlterConfigs, IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
 from samelog.kafka.apis.configs import ResourceType, topics_of
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.settings import GROUP_BOUNDS, LISTS, group_defaults, topic_defaults
+from samelog.sequencer.state.access_commands import AlterGroup
+from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
-from samelog.sequencer.state.topic_settings import KNOWN
-from samelog.sequencer.state.types import Topic
+
+GROUP_CHARACTERS_MAX = 256
 
 
 class AlterConfigsResponseResource(Entity, frozen=True):
@@ -32,21 +38,32 @@ class AlterConfigsResponse(ResponseBody, frozen=True):
     responses: Sequence[AlterConfigsResponseResource]
 
 
-@kafka_api(33, "AlterConfigs", 0, 2, flexible_from=2, notes="Topics only.")
-async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Sets all settings of topics anew; those not named have their default again.
+class Altered(NamedTuple):
+    """Whose settings are changed: what it has set, what counts for what it has not, what the values
+    may be (raising ApiError), and the command that changes them.
+    """
 
-    The older of two ways, see IncrementalAlterConfigs (44). A topic's settings are changed all or
+    own: Mapping[str, str]
+    defaults: Mapping[str, str]
+    check: Callable[[Mapping[str, str | None]], dict[str, str]]
+    command: Callable[[dict[str, str], list[str]], AnyCommand]
+
+
+@kafka_api(33, "AlterConfigs", 0, 2, flexible_from=2, notes="Topics and groups only.")
+async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
+    """Sets all settings of topics and groups anew; those not named have their default again.
+
+    The older of two ways, see IncrementalAlterConfigs (44). The settings of one are changed all or
     not at all.
     """
     return await alter_each(call, request, _set_anew)
 
 
 async def alter_each(
-    call: NodeCall, request: Any, command_of: Callable[[Topic, Any], AlterTopicCommand]
+    call: NodeCall, request: Any, command_of: Callable[[Altered, Any], AnyCommand]
 ) -> AlterConfigsResponse:
-    """Change every resource of a request by itself. `command_of` the topic and what is wanted of
-    it may raise ApiError.
+    """Change every resource of a request by itself. `command_of` whose settings they are and what
+    is wanted may raise ApiError.
     """
     await call.broker.look_for(topics_of(request))
 
@@ -65,34 +82,84 @@ def _refuse(resource: Any, error: ApiError) -> AlterConfigsResponseResource:
     )
 
 
-def _alterable(call: NodeCall, resource: Any) -> Topic:
-    """The topic that is to be changed. Raises ApiError."""
-    if resource.resource_type != ResourceType.TOPIC:
-        text = "a node's settings are in its configuration file"
-        raise ApiError(ErrorCode.invalid_request, text)
-    check_name(resource.resource_name)
-    return administered(call.broker, call.client, resource.resource_name)
+def _alterable(call: NodeCall, resource: Any) -> Altered:
+    """Whose settings are to be changed. Raises ApiError."""
+    if resource.resource_type == ResourceType.TOPIC:
+        return _topic(call, resource.resource_name)
+    if resource.resource_type == ResourceType.GROUP:
+        return _group(call, resource.resource_name)
+    text = "a node's settings are in its configuration file"
+    raise ApiError(ErrorCode.invalid_request, text)
 
 
-def _set_anew(topic: Topic, resource: Any) -> AlterTopicCommand:
+def _topic(call: NodeCall, name: str) -> Altered:
     """Raises ApiError."""
-    settings = check_settings({each.name: each.value for each in resource.configs})
-    unset = [key for key in topic.settings if key not in settings]
-    return AlterTopicCommand(topic.topic_id, settings, unset)
+    check_name(name)
+    broker = call.broker
+    topic = administered(broker, call.client, AclOperation.ALTER_CONFIGS, name)
+    return Altered(
+        topic.settings,
+        topic_defaults(broker),
+        partial(check_settings, majority=broker.majority),
+        partial(AlterTopicCommand, topic.topic_id),
+    )
 
 
-SET, DELETE = 0, 1
+def _group(call: NodeCall, name: str) -> Altered:
+    """A group may have settings before it has members. Raises ApiError."""
+    if not call.broker.may(call.client, AclOperation.ALTER_CONFIGS, AclResource.GROUP, name):
+        raise ApiError(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
+    if not 0 < len(name) <= GROUP_CHARACTERS_MAX:
+        raise ApiError(ErrorCode.invalid_request, "the group's name is empty, or too long")
+    own, defaults = call.broker.access.groups.get(name, {}), group_defaults(call.broker)
+
+    def change(settings: dict[str, str], unset: list[str]) -> AlterGroup:
+        kept = {key: value for key, value in own.items() if key not in unset}
+        then = {**defaults, **kept, **settings}
+        if int(then[SESSION_MS]) <= int(then[HEARTBEAT_MS]):
+            text = f"{SESSION_MS} must be longer than {HEARTBEAT_MS}"
+            raise ApiError(ErrorCode.invalid_config, text)
+        return AlterGroup(name, settings, unset)
+
+    return Altered(own, defaults, check_group_settings, change)
 
 
-@kafka_api(
-    44, "IncrementalAlterConfigs", 0, 1, flexible_from=1, notes="Topics only; set and delete."
-)
+def check_group_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings, without those that are null (their default). Raises ApiError."""
+    for key, value in settings.items():
+        bounds = GROUP_BOUNDS.get(key)
+        if bounds is None:
+            text = f"unknown group setting {key!r}, known are {', '.join(GROUP_BOUNDS)}"
+            raise ApiError(ErrorCode.invalid_config, text)
+        is_number = value is not None and value.isascii() and value.isdigit()
+        if value is not None and not (is_number and int(value) in bounds):
+            text = f"{key}={value!r} is not a number from {bounds.start} to {bounds.stop - 1}"
+            raise ApiError(ErrorCode.invalid_config, text)
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _set_anew(altered: Altered, resource: Any) -> AnyCommand:
+    """Raises ApiError."""
+    settings = altered.check({each.name: each.value for each in resource.configs})
+    return altered.command(settings, [key for key in altered.own if key not in settings])
+
+
+class ConfigOperation(IntEnum):
+    """What becomes of a setting (AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@kafka_api(44, "IncrementalAlterConfigs", 0, 1, flexible_from=1, notes="Topics and groups only.")
 async def incremental_alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Sets some settings of topics, or gives them back their default."""
+    """Sets some settings, gives them back their default, or changes lists."""
     return await alter_each(call, request, _set_some)
 
 
-def _set_some(topic: Topic, resource: Any) -> AlterTopicCommand:
+def _set_some(altered: Altered, resource: Any) -> AnyCommand:
     """Raises ApiError."""
     names = [each.name for each in resource.configs]
     if len(set(names)) != len(names):
@@ -100,13 +167,30 @@ def _set_some(topic: Topic, resource: Any) -> AlterTopicCommand:
     given: dict[str, str | None] = {}
     unset: list[str] = []
     for each in resource.configs:
-        if each.name not in KNOWN:
-            check_settings({each.name: each.value})
-        if each.config_operation == DELETE:
+        altered.check({each.name: None})
+        if each.config_operation == ConfigOperation.DELETE:
             unset.append(each.name)
-        elif each.config_operation == SET:
-            given[each.name] = "" if each.value is None else each.value
         else:
-            text = f"{each.name} is no list: it can only be set or deleted"
-            raise ApiError(ErrorCode.invalid_config, text)
-    return AlterTopicCommand(topic.topic_id, check_settings(given), unset)
+            given[each.name] = _value(altered, each)
+    return altered.command(altered.check(given), unset)
+
+
+def _value(altered: Altered, wanted: Any) -> str:
+    """What a setting is to be. Raises ApiError."""
+    name, value = wanted.name, wanted.value or ""
+    if wanted.config_operation == ConfigOperation.SET:
+        return value
+    if name not in LISTS:
+        text = f"{name} is no list: it can only be set or deleted"
+        raise ApiError(ErrorCode.invalid_config, text)
+    before = _parts(altered.own.get(name, altered.defaults[name]))
+    named = _parts(value)
+    if wanted.config_operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*before, *named]))
+    if wanted.config_operation == ConfigOperation.SUBTRACT:
+        return ",".join(part for part in before if part not in named)
+    raise ApiError(ErrorCode.invalid_request, f"operation {wanted.config_operation} on {name}")
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]

@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from enum import IntEnum
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.format.names import check_topic_name
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, KafkaClient, WatchedLog
 from samelog.kafka.api import AnyCall
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
@@ -122,13 +122,13 @@ def check_replicas(count: int, nodes: int) -> None:
         raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 
-def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+def check_settings(settings: Mapping[str, str | None], majority: int) -> dict[str, str]:
     """The settings, those left out that are null (their default). Raises ApiError."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if value is None and key in KNOWN:
             continue
-        problem = problem_with(key, value or "")
+        problem = problem_with(key, value or "", majority)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
         found[key] = value or ""
@@ -156,9 +156,11 @@ def no_partition(topic: str, index: int) -> ApiError:
     return ApiError(ErrorCode.unknown_topic_or_partition, text)
 
 
-def administered(broker: AnyBroker, client: KafkaClient, name: str) -> Topic:
-    """A topic that the client may change. Raises ApiError."""
-    if not broker.may_administer(client):
+def administered(
+    broker: AnyBroker, client: KafkaClient, operation: AclOperation, name: str
+) -> Topic:
+    """A topic with which the client may do this. Raises ApiError."""
+    if not broker.may(client, operation, AclResource.TOPIC, name):
         raise denied(name)
     topic = broker.topic(name)
     if topic is None:
@@ -247,43 +249,36 @@ async def until_executed(stream: WatchedLog, offset: int, deadline: float) -> No
 # --- operations ---------------------------------------------------------------------------------
 
 
-class AclOperation(IntEnum):
-    """What a client may do, by the numbers of its bit (Kafka's AclOperation)."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def _bits(*operations: AclOperation) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-_READER = _bits(AclOperation.READ, AclOperation.DESCRIBE)
-_WRITER = _bits(AclOperation.WRITE, AclOperation.DESCRIBE)
-_CLUSTER_USER = _bits(AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE)
-_CLUSTER_ADMIN = _bits(
+_OF_TOPICS = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+_OF_THE_CLUSTER = (
     AclOperation.CREATE,
     AclOperation.ALTER,
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
-_TOPIC_ADMIN = _CLUSTER_ADMIN | _bits(AclOperation.DELETE, AclOperation.DESCRIBE)
+_OF_EVERYBODY = (AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE)
+
+
+def _bits(operations: Iterable[AclOperation]) -> int:
+    return sum(1 << operation for operation in operations)
 
 
 def topic_operations(broker: AnyBroker, client: KafkaClient, topic: str) -> int:
     """What a client may do with a topic, as a bit field."""
-    found = _READER if broker.may_read(client, topic) else 0
-    found |= _WRITER if broker.may_write(client, topic) else 0
-    return found | (_TOPIC_ADMIN if broker.may_administer(client) else 0)
+    may = partial(broker.may, client, kind=AclResource.TOPIC, name=topic)
+    return _bits(operation for operation in _OF_TOPICS if may(operation))
 
 
 def cluster_operations(broker: AnyBroker, client: KafkaClient) -> int:
     """What a client may do with the cluster, as a bit field."""
-    return _CLUSTER_USER | (_CLUSTER_ADMIN if broker.may_administer(client) else 0)
+    allowed = [operation for operation in _OF_THE_CLUSTER if broker.may(client, operation)]
+    return _bits((*_OF_EVERYBODY, *allowed))

@@ -18,13 +18,13 @@ import asyncio
 from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
     FLEXIBLE_FROM,
@@ -48,7 +48,7 @@ NOTHING = memoryview(b"")
     1,
     "Fetch",
     4,
-    17,
+    18,
     flexible_from=FLEXIBLE_FROM,
     read=read_fetch,
     notes="Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "

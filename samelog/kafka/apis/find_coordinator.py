@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.any_broker import BrokerEndpoint
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 GROUP = 0
@@ -68,7 +67,7 @@ def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoord
     if error is not ErrorCode.none:
         return nobody(group, error, "a grant to subscribe with this group is missing")
     for end in call.broker.endpoints(call.client.listener):
-        if end.number == call.broker.leader:
+        if end.number == call.broker.leader and call.broker.is_there(end.number):
             return coordinator(group, end)
     return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.groups.classic_group import DEAD
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.sequencer.state.group_commands import ConsumerMember
+
+DEAD_IS_AN_ERROR_FROM = 6
 
 
 class DescribeGroupsResponse(ResponseBody, frozen=True):
@@ -23,7 +29,7 @@ class DescribeGroupsResponse(ResponseBody, frozen=True):
 
 
 @kafka_api(
-    15, "DescribeGroups", 0, 5, flexible_from=5, notes="Authorized operations are not returned."
+    15, "DescribeGroups", 0, 6, flexible_from=5, notes="Authorized operations are not returned."
 )
 def describe_groups(call: NodeCall, request: Any) -> Reply:
     """Groups of the classic protocol, with their members."""
@@ -31,7 +37,7 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
-        found = {group.group_id: group for group in groups}
+        found = {group.group_id: _told(group, call.version) for group in groups}
         denied = ErrorCode.group_authorization_failed
         return DescribeGroupsResponse(
             [found.get(name) or Described(name, denied) for name in names]
@@ -41,6 +47,14 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
         return DescribeGroupsResponse([Described(name, error) for name in names])
 
     return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
+
+
+def _told(group: Described, version: int) -> Described:
+    """From version 6 on it is an error to ask for a group that does not exist."""
+    if version < DEAD_IS_AN_ERROR_FROM or group.error_code or group.group_state != DEAD:
+        return group
+    text = f"there is no group {group.group_id!r}"
+    return replace(group, error_code=ErrorCode.group_id_not_found, error_message=text)
 
 
 class ListGroupsResponse(ResponseBody, frozen=True):
@@ -99,14 +113,18 @@ def delete_groups(call: NodeCall, request: Any) -> Reply:
     names = list(request.groups_names)
 
     def make(errors: Sequence[ErrorCode]) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(list(map(DeleteGroupsResponseResult, names, errors)))
+        found = dict(zip(allowed, errors, strict=True))
+        denied = ErrorCode.group_authorization_failed
+        return DeleteGroupsResponse(
+            [DeleteGroupsResponseResult(name, found.get(name, denied)) for name in names]
+        )
 
     def refuse(error: ErrorCode) -> DeleteGroupsResponse:
-        return make([error] * len(names))
+        return make([error] * len(allowed))
 
-    if not call.broker.may_administer(call.client):
-        return refuse(ErrorCode.group_authorization_failed)
-    return ask_coordinator(call, lambda c, requester: c.delete(names, requester), make, refuse)
+    may = partial(call.broker.may, call.client, AclOperation.DELETE, AclResource.GROUP)
+    allowed = [name for name in names if may(name)]
+    return ask_coordinator(call, lambda c, requester: c.delete(allowed, requester), make, refuse)
 
 
 CONSUMER_MEMBER = 1

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import KafkaResponse, MaybeResponse, NodeCall, Reply
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import TopicAnswers
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
 from samelog.sequencer.state.types import Topic

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
-
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, check_group, with_topics
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
@@ -27,6 +25,7 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
+from samelog.sequencer.state.access_state import HEARTBEAT_MS
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
 
@@ -86,17 +85,13 @@ def _join(call: NodeCall, request: Any) -> Join:
         fresh_id=f"{prefix}-{uuid.uuid4()}",
         client_id=call.client_id,
         client_host=f"/{call.client.host}",
-        session_timeout_ms=_ms(request.session_timeout),
-        rebalance_timeout_ms=_ms(getattr(request, "rebalance_timeout", request.session_timeout)),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=getattr(request, "rebalance_timeout_ms", request.session_timeout_ms),
         protocol_type=request.protocol_type,
         protocols=tuple((each.name, each.metadata) for each in request.protocols),
         needs_known_id=call.version >= KNOWN_ID_FROM,
         may_skip_assignment=call.version >= SKIP_FROM,
     )
-
-
-def _ms(duration: timedelta) -> int:
-    return round(duration.total_seconds() * 1000)
 
 
 @kafka_api(14, "SyncGroup", 0, 5, flexible_from=4)
@@ -215,8 +210,7 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
     error_message: str | None
     member_id: str | None
     member_epoch: int
-    heartbeat_interval: int
-    """In ms."""
+    heartbeat_interval_ms: int
     assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
     """None: it has not changed."""
 
@@ -231,10 +225,11 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
 )
 def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
     """A member joins, stays, moves to another assignment, or leaves."""
+    interval_ms = _interval_ms(call, request.group_id)
 
     def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(
-            error, message, request.member_id, request.member_epoch, _interval_ms(call)
+            error, message, request.member_id, request.member_epoch, interval_ms
         )
 
     def make(answer: Beaten) -> ConsumerGroupHeartbeatResponse:
@@ -243,7 +238,7 @@ def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
             answer.message,
             answer.member_id,
             answer.epoch,
-            _interval_ms(call),
+            interval_ms,
             _assignment(call, answer.assigned),
         )
 
@@ -266,7 +261,7 @@ def _beat(call: NodeCall, request: Any) -> Beat:
         ),
         client_id=call.client_id,
         client_host=f"/{call.client.host}",
-        rebalance_timeout_ms=round(request.rebalance_timeout.total_seconds() * 1000),
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
         topics=request.subscribed_topic_names,
         assignor=request.server_assignor,
         owned=None if owned is None else tuple(_numbers(call, owned)),
@@ -319,5 +314,6 @@ def _assignment(
     )
 
 
-def _interval_ms(call: NodeCall) -> int:
-    return call.broker.config.kafka.groups.consumer_heartbeat_interval_ms
+def _interval_ms(call: NodeCall, group: str) -> int:
+    by_default = call.broker.config.kafka.groups.consumer_heartbeat_interval_ms
+    return call.broker.access.group_ms(group, HEARTBEAT_MS, by_default)

@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
+from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import (
     Entity,
     PartitionError,
     ResponseBody,
     TopicAnswers,
-    TopicsResponse,
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
 
-OffsetCommitResponse = TopicsResponse[PartitionError]
+PartT = TypeVar("PartT")
+
+
+class TopicIdAnswers(Entity, Generic[PartT], frozen=True):
+    """The partitions of a topic, as newer versions name it."""
+
+    topic_id: UUID
+    partitions: Sequence[PartT]
+
+
+OffsetTopics = Sequence[TopicAnswers[PartT] | TopicIdAnswers[PartT]]
+
+
+def _nested(partitions: Iterable[tuple[str | UUID, PartT]]) -> OffsetTopics[PartT]:
+    """(name or id of a topic, what is answered of a partition), as the protocol nests them."""
+    topics: dict[str | UUID, list[PartT]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [
+        TopicIdAnswers(key, found) if isinstance(key, UUID) else TopicAnswers(key, found)
+        for key, found in topics.items()
+    ]
+
+
+class OffsetCommitResponse(ResponseBody, frozen=True):
+    """The response of `offset_commit`."""
+
+    topics: OffsetTopics[PartitionError]
 
 
 @kafka_api(
     8,
     "OffsetCommit",
     2,
-    9,
+    10,
     flexible_from=8,
     notes="`retention_time_ms` is ignored. `offsets.retention.minutes` counts.",
 )
@@ -36,11 +64,9 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
     Kafka's per-request retention (versions 2 to 4) is not honoured: offsets stay as long as
     `offsets.retention.minutes` says.
     """
-    asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-    allowed = {
-        topic.name for topic in request.topics if call.broker.may_read(call.client, topic.name)
-    }
-    commits = [_commit(call, topic, each) for topic, each in asked if topic in allowed]
+    asked = [(_key(topic), partition) for topic in request.topics for partition in topic.partitions]
+    refused = {topic: _refusal(call, topic) for topic, _ in asked}
+    commits = [_commit(call, topic, each) for topic, each in asked if not refused[topic]]
     caller = Caller(
         request.group_id,
         request.member_id,
@@ -53,11 +79,11 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
             (topic, PartitionError(partition.partition_index, error))
             for (topic, partition), error in zip(asked, errors, strict=True)
         )
-        return TopicsResponse(by_topic(answers))
+        return OffsetCommitResponse(_nested(answers))
 
     def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
-        following, denied = iter(errors), ErrorCode.topic_authorization_failed
-        return respond(next(following) if topic in allowed else denied for topic, _ in asked)
+        following = iter(errors)
+        return respond(refused[topic] or next(following) for topic, _ in asked)
 
     def refuse(error: ErrorCode) -> OffsetCommitResponse:
         return respond([error] * len(asked))
@@ -71,7 +97,22 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
     )
 
 
-def _commit(call: NodeCall, topic: str, partition: Any) -> OffsetCommit:
+def _key(topic: Any) -> str | UUID:
+    """The id of a topic in newer versions, or its name."""
+    topic_id: UUID | None = getattr(topic, "topic_id", None)
+    return topic_id or str(getattr(topic, "name", ""))
+
+
+def _refusal(call: NodeCall, key: str | UUID) -> ErrorCode:
+    """Why a client gets nothing of a topic; 0 if it may."""
+    topic = call.broker.topic(key) if isinstance(key, UUID) else None
+    if isinstance(key, UUID) and topic is None:
+        return ErrorCode.unknown_topic_id
+    may = call.broker.may_read(call.client, str(key) if topic is None else topic.name)
+    return ErrorCode.none if may else ErrorCode.topic_authorization_failed
+
+
+def _commit(call: NodeCall, topic: str | UUID, partition: Any) -> OffsetCommit:
     return OffsetCommit(
         call.broker.partition_number(topic, partition.partition_index),
         partition.committed_offset,
@@ -80,8 +121,8 @@ def _commit(call: NodeCall, topic: str, partition: Any) -> OffsetCommit:
     )
 
 
-MANY_FROM = 8
-"""From this version on a request may ask about many groups."""
+MANY_FROM, IDS_FROM = 8, 10
+"""From these versions on a request may ask about many groups, and topics have ids, not names."""
 
 
 class OffsetFetchResponsePartition(Entity, frozen=True):
@@ -98,7 +139,7 @@ class OffsetFetchResponseGroup(Entity, frozen=True):
     """The offsets of a group."""
 
     group_id: str
-    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]]
+    topics: OffsetTopics[OffsetFetchResponsePartition]
     error_code: ErrorCode
 
 
@@ -106,7 +147,7 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     """The list of groups is of newer versions, the rest of older ones."""
 
     groups: Sequence[OffsetFetchResponseGroup] = ()
-    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]] = ()
+    topics: OffsetTopics[OffsetFetchResponsePartition] = ()
     error_code: ErrorCode = ErrorCode.none
 
 
@@ -114,7 +155,7 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     9,
     "OffsetFetch",
     1,
-    9,
+    10,
     flexible_from=6,
     notes="Answered once a majority confirms that the coordinator still leads.",
 )
@@ -149,30 +190,35 @@ def _group(
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets
         asked = _all(call, offsets) if topics is None else asked
-    answers = by_topic(
+    answers = _nested(
         (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
     )
     return OffsetFetchResponseGroup(group_id, answers, error)
 
 
-def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    return ((topic.name, index) for topic in topics for index in topic.partition_indexes)
+def _named(topics: Iterable[Any]) -> Iterator[tuple[str | UUID, int]]:
+    return ((_key(topic), index) for topic in topics for index in topic.partition_indexes)
 
 
-def _all(call: NodeCall, offsets: Mapping[int, CommittedOffset]) -> Iterator[tuple[str, int]]:
+def _all(
+    call: NodeCall, offsets: Mapping[int, CommittedOffset]
+) -> Iterator[tuple[str | UUID, int]]:
     state = call.broker.machine.state
     for number in offsets:
         partition = state.partitions[number]
-        name = state.topics[partition.topic_id].name
-        if call.broker.may_read(call.client, name):
-            yield name, partition.index
+        topic = state.topics[partition.topic_id]
+        if call.broker.may_read(call.client, topic.name):
+            yield id_of(topic) if call.version >= IDS_FROM else topic.name, partition.index
 
 
 def _partition(
-    call: NodeCall, topic: str, index: int, offsets: Mapping[int, CommittedOffset], error: ErrorCode
+    call: NodeCall,
+    topic: str | UUID,
+    index: int,
+    offsets: Mapping[int, CommittedOffset],
+    error: ErrorCode,
 ) -> OffsetFetchResponsePartition:
-    if error is ErrorCode.none and not call.broker.may_read(call.client, topic):
-        error = ErrorCode.topic_authorization_failed
+    error = error or _refusal(call, topic)
     number = call.broker.partition_number(topic, index)
     known = offsets.get(number) if number is not None and error is ErrorCode.none else None
     if known is None:
@@ -215,7 +261,7 @@ def offset_delete(call: NodeCall, request: Any) -> Reply:
         )
         return OffsetDeleteResponse(ErrorCode.none, by_topic(answers))
 
-    if not call.broker.may_administer(call.client):
+    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.GROUP, request.group_id):
         return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
     return ask_coordinator(
         call,

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import AnyCall, kafka_api
 from samelog.kafka.apis.checks import Readable, answer_each, catch_up, readable
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 

@@ -18,8 +18,6 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 
-from kio.schema.errors import ErrorCode
-
 from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import (
@@ -29,6 +27,7 @@ from samelog.kafka.apis.checks import (
     readable,
     until_executed,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.list_offsets import (
     FLEXIBLE_FROM,

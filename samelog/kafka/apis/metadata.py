@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Any
-
-from kio.schema.errors import ErrorCode
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, kafka_api
@@ -20,6 +18,7 @@ from samelog.kafka.apis.checks import (
     topic_operations,
     unknown,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Topic
@@ -67,16 +66,17 @@ class MetadataResponse(ResponseBody, frozen=True):
     controller_id: int
     topics: Sequence[MetadataResponseTopic]
     cluster_authorized_operations: int
+    error_code: ErrorCode = ErrorCode.none
 
 
 @kafka_api(
     3,
     "Metadata",
     0,
-    12,
+    13,
     flexible_from=9,
     notes="The Raft leader leads every partition, its term is the leader epoch, and all nodes are "
-    "replicas; only nodes that are up are listed.",
+    "replicas; nodes that are down are listed for 10 seconds.",
 )
 async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     """Which nodes there are, where, and who leads what.
@@ -84,9 +84,10 @@ async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     Every partition is led by the Raft leader, in the epoch of its term, and all nodes are in sync
     replicas. Addresses are those of the listener that the client came by. A topic that is asked for
     by name and is not there is made, if the client wants that, the configuration allows it, and the
-    client may publish to it.
+    client may publish to it. The answer waits for the word of a leader, while one is elected, too.
     """
     broker, listener = call.broker, call.client.listener
+    await broker.confirm_leader()
     topics = await _topics(call, request)
     wanted = getattr(request, "include_cluster_authorized_operations", False)
     return MetadataResponse(
@@ -151,7 +152,7 @@ async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
 def _may_create(call: AnyCall, name: str, request: Any) -> bool:
     broker = call.broker
     wanted = getattr(request, "allow_auto_topic_creation", True)
-    may = broker.may_write(call.client, name) or broker.may_administer(call.client)
+    may = broker.may_write(call.client, name) or broker.may_create(call.client, name)
     return bool(wanted and broker.auto_creates and may)
 
 
@@ -166,28 +167,31 @@ async def _create(broker: AnyBroker, name: str) -> None:
 def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTopic:
     broker = call.broker
     wanted = getattr(request, "include_topic_authorized_operations", False)
-    nodes = broker.nodes()
-    there = [number for number in nodes if broker.is_there(number)]
     return MetadataResponseTopic(
         topic.name,
         id_of(topic),
-        partitions=_partitions(broker, topic, nodes, there),
+        partitions=partitions_of(broker, range(topic.partitions), MetadataResponsePartition),
         topic_authorized_operations=(
             topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
         ),
     )
 
 
-def _partitions(
-    broker: AnyBroker, topic: Topic, nodes: Sequence[int], there: Sequence[int]
-) -> list[MetadataResponsePartition]:
-    """All partitions: they have one leader."""
+PartitionT = TypeVar("PartitionT", bound=MetadataResponsePartition)
+
+
+def partitions_of(
+    broker: AnyBroker, indexes: Iterable[int], kind: type[PartitionT]
+) -> list[PartitionT]:
+    """Partitions of any topic: they have one leader."""
+    nodes = broker.nodes()
+    there = [number for number in nodes if broker.is_there(number)]
     leader = broker.leader if broker.leader in there else None
     error = ErrorCode.leader_not_available if leader is None else ErrorCode.none
     leader_epoch = -1 if leader is None else broker.epoch
     offline = [number for number in nodes if number not in there]
     return [
-        MetadataResponsePartition(
+        kind(
             index,
             error,
             -1 if leader is None else leader,
@@ -196,7 +200,7 @@ def _partitions(
             isr_nodes=there,
             offline_replicas=offline,
         )
-        for index in range(topic.partitions)
+        for index in indexes
     ]
 
 
@@ -210,6 +214,7 @@ class DescribeClusterResponseBroker(Entity, frozen=True):
     host: str
     port: int
     rack: str | None
+    is_fenced: bool = False
 
 
 class DescribeClusterResponse(ResponseBody, frozen=True):
@@ -228,7 +233,7 @@ class DescribeClusterResponse(ResponseBody, frozen=True):
     60,
     "DescribeCluster",
     0,
-    1,
+    2,
     flexible_from=0,
     notes="Brokers only. There are no separate controllers.",
 )

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Sequence
+from functools import partial
 from itertools import filterfalse, islice
+from uuid import UUID
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, Unanswerable
 from samelog.kafka.codec.produce import (
     FLEXIBLE_FROM,
@@ -29,6 +31,7 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
+from samelog.kafka.recompression import other_codec, recompressed
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
 from samelog.sequencer.ingest.batch_check import any_producer
@@ -43,7 +46,7 @@ TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
     0,
     "Produce",
     0,
-    11,
+    13,
     flexible_from=FLEXIBLE_FROM,
     read=read_produce,
     notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. No transactions.",
@@ -56,8 +59,8 @@ def produce(call: AnyCall, request: ProduceRequest) -> Reply:
 class _PartitionWrite(msgspec.Struct):
     """One partition of the request; `result` or `error` is set once it is taken or refused."""
 
-    name: str
-    """Of the topic."""
+    key: str | UUID
+    """The topic's name, or its id."""
     index: int
     records: memoryview | None
     """None once they are taken: who asked may be gone long before it is known what became of them.
@@ -81,7 +84,8 @@ class ProduceWork:
         self._writes: list[_PartitionWrite] = []
         for topic, partitions in request.topics:
             for asked in partitions:
-                self._writes.append(_PartitionWrite(topic, asked.partition, asked.records))
+                key = UUID(bytes=topic) if isinstance(topic, bytes) else topic
+                self._writes.append(_PartitionWrite(key, asked.partition, asked.records))
         self._pending = 0
         self._response: Future[MaybeResponse] | None = None
         self._timer: SharedTimer | None = None
@@ -115,10 +119,13 @@ class ProduceWork:
     def _appended(self, write: _PartitionWrite) -> bool:
         """Append a batch, or refuse it; False if something is to be asked for or opened first."""
         broker = self._call.broker
-        write.topic = broker.topic(write.name)
+        write.topic = broker.topic(write.key)
+        if write.topic is None and isinstance(write.key, UUID):
+            return False
         try:
-            if not broker.may_write(self._call.client, write.name):
-                raise denied(write.name)
+            name = str(write.key) if write.topic is None else write.topic.name
+            if not broker.may_write(self._call.client, name):
+                raise denied(name)
             write.result = None if write.topic is None else self._append(write.topic, write)
         except ApiError as error:
             write.error = error
@@ -126,11 +133,11 @@ class ProduceWork:
         return write.result is not None
 
     def _append(self, topic: Topic, write: _PartitionWrite) -> Future[AppendResult] | None:
-        """None if the partition is not open, or this turn of the loop has no room to check the
-        batch. Raises ApiError.
+        """None if the partition is not open, this turn of the loop has no room to check the batch,
+        or the topic has another codec. Raises ApiError.
         """
         if not 0 <= write.index < len(topic.partition_numbers):
-            raise no_partition(write.name, write.index)
+            raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
@@ -140,6 +147,8 @@ class ProduceWork:
             if checked is None:
                 return None
             self._note(write, data, checked)
+        if topic.settings and other_codec(topic, data) is not None:
+            return None
         result = broker.batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
@@ -155,10 +164,12 @@ class ProduceWork:
         write.count = checked.taken.records
 
     async def _open(self, write: _PartitionWrite) -> None:
-        topic = self._call.broker.topic(write.name)
+        topic = self._call.broker.topic(write.key)
         try:
+            if topic is None and isinstance(write.key, UUID):
+                raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {write.key}")
             if topic is None or not 0 <= write.index < len(topic.partition_numbers):
-                raise no_partition(write.name, write.index)
+                raise no_partition(str(write.key), write.index)
             await self._call.broker.batches.open(topic, write.index)
         except ApiError as error:
             write.error = error
@@ -167,6 +178,8 @@ class ProduceWork:
         """Append a batch for which a turn of the event loop has no room."""
         if not write.count:
             await self._check(write)
+        if write.error is None:
+            await self._recompress(write)
         if write.error is None and not self._appended(write):
             text = "it was closed meanwhile"
             write.error = ApiError(ErrorCode.not_leader_or_follower, text)
@@ -183,6 +196,20 @@ class ProduceWork:
         except ApiError as error:
             write.error = error
 
+    async def _recompress(self, write: _PartitionWrite) -> None:
+        """Give a batch the codec that its topic has, outside of the event loop."""
+        broker, data = self._call.broker, write.records
+        topic = broker.topic(write.key)
+        codec = None if topic is None or data is None else other_codec(topic, data)
+        if topic is None or data is None or codec is None:
+            return
+        limit = broker.max_message_bytes(topic)
+        work = partial(recompressed, data, codec, unpacked_limit(limit))
+        write.records = memoryview(await broker.batches.checker.look(self._call.client.who, work))
+        if len(write.records) > limit:
+            text = f"{len(write.records)} bytes as {codec.name.lower()}; at most {limit} are taken"
+            write.error = ApiError(ErrorCode.message_too_large, text)
+
     async def _open_and_append(
         self, unopened: Sequence[_PartitionWrite]
     ) -> MaybeResponse | Future[MaybeResponse]:
@@ -190,7 +217,7 @@ class ProduceWork:
         known might only be new.
         """
         broker = self._call.broker
-        await broker.look_for(write.name for write in unopened)
+        await broker.look_for(write.key for write in unopened)
         for write in unopened:
             await self._open(write)
         for write in unopened:
@@ -219,7 +246,7 @@ class ProduceWork:
         """Raises Unanswerable if anything was refused."""
         for write in self._writes:
             if write.error is not None:
-                text = f"acks=0, and a batch for {write.name}: {write.error.message}"
+                text = f"acks=0, and a batch for {write.key}: {write.error.message}"
                 raise Unanswerable(text)
 
     def _settled(self, _: Future[AppendResult]) -> None:

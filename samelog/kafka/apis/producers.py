@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, readable
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 
@@ -27,7 +26,7 @@ class InitProducerIdResponse(ResponseBody, frozen=True):
     22,
     "InitProducerId",
     0,
-    5,
+    6,
     flexible_from=2,
     notes="For idempotent producers. A transactional id is answered with UNSUPPORTED_VERSION.",
 )

@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.authorisation import USER_PREFIX
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, KafkaApi, NodeCall, kafka_api
-from samelog.kafka.clients.sasl import MECHANISMS, AuthenticationFailed
+from samelog.kafka.clients.sasl import AuthenticationFailed
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 OLDEST = 1
@@ -37,7 +36,8 @@ class SaslHandshakeResponse(ResponseBody, frozen=True):
     1,
     flexible_from=99,
     before_authentication=True,
-    notes="Version 0 is refused. PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; on `sasl_tls` only.",
+    notes="Version 0 is refused. PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; on `sasl_tls` "
+    "only.",
 )
 def sasl_handshake(call: NodeCall, request: Any) -> SaslHandshakeResponse:
     """Chooses how to authenticate. Version 0 is refused: its tokens would come without Kafka's
@@ -52,7 +52,7 @@ def sasl_handshake(call: NodeCall, request: Any) -> SaslHandshakeResponse:
     client.exchange = client.authenticator.begin(request.mechanism, secrets.token_hex(16))
     is_known = client.exchange is not None
     error = ErrorCode.none if is_known else ErrorCode.unsupported_sasl_mechanism
-    return SaslHandshakeResponse(error, MECHANISMS)
+    return SaslHandshakeResponse(error, client.authenticator.mechanisms)
 
 
 class SaslAuthenticateResponse(ResponseBody, frozen=True):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-
-from kio.schema.errors import ErrorCode
+from typing import Any, NamedTuple, TypeVar
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis import configs
 from samelog.kafka.apis.checks import (
     administered,
     answer_each,
@@ -28,11 +26,14 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
+from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
-from samelog.sequencer.state.commands import DeleteTopicCommand
+from samelog.kafka.settings import ConfigSource, of_topic
+from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.types import Partition, Topic
 
 
 class CreateTopicsResponseConfig(Entity, frozen=True):
@@ -41,7 +42,7 @@ class CreateTopicsResponseConfig(Entity, frozen=True):
     name: str
     value: str
     read_only: bool
-    config_source: configs.ConfigSource
+    config_source: ConfigSource
     is_sensitive: bool = False
 
 
@@ -79,37 +80,76 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
     """
     counts = Counter(topic.name for topic in request.topics)
 
-    async def create(wanted: Any) -> CreateTopicsResponseTopic:
+    async def prepare(wanted: Any) -> CreateTopicCommand:
         if counts[wanted.name] > 1:
             raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
-        return await _create(call, wanted, validate_only=request.validate_only)
+        return _new_topic(call, wanted)
 
-    def refuse(wanted: Any, error: ApiError) -> CreateTopicsResponseTopic:
-        return CreateTopicsResponseTopic(wanted.name, error.code, error.message)
+    prepared = await _prepared(request.topics, prepare)
+    if not request.validate_only:
+        prepared = await done_together(call.broker, prepared, request.timeout_ms)
+    return CreateTopicsResponse(
+        [
+            CreateTopicsResponseTopic(wanted.name, made.code, made.message)
+            if isinstance(made, ApiError)
+            else _created(call, made, validate_only=request.validate_only)
+            for wanted, made in zip(request.topics, prepared, strict=True)
+        ]
+    )
 
-    return CreateTopicsResponse(await answer_each(request.topics, create, refuse))
+
+CommandT = TypeVar("CommandT", bound=AnyCommand)
+WantedT = TypeVar("WantedT")
 
 
-async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> CreateTopicsResponseTopic:
+async def _prepared(
+    wanted: Iterable[WantedT], prepare: Callable[[WantedT], Awaitable[CommandT]]
+) -> list[CommandT | ApiError]:
+    """A command for each part of a request, or why there is none."""
+
+    async def command(each: WantedT) -> CommandT | ApiError:
+        return await prepare(each)
+
+    return await answer_each(wanted, command, lambda _, error: error)
+
+
+async def done_together(
+    broker: Broker, prepared: Sequence[CommandT | ApiError], timeout_ms: int
+) -> list[CommandT | ApiError]:
+    """Have all commands carried out in one entry, as far as it has room. Returns those that are
+    done, each in its place, and errors for all else. `timeout_ms`: the request's.
+    """
+    wanted = [each for each in prepared if not isinstance(each, ApiError)]
+    wait_s = min(LONGEST_S, max(0.0, timeout_ms / 1000))
+    errors = iter(await broker.propose_all(wanted, wait_s) if wanted else ())
+    return [each if isinstance(each, ApiError) else next(errors) or each for each in prepared]
+
+
+def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
     """Raises ApiError."""
     broker = call.broker
     check_name(wanted.name)
-    if not broker.may_administer(call.client):
+    if not broker.may_create(call.client, wanted.name):
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
-    settings = check_settings({each.name: each.value for each in wanted.configs})
+    given = {each.name: each.value for each in wanted.configs}
+    settings = check_settings(given, broker.majority)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)
-    topic_id = uuid.uuid4()
-    if not validate_only:
-        await broker.create_topic(wanted.name, topic_id, partitions, settings)
+    now_ms = broker.clock.wall_ms()
+    return CreateTopicCommand(uuid.uuid4().hex, wanted.name, partitions, settings, now_ms)
+
+
+def _created(
+    call: NodeCall, made: CreateTopicCommand, *, validate_only: bool
+) -> CreateTopicsResponseTopic:
     return CreateTopicsResponseTopic(
-        wanted.name,
-        topic_id=None if validate_only else topic_id,
-        num_partitions=partitions,
-        replication_factor=len(broker.nodes()),
-        configs=_configs(call, wanted.name),
+        made.name,
+        topic_id=None if validate_only else uuid.UUID(made.topic_id),
+        num_partitions=made.partitions,
+        replication_factor=len(call.broker.nodes()),
+        configs=_configs(call, made.name),
     )
 
 
@@ -117,7 +157,7 @@ def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:
     topic = call.broker.topic(name)
     return [
         CreateTopicsResponseConfig(each.name, each.value, each.read_only, each.config_source)
-        for each in (() if topic is None else configs.of_topic(call.broker, topic))
+        for each in (() if topic is None else of_topic(call.broker, topic))
     ]
 
 
@@ -164,21 +204,25 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
     """Lets topics have more partitions."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
-    async def add(wanted: Any) -> CreatePartitionsResponseTopic:
-        command = _command(call, wanted)
-        if not request.validate_only:
-            await call.broker.propose(command)
-        return CreatePartitionsResponseTopic(wanted.name)
+    async def prepare(wanted: Any) -> AddPartitions:
+        return _command(call, wanted)
 
-    def refuse(wanted: Any, error: ApiError) -> CreatePartitionsResponseTopic:
-        return CreatePartitionsResponseTopic(wanted.name, error.code, error.message)
-
-    return CreatePartitionsResponse(await answer_each(request.topics, add, refuse))
+    prepared = await _prepared(request.topics, prepare)
+    if not request.validate_only:
+        prepared = await done_together(call.broker, prepared, request.timeout_ms)
+    return CreatePartitionsResponse(
+        [
+            CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
+            if isinstance(made, ApiError)
+            else CreatePartitionsResponseTopic(wanted.name)
+            for wanted, made in zip(request.topics, prepared, strict=True)
+        ]
+    )
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
-    topic = administered(call.broker, call.client, wanted.name)
+    topic = administered(call.broker, call.client, AclOperation.ALTER, wanted.name)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -232,27 +276,38 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
         topics = [_WantedTopic(name, None) for name in request.topic_names]
     await call.broker.look_for(each.topic_id or each.name for each in topics)
 
-    async def delete(wanted: _WantedTopic) -> DeleteTopicsResponseTopic:
-        return await _delete(call, wanted)
+    found = [call.broker.topic(each.topic_id or each.name or "") for each in topics]
 
-    def refuse(wanted: _WantedTopic, error: ApiError) -> DeleteTopicsResponseTopic:
-        return DeleteTopicsResponseTopic(*wanted, error.code, error.message)
+    async def prepare(place: int) -> DeleteTopicCommand:
+        return _deletion(call, topics[place], found[place])
 
-    return DeleteTopicsResponse(await answer_each(topics, delete, refuse))
+    prepared = await _prepared(range(len(topics)), prepare)
+    done = await done_together(call.broker, prepared, request.timeout_ms)
+    return DeleteTopicsResponse(list(map(_deleted, topics, found, done)))
 
 
-async def _delete(call: NodeCall, wanted: _WantedTopic) -> DeleteTopicsResponseTopic:
+def _deletion(call: NodeCall, wanted: _WantedTopic, topic: Topic | None) -> DeleteTopicCommand:
     """Raises ApiError."""
     name, topic_id = wanted
-    topic = call.broker.topic(topic_id or name or "")
-    if not call.broker.may_administer(call.client):
+    known = name or ("" if topic is None else topic.name)
+    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, known):
         raise denied(name or str(topic_id))
     if topic is None and topic_id is not None:
         raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
     if topic is None:
         raise unknown(name or "")
-    await call.broker.propose(DeleteTopicCommand(topic.topic_id))
-    return DeleteTopicsResponseTopic(topic.name, id_of(topic))
+    return DeleteTopicCommand(topic.topic_id)
+
+
+def _deleted(
+    wanted: _WantedTopic, topic: Topic | None, outcome: DeleteTopicCommand | ApiError
+) -> DeleteTopicsResponseTopic:
+    """A topic that was there and is gone was deleted, whoever did it."""
+    gone = ErrorCode.unknown_topic_or_partition
+    if isinstance(outcome, ApiError) and (topic is None or outcome.code is not gone):
+        return DeleteTopicsResponseTopic(*wanted, outcome.code, outcome.message)
+    name, topic_id = (None, None) if topic is None else (topic.name, id_of(topic))
+    return DeleteTopicsResponseTopic(name, topic_id)
 
 
 HIGH_WATERMARK = -1
@@ -286,7 +341,7 @@ async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     the leader's next round of archiving truncates the files.
     """
     failure = await catch_up(call.broker)
-    wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
+    wait_s = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
     deadline = asyncio.get_running_loop().time() + wait_s
     topics = ((topic.name, topic.partitions) for topic in request.topics)
     return await answer_topics(
@@ -303,7 +358,7 @@ async def _delete_below(
 ) -> DeleteRecordsResponsePartition:
     """Raises ApiError."""
     broker = call.broker
-    if not broker.may_administer(call.client):
+    if not broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, topic):
         raise denied(topic)
     known = broker.topic(topic)
     stream = None if known is None else broker.partition(known, asked.partition_index)

@@ -21,8 +21,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from samelog.config.authorisation import matches
+from samelog.config.authorisation import USER_PREFIX, matches
 from samelog.config.tables.kafka import ClientQuota
+from samelog.sequencer.state.access_state import EVERY_USER
+from samelog.sequencer.state.machine import StateMachine
 
 HolderT = TypeVar("HolderT", bound=Hashable)
 
@@ -116,22 +118,47 @@ class Allowance:
         return min(pause, PAUSE_S_MAX)
 
 
-class Allowances:
-    """The allowances of all identities, each under the first quota that names it."""
+QUOTA_KEYS = ("producer_byte_rate", "consumer_byte_rate")
+"""The rates that a user may be given over the Kafka protocol."""
 
-    def __init__(self, quotas: Sequence[ClientQuota]) -> None:
-        self.quotas = tuple(quotas)
-        """Empty: nobody is limited."""
+
+class Allowances:
+    """The allowances of all identities: each under the first quota of the configuration that names
+    it, or else under what was set over the Kafka protocol for its user, or for every user.
+    """
+
+    def __init__(self, quotas: Sequence[ClientQuota], machine: StateMachine | None = None) -> None:
+        """`machine`: has the replicated settings."""
+        self._quotas = tuple(quotas)
+        self._machine = machine or StateMachine()
+        self._version = 0
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
     def change(self, quotas: Sequence[ClientQuota]) -> None:
         """Apply other quotas from now on, to identities that are already connected, too."""
-        self.quotas = tuple(quotas)
+        self._quotas = tuple(quotas)
+        self._apply()
+
+    def limits_anybody(self) -> bool:
+        """Whether there are quotas; those that were changed meanwhile count from now on."""
+        access = self._machine.state.access
+        if access.version != self._version:
+            self._version = access.version
+            self._apply()
+        return bool(self._quotas or access.quotas or self._known)
+
+    def _apply(self) -> None:
         for identity, allowance in self._known.items():
             allowance.change(self._quota(identity) or ClientQuota(identity=identity))
 
     def _quota(self, identity: str) -> ClientQuota | None:
-        return next((each for each in self.quotas if matches(each.identity, identity)), None)
+        own = next((each for each in self._quotas if matches(each.identity, identity)), None)
+        replicated = self._machine.state.access.quotas
+        if own is not None or not replicated:
+            return own
+        user = identity.removeprefix(USER_PREFIX)
+        rates = replicated.get(user) or replicated.get(EVERY_USER)
+        return None if rates is None else ClientQuota(identity=identity, **rates)
 
     def of(self, identity: str, now: float) -> Allowance | None:
         """What an identity has used, however many connections it has; None: it may have all."""

@@ -1,4 +1,5 @@
-"""Authentication by name and password: SASL/PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+"""Authentication by name and password: SASL/PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677); who
+does what tokens take (tokens.py) is given.
 
 Pure: the nonce is given. A user that does not exist is treated as one that does, up to the same
 failure, so that names cannot be guessed by how the server answers.
@@ -12,14 +13,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 PLAIN = "PLAIN"
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = (PLAIN, *HASHES)
+MECHANISM_NUMBERS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""As Kafka's messages name them (ScramMechanism)."""
 ITERATIONS = 4096
 MESSAGE_BYTES_MAX = 4096
 VERIFIERS_KEPT = 1024
@@ -70,6 +73,11 @@ class Verifier:
     salt: bytes
     stored_key: bytes
     server_key: bytes
+    iterations: int = ITERATIONS
+
+
+FindVerifier = Callable[[str, str], Verifier | None]
+"""(user, mechanism) -> what is kept of a user whose password is not known here."""
 
 
 @lru_cache(maxsize=VERIFIERS_KEPT)
@@ -85,11 +93,22 @@ class ScramExchange:
     """client-first, server-first, client-final, server-final."""
 
     def __init__(
-        self, mechanism: str, passwords: Mapping[str, str], *, nonce: str, secret: bytes
+        self,
+        mechanism: str,
+        passwords: Mapping[str, str],
+        *,
+        nonce: str,
+        secret: bytes,
+        others: FindVerifier = lambda user, mechanism: None,
     ) -> None:
-        """`nonce`: this exchange's own; `secret`: the server's, from which salts come."""
+        """`nonce`: this exchange's own; `secret`: the server's, from which salts come; `others`:
+        users without a password here.
+        """
         self.user: str | None = None
+        self._mechanism = mechanism
         self._algorithm = HASHES[mechanism]
+        self._others = others
+        self._is_known = False
         self._passwords = passwords
         self._nonce = nonce
         self._secret = secret
@@ -117,13 +136,22 @@ class ScramExchange:
             raise AuthenticationFailed(
                 "channel binding and other authorization ids are unsupported"
             )
-        salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:16]
-        password = self._passwords.get(self._name, "")
-        self._verifier = verifier(self._algorithm, password, salt)
+        known = self._verifier = self._find()
         self._nonce = fields["r"] + self._nonce
         self._bare = bare
-        self._first = f"r={self._nonce},s={b64encode(salt).decode()},i={ITERATIONS}"
+        salt = b64encode(known.salt).decode()
+        self._first = f"r={self._nonce},s={salt},i={known.iterations}"
         return self._first
+
+    def _find(self) -> Verifier:
+        """Who has a password in the file is known by that alone."""
+        password = self._passwords.get(self._name)
+        other = None if password is not None else self._others(self._name, self._mechanism)
+        self._is_known = password is not None or other is not None
+        if other is not None:
+            return other
+        salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:16]
+        return verifier(self._algorithm, password or "", salt)
 
     def _end(self, text: str) -> str:
         """client-final: `c=binding,r=nonce,p=proof`."""
@@ -140,7 +168,7 @@ class ScramExchange:
         given = b64decode(proof, validate=True)
         key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
         is_right = hmac.compare_digest(hashlib.new(self._algorithm, key).digest(), known.stored_key)
-        if not is_right or self._name not in self._passwords:
+        if not is_right or not self._is_known:
             raise AuthenticationFailed(WRONG)
         self.user = self._name
         return "v=" + b64encode(hmac.digest(known.server_key, signed, self._algorithm)).decode()
@@ -160,15 +188,33 @@ def _fields(text: str) -> dict[str, str]:
 class Authenticator:
     """The users of a node's listeners."""
 
-    def __init__(self, passwords: Mapping[str, str], secret: bytes) -> None:
-        """`secret`: the node's own, never told; salts come from it."""
+    def __init__(
+        self,
+        passwords: Mapping[str, str],
+        secret: bytes,
+        others: FindVerifier = lambda user, mechanism: None,
+        more: Mapping[str, Callable[[], SaslExchange]] = MappingProxyType({}),
+    ) -> None:
+        """`secret`: the node's own, never told; salts come from it. `others`: users for SCRAM that
+        have no password here. `more`: what begins exchanges of other mechanisms.
+        """
         self._passwords = passwords
+        self._others = others
         self._secret = hashlib.sha256(secret).digest()
+        self._more = more
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What a client may choose from."""
+        return (PLAIN, *HASHES, *self._more)
 
     def begin(self, mechanism: str, nonce: str) -> SaslExchange | None:
         """An exchange; None if there is no such mechanism."""
         if mechanism == PLAIN:
             return PlainExchange(self._passwords)
         if mechanism in HASHES:
-            return ScramExchange(mechanism, self._passwords, nonce=nonce, secret=self._secret)
-        return None
+            return ScramExchange(
+                mechanism, self._passwords, nonce=nonce, secret=self._secret, others=self._others
+            )
+        begin = self._more.get(mechanism)
+        return None if begin is None else begin()

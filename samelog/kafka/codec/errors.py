@@ -6,7 +6,7 @@ that the bytes came on is closed, and nothing else is harmed.
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
+from samelog.kafka.codec.error_codes import ErrorCode
 
 
 class MalformedRequest(Exception):

@@ -1,9 +1,9 @@
-"""Fetch (key 1), versions 4 to 17: requests in, answers out, records as the buffers they came in.
+"""Fetch (key 1), versions 4 to 18: requests in, answers out, records as the buffers they came in.
 
 Layouts: Kafka's FetchRequest.json and FetchResponse.json. Topics are names up to version 12, and
 ids (16 bytes) from 13 on; fields that consumers do not need (replicas' state) are read over.
 
-Invariant: what is written is what the library writes of the same answer (tests/kafka), but record
+Invariant: what is written is what `schemas` writes of the same answer (tests/kafka), but record
 data is never copied.
 """
 

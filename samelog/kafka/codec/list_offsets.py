@@ -3,7 +3,7 @@
 Layouts: Kafka's ListOffsetsRequest.json and ListOffsetsResponse.json. Some clients ask before each
 of their polls.
 
-Invariant: what is written is what the library writes of the same answer (tests/kafka).
+Invariant: what is written is what `schemas` writes of the same answer (tests/kafka).
 """
 
 from __future__ import annotations

@@ -132,12 +132,6 @@ cdef class MessageReader:
         cdef int64_t size = self._length(2)
         return None if size == NULL_LENGTH else self._text(size)
 
-    def skip_string(self):
-        """Skip a string or a null, without decoding it."""
-        cdef int64_t size = self._length(2)
-        if size != NULL_LENGTH:
-            self._take(size)
-
     def string(self):
         """A string."""
         cdef int64_t size = self._length(2)
@@ -155,10 +149,25 @@ cdef class MessageReader:
         cdef int64_t count = self._length(4)
         if count == NULL_LENGTH and nullable:
             return 0
+        self._check_count(count)
+        return count
+
+    def array(self, read, *, bint nullable=False):
+        """What `read` reads of this reader, as often as the array has elements; None for null."""
+        cdef int64_t count = self._length(4)
+        if count == NULL_LENGTH and nullable:
+            return None
+        self._check_count(count)
+        cdef list found = []
+        while count > 0:
+            found.append(read(self))
+            count -= 1
+        return tuple(found)
+
+    cdef void _check_count(self, int64_t count) except *:
         if count < 0 or count > self._elements_left or count > self._size - self.at:
             raise MalformedRequest(f"an array claims {count} elements")
         self._elements_left -= count
-        return count
 
     def tags(self):
         """The tagged fields at the end of a structure; none in versions that have none."""

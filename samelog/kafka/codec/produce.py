@@ -1,9 +1,9 @@
-"""Produce (key 0), versions 0 to 11: requests in, record data as views of them; answers out.
+"""Produce (key 0), versions 0 to 13: requests in, record data as views of them; answers out.
 
 Layouts: Kafka's ProduceRequest.json and ProduceResponse.json. Versions 0 to 2 are only read so that
-they can be refused.
+they can be refused. Topics are names up to version 12, and ids (16 bytes) from 13 on.
 
-Invariant: what is written is what the library writes of the same answer (tests/kafka); record data
+Invariant: what is written is what `schemas` writes of the same answer (tests/kafka); record data
 is never copied.
 """
 
@@ -13,9 +13,11 @@ import struct
 
 import msgspec
 
+from samelog.kafka.codec.fetch import TopicKey
 from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 9
+IDS_FROM = 13
 _REQUEST = struct.Struct(">hi")
 _PARTITION_0 = struct.Struct(">ihq")
 _PARTITION_2 = struct.Struct(">ihqq")
@@ -35,7 +37,7 @@ class ProduceRequest(msgspec.Struct, frozen=True):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[str, list[ProducePartition]]]
+    topics: list[tuple[TopicKey, list[ProducePartition]]]
 
 
 class ProducedPartition(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class ProducedPartition(msgspec.Struct, frozen=True):
 class ProduceResponse(msgspec.Struct, frozen=True):
     """What became of all of them. Implements api.KafkaResponse."""
 
-    topics: list[tuple[str, list[ProducedPartition]]]
+    topics: list[tuple[TopicKey, list[ProducedPartition]]]
 
     def record_bytes(self) -> int:
         """None go back."""
@@ -65,8 +67,11 @@ class ProduceResponse(msgspec.Struct, frozen=True):
         """The body; `throttle_ms`: how long the client is to wait."""
         writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
         writer.count(len(self.topics))
-        for name, partitions in self.topics:
-            writer.nullable_string(name)
+        for topic, partitions in self.topics:
+            if isinstance(topic, bytes):
+                writer.raw(topic)
+            else:
+                writer.nullable_string(topic)
             writer.count(len(partitions))
             for partition in partitions:
                 _write_partition(writer, version, partition)
@@ -82,13 +87,14 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     transactional_id = reader.nullable_string() if version >= 3 else None
     acks, timeout_ms = reader.fixed(_REQUEST)
-    topics: list[tuple[str, list[ProducePartition]]] = []
+    topics: list[tuple[TopicKey, list[ProducePartition]]] = []
     for _ in range(reader.count()):
-        name, partitions = reader.string(), []
+        topic: TopicKey = reader.uuid() if version >= IDS_FROM else reader.string()
+        partitions: list[ProducePartition] = []
         for _ in range(reader.count()):
             partitions.append(ProducePartition(reader.int32(), reader.nullable_bytes()))
             reader.skip_tags()
-        topics.append((name, partitions))
+        topics.append((topic, partitions))
         reader.skip_tags()
     reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)

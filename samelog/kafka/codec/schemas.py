@@ -1,180 +1,47 @@
-"""Every message but Produce's and Fetch's, by the library that has Kafka's own descriptions.
+"""Every message but Produce's and Fetch's, read and written by Kafka's own descriptions.
 
 A response is a value of the type that stands beside its API, whose fields have the names of Kafka's
 description. What a version does not have is left out of that version; what a type does not have
-keeps its default. The throttle time is added here, not by handlers. Durations are in milliseconds.
-Descriptions are loaded when a version is first used.
+keeps its default. The throttle time is added here, not by handlers.
 
 Bytes behind a request's end are passed over, as Kafka's broker does: librdkafka 2.16 sends some
-behind Metadata.
-
-A message is gone over by the library's description of it, before the library reads it. The library
-sets memory aside for whatever number of elements is claimed, and refuses tagged fields that it does
-not know, which the protocol demands to be skipped (KIP-482) and newer clients may send at any time.
-So every message is checked here first, and such fields are taken out.
+behind Metadata. Tagged fields that are not known are skipped, as the protocol demands (KIP-482).
 
 Invariant: reading raises MalformedRequest and nothing else, whatever the bytes; nothing is written
 of a field that no version has, or of null where the description forbids it (InvalidResponse).
-Also: a message that passes has no more elements than bytes; but for unknown tagged fields it
-is left as it is, byte for byte.
+Also: a message has no more elements than bytes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import importlib
-import io
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-from kio.static.primitive import i32Timedelta, i64Timedelta
 
+from samelog.kafka.codec.descriptions import (
+    NEEDED,
+    Field,
+    Structure,
+    structure_of,
+)
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
-from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
-
-_SIZES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "error_code": 2,
-    "int32": 4,
-    "uint32": 4,
-    "timedelta_i32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "timedelta_i64": 8,
-    "datetime_i64": 8,
-    "uuid": 16,
-}
-_NULL = -1
-request_structure, response_structure = cache(load_request_schema), cache(load_response_schema)
-"""By key and version; the library looks for the module each time."""
-PartT = TypeVar("PartT")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FieldShape:
-    """How one field lies in a message."""
-
-    kind: str
-    """A primitive's name; empty for a structure."""
-    structure: Any
-    is_array: bool
-    is_nullable: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
-    """How a structure lies in a message: fields in order, then the tags that are known."""
-
-    fields: tuple[FieldShape, ...]
-    tags: frozenset[int]
-
-
-@cache
-def layout_of(structure: Any) -> Layout:
-    """The layout of one of the library's structures."""
-    fields = dataclasses.fields(structure)
-    plain = tuple(shape_of(field) for field in fields if "tag" not in field.metadata)
-    return Layout(plain, frozenset(f.metadata["tag"] for f in fields if "tag" in f.metadata))
-
-
-def shape_of(field: dataclasses.Field[Any]) -> FieldShape:
-    """How a field of one of the library's structures lies in a message."""
-    inner, nullable = _without_none(field.type)
-    is_array = get_origin(inner) is tuple
-    if is_array:
-        inner, _ = _without_none(get_args(inner)[0])
-    is_structure = dataclasses.is_dataclass(inner)
-    kind = "" if is_structure else field.metadata["kafka_type"]
-    return FieldShape(kind, inner if is_structure else None, is_array, nullable)
-
-
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) not in (UnionType, Union):
-        return annotation, False
-    inner = next(part for part in get_args(annotation) if part is not NoneType)
-    return inner, True
-
-
-def checked(structure: Any, data: memoryview) -> memoryview:
-    """`data` as the library can read it. Raises MalformedRequest."""
-    reader = MessageReader(data, flexible=structure.__flexible__)
-    unknown: list[int] = []
-    _walk(structure, reader, unknown)
-    if not unknown:
-        return data
-    reader, writer = MessageReader(data, flexible=True), MessageWriter(flexible=True)
-    _copy(structure, reader, writer)
-    return memoryview(b"".join(bytes(part) for part in writer.drain()))
-
-
-def _walk(structure: Any, reader: MessageReader, unknown: list[int]) -> None:
-    """Go over a structure; note tags that are not known."""
-    layout = layout_of(structure)
-    for shape in layout.fields:
-        for _ in range(reader.count(nullable=shape.is_nullable) if shape.is_array else 1):
-            if shape.structure is None:
-                _skip(shape, reader)
-            elif shape.is_array or not shape.is_nullable or reader.int8() != _NULL:
-                _walk(shape.structure, reader, unknown)
-    unknown.extend(tag for tag in reader.tags() if tag not in layout.tags)
-
-
-def _skip(shape: FieldShape, reader: MessageReader) -> None:
-    if shape.kind in _SIZES:
-        reader.raw(_SIZES[shape.kind])
-    elif shape.kind == "string":
-        reader.skip_string()
-    else:
-        reader.nullable_bytes()
-
-
-def _copy(structure: Any, reader: MessageReader, writer: MessageWriter) -> None:
-    """Copy a structure of a flexible version, less the tags that are not known."""
-    layout = layout_of(structure)
-    for shape in layout.fields:
-        count = 1
-        if shape.is_array:
-            start = reader.at
-            count = reader.count(nullable=shape.is_nullable)
-            writer.raw(reader.data[start : reader.at].tobytes())
-        for _ in range(count):
-            _copy_one(shape, reader, writer)
-    known = [(tag, bytes(value)) for tag, value in reader.tags().items() if tag in layout.tags]
-    writer.tags(known)
-
-
-def _copy_one(shape: FieldShape, reader: MessageReader, writer: MessageWriter) -> None:
-    if shape.structure is None:
-        start = reader.at
-        _skip(shape, reader)
-        writer.raw(reader.data[start : reader.at].tobytes())
-        return
-    if shape.is_nullable and not shape.is_array:
-        marker = reader.int8()
-        writer.int8(marker)
-        if marker == _NULL:
-            return
-    _copy(shape.structure, reader, writer)
-
+from samelog.kafka.codec.primitives import UUID_BYTES, ByteBuffer, MessageReader, MessageWriter
 
 BODY_BYTES = 2 << 20
 """No request but Produce is ever longer; values take many times as much memory as their bytes."""
-THROTTLE = "throttle_time"
-_DURATIONS = {"timedelta_i32": i32Timedelta, "timedelta_i64": i64Timedelta}
+THROTTLE = "throttle_time_ms"
+_FLOAT64 = struct.Struct(">d")
+_UINT16 = 1 << 16
+_LONG = ("", "bytes", "string", "uuid")
+"""What could be null, and is no number."""
+PartT = TypeVar("PartT")
+FieldReader = Callable[[MessageReader], Any]
+FieldWriter = Callable[[MessageWriter, Any], None]
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -219,113 +86,244 @@ def read_request(key: int, version: int, body: memoryview) -> Any:
         raise MalformedRequest(
             f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
         )
-    return _read(request_structure(key, version), body)
+    return read_message(structure_of("request", key, version), body)
 
 
-def read_response(key: int, version: int, body: bytes) -> Any:
+def read_response(key: int, version: int, body: ByteBuffer) -> Any:
     """A response's body, as a client would read it. Raises MalformedRequest."""
-    return _read(response_structure(key, version), memoryview(body))
+    return read_message(structure_of("response", key, version), body)
 
 
-def _read(structure: Any, body: memoryview) -> Any:
-    try:
-        return entity_reader(structure)(checked(structure, body), 0)[0]
-    except (SerialError, ValueError, OverflowError, KeyError) as error:
-        raise MalformedRequest(f"{type(error).__name__}: {error}") from error
+def read_message(structure: Structure, body: ByteBuffer) -> Any:
+    """A message with the fields of its version. Raises MalformedRequest."""
+    return _reader_of(structure)(MessageReader(body, flexible=structure.is_flexible))
 
 
 def write_response(key: int, version: int, response: ResponseBody, throttle_ms: int = 0) -> bytes:
     """A response's body; `throttle_ms`: how long the client is to wait. Raises InvalidResponse."""
-    structure = response_structure(key, version)
-    values = _values(structure, response)
-    throttle = _plans(structure).get(THROTTLE)
-    if throttle is not None:
-        values[THROTTLE] = _value(structure, throttle, throttle_ms)
-    return _write(structure, structure(**values))
+    structure = structure_of("response", key, version)
+    if not structure.has(THROTTLE):
+        return write_message(structure, response)
+    return write_message(structure, msgspec.structs.asdict(response) | {THROTTLE: throttle_ms})
 
 
 def write_request(key: int, version: int, tree: Mapping[str, Any]) -> bytes:
     """A request's body, as a client would write it. Raises InvalidResponse."""
-    structure = request_structure(key, version)
-    return _write(structure, build(structure, tree))
+    return write_message(structure_of("request", key, version), tree)
 
 
-def _write(structure: Any, entity: Any) -> bytes:
-    out = io.BytesIO()
-    entity_writer(structure)(out, entity)
-    return out.getvalue()
+def write_message(structure: Structure, given: msgspec.Struct | Mapping[str, Any]) -> bytes:
+    """A message that has the fields of a value. Raises InvalidResponse."""
+    writer = MessageWriter(flexible=structure.is_flexible)
+    try:
+        _write(structure, writer, given)
+    except (TypeError, OverflowError) as error:
+        raise InvalidResponse(f"{structure.name}: {error}") from error
+    return b"".join(map(bytes, writer.drain()))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _FieldPlan:
-    """How a field of the library's structure is made of a given value."""
+# --- reading --------------------------------------------------------------------------------------
 
-    name: str
-    structure: Any
-    duration: Any
-    is_array: bool
-    is_nullable: bool
+
+def _bool(reader: MessageReader) -> bool:
+    return reader.int8() != 0
+
+
+def _error_code(reader: MessageReader) -> ErrorCode:
+    try:
+        return ErrorCode(reader.int16())
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from error
+
+
+def _uuid(reader: MessageReader) -> UUID | None:
+    found = reader.uuid()
+    return UUID(bytes=found) if any(found) else None
+
+
+def _bytes(reader: MessageReader) -> bytes:
+    found = reader.nullable_bytes()
+    if found is None:
+        raise MalformedRequest("bytes are null that may not be")
+    return bytes(found)
+
+
+def _nullable_bytes(reader: MessageReader) -> bytes | None:
+    found = reader.nullable_bytes()
+    return None if found is None else bytes(found)
+
+
+def _float64(reader: MessageReader) -> float:
+    return float(_FLOAT64.unpack(reader.raw(_FLOAT64.size))[0])
+
+
+def _uint16(reader: MessageReader) -> int:
+    return reader.int16() % _UINT16
+
+
+_READ: Mapping[str, FieldReader] = {
+    "bool": _bool,
+    "bytes": _bytes,
+    "error_code": _error_code,
+    "float64": _float64,
+    "int8": MessageReader.int8,
+    "int16": MessageReader.int16,
+    "int32": MessageReader.int32,
+    "int64": MessageReader.int64,
+    "string": MessageReader.string,
+    "uint16": _uint16,
+    "uuid": _uuid,
+}
+_READ_NULLABLE = {"bytes": _nullable_bytes, "string": MessageReader.nullable_string, "uuid": _uuid}
 
 
 @cache
-def _plans(structure: Any) -> dict[str, _FieldPlan]:
-    return {field.name: _plan(field) for field in dataclasses.fields(structure)}
+def _reader_of(structure: Structure) -> FieldReader:
+    plain = tuple(_field_reader(field) for field in structure.fields)
+    tagged = tuple((field.tag, field.default, _field_reader(field)) for field in structure.tagged)
+    make = structure.type
+
+    def read(reader: MessageReader) -> Any:
+        values = [each(reader) for each in plain]
+        if not tagged:
+            reader.skip_tags()
+            return make(*values)
+        found = reader.tags()
+        for tag, default, each in tagged:
+            data = found.get(tag)
+            values.append(default if data is None else each(MessageReader(data, flexible=True)))
+        return make(*values)
+
+    return read
 
 
-def _plan(field: dataclasses.Field[Any]) -> _FieldPlan:
-    shape = shape_of(field)
-    duration = _DURATIONS.get(shape.kind)
-    return _FieldPlan(field.name, shape.structure, duration, shape.is_array, shape.is_nullable)
+def _field_reader(field: Field) -> FieldReader:
+    if field.is_array:
+        one = _READ[field.kind] if field.structure is None else _reader_of(field.structure)
+        return partial(_array, one, field.is_nullable)
+    if field.structure is None:
+        return (_READ_NULLABLE if field.is_nullable else _READ)[field.kind]
+    whole = _reader_of(field.structure)
+    if not field.is_nullable:
+        return whole
+    return lambda reader: None if reader.int8() < 0 else whole(reader)
 
 
-@cache
-def _plans_of(structure: Any, names: tuple[str, ...]) -> tuple[_FieldPlan, ...]:
-    """Those of the named fields that this version has. Raises InvalidResponse for a name that no
-    version has. Checked once for each set of names.
-    """
-    plans = _plans(structure)
-    unknown = {name for name in names if name not in plans}
-    unknown -= _names_of_other_versions(structure) if unknown else set()
-    if unknown:
-        raise InvalidResponse(f"{structure.__name__} has no {', '.join(sorted(unknown))}")
-    return tuple(plans[name] for name in names if name in plans)
+def _array(one: FieldReader, is_nullable: bool, reader: MessageReader) -> tuple[Any, ...] | None:
+    return reader.array(one, nullable=is_nullable)
 
 
-def _names_of_other_versions(structure: Any) -> set[str]:
-    package, _, kind = structure.__module__.rsplit(".", 2)
-    found = set()
-    for version in schema_name_map[api_key_map[structure.__api_key__]]:
-        module = importlib.import_module(f"{package}.v{version}.{kind}")
-        same = getattr(module, structure.__name__, None)
-        if same is not None:
-            found |= {field.name for field in dataclasses.fields(same)}
-    return found
+# --- writing --------------------------------------------------------------------------------------
 
 
-def build(structure: Any, given: Entity | Mapping[str, Any]) -> Any:
-    """One of the library's structures, of a value that has its fields. Raises InvalidResponse."""
-    return structure(**_values(structure, given))
+def _write_bytes(writer: MessageWriter, value: bytes | None) -> None:
+    writer.count(-1 if value is None else len(value))
+    writer.raw(b"" if value is None else bytes(value))
 
 
-def _values(structure: Any, given: Entity | Mapping[str, Any]) -> dict[str, Any]:
+def _write_uuid(writer: MessageWriter, value: UUID | None) -> None:
+    writer.raw(bytes(UUID_BYTES) if value is None else value.bytes)
+
+
+def _write_float64(writer: MessageWriter, value: float) -> None:
+    writer.raw(_FLOAT64.pack(float(value)))
+
+
+def _write_uint16(writer: MessageWriter, value: int) -> None:
+    writer.raw(int.to_bytes(value, 2))
+
+
+_WRITE: Mapping[str, FieldWriter] = {
+    "bool": MessageWriter.int8,
+    "bytes": _write_bytes,
+    "error_code": MessageWriter.int16,
+    "float64": _write_float64,
+    "int8": MessageWriter.int8,
+    "int16": MessageWriter.int16,
+    "int32": MessageWriter.int32,
+    "int64": MessageWriter.int64,
+    "string": MessageWriter.nullable_string,
+    "uint16": _write_uint16,
+    "uuid": _write_uuid,
+}
+
+
+class _FieldStep(NamedTuple):
+    """Writes one field. `name` is None where the value that is given has no such field."""
+
+    name: str | None
+    default: Any
+    write: FieldWriter
+
+
+def _write(structure: Structure, writer: MessageWriter, given: Any) -> None:
     if isinstance(given, Mapping):
-        names, read = tuple(given), given.__getitem__
+        names, value_of = tuple(given), given.__getitem__
     else:
-        names, read = given.__struct_fields__, partial(getattr, given)
-    return {
-        plan.name: _value(structure, plan, read(plan.name)) for plan in _plans_of(structure, names)
-    }
+        names, value_of = given.__struct_fields__, partial(getattr, given)
+    plain, tagged = _steps(structure, names)
+    for step in plain:
+        step.write(writer, step.default if step.name is None else value_of(step.name))
+    fields = []
+    for tag, step in tagged:
+        value = step.default if step.name is None else value_of(step.name)
+        if value != step.default:
+            part = MessageWriter(flexible=True)
+            step.write(part, value)
+            fields.append((tag, b"".join(map(bytes, part.drain()))))
+    writer.tags(fields)
 
 
-def _value(structure: Any, plan: _FieldPlan, value: Any) -> Any:
+@cache
+def _steps(
+    structure: Structure, names: tuple[str, ...]
+) -> tuple[tuple[_FieldStep, ...], tuple[tuple[int, _FieldStep], ...]]:
+    """How a value with these fields is written: what is plain, and what has tags. Raises
+    InvalidResponse for a name that no version has, and where one is missing. Checked once for each
+    set of names.
+    """
+    unknown = set(names) - structure.all_names
+    if unknown:
+        raise InvalidResponse(f"{structure.name} has no {', '.join(sorted(unknown))}")
+    plain = tuple(_step(structure, field, names) for field in structure.fields)
+    tagged = tuple((field.tag, _step(structure, field, names)) for field in structure.tagged)
+    return plain, tagged
+
+
+def _step(structure: Structure, field: Field, names: tuple[str, ...]) -> _FieldStep:
+    is_given = field.name in names
+    if not is_given and field.default is NEEDED:
+        raise InvalidResponse(f"{structure.name} needs {field.name}")
+    return _FieldStep(
+        field.name if is_given else None, field.default, _field_writer(structure, field)
+    )
+
+
+def _field_writer(structure: Structure, field: Field) -> FieldWriter:
+    write = _WRITE[field.kind] if field.structure is None else partial(_write, field.structure)
+    if field.is_array:
+        write = partial(_write_array, write)
+    elif field.structure is not None and field.is_nullable:
+        write = partial(_write_nullable, write)
+    is_number = not field.is_array and field.kind not in _LONG
+    if field.is_nullable or is_number:
+        return write
+    return partial(_write_needed, write, f"{field.name} of {structure.name}")
+
+
+def _write_needed(write: FieldWriter, name: str, writer: MessageWriter, value: Any) -> None:
     if value is None:
-        if not plan.is_nullable:
-            raise InvalidResponse(f"{plan.name} of {structure.__name__} may not be null")
-        return None
-    if plan.duration is not None:
-        return plan.duration.parse(datetime.timedelta(milliseconds=value))
-    if plan.structure is not None and plan.is_array:
-        return tuple([build(plan.structure, element) for element in value])
-    if plan.structure is not None:
-        return build(plan.structure, value)
-    return tuple(value) if plan.is_array else value
+        raise InvalidResponse(f"{name} may not be null")
+    write(writer, value)
+
+
+def _write_nullable(write: FieldWriter, writer: MessageWriter, value: Any) -> None:
+    writer.int8(-1 if value is None else 1)
+    if value is not None:
+        write(writer, value)
+
+
+def _write_array(write: FieldWriter, writer: MessageWriter, value: Sequence[Any] | None) -> None:
+    writer.count(-1 if value is None else len(value))
+    for each in value or ():
+        write(writer, each)

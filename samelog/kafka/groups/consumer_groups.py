@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.sequencer.state.access_state import SESSION_MS
 from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
@@ -99,6 +100,11 @@ class ConsumerGroup:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     # --- changes ----------------------------------------------------------------------------------
+
+    def match(self, members: Sequence[ConsumerMember], topics: list[str]) -> None:
+        """Their expressions mean these topics now."""
+        for member in members:
+            self._set(member, matched=topics)
 
     def retarget(self, topics: Mapping[str, Sequence[int]]) -> None:
         """Begin a new epoch, with these partitions of the subscribed topics."""
@@ -203,12 +209,14 @@ class ConsumerGroups:
             raise _HeartbeatRejected(ErrorCode.unsupported_assignor, f"known are {known}")
         before = group.members.get(caller.member_id)
         matched = _matched(before, request)
+        alike = _alike(group, before, request, matched)
         if request.topics is not None or before is None or before.matched != matched:
-            self._check_size(group, request, matched)
+            self._check_size(group, request, matched, alike)
         joins = caller.generation == JOIN
         member = self._joined(group, request) if joins else self._checked(group, request)
         updated = _updated(member, request, matched)
         group.members[caller.member_id] = updated
+        group.match(alike, matched)
         if before is None or _wishes(before) != _wishes(updated) or self._topics_moved(group):
             self._retarget(group)
         self._keep_alive(group, updated)
@@ -257,10 +265,17 @@ class ConsumerGroups:
         group.targets[caller.member_id] = group.targets.pop(holder.member_id, [])
         return msgspec.structs.replace(holder, member_id=caller.member_id, epoch=0)
 
-    def _check_size(self, group: ConsumerGroup, request: Beat, matched: Sequence[str]) -> None:
-        others = (m for n, m in group.members.items() if n != request.caller.member_id)
+    def _check_size(
+        self,
+        group: ConsumerGroup,
+        request: Beat,
+        matched: Sequence[str],
+        alike: Sequence[ConsumerMember],
+    ) -> None:
+        others = [m for n, m in group.members.items() if n != request.caller.member_id]
         topics = [*(request.topics or ()), *matched]
-        topics += [topic for each in others for topic in (*each.topics, *each.matched)]
+        for each in others:
+            topics += [*each.topics, *(matched if each in alike else each.matched)]
         if sum(map(len, topics)) > self._limits.group_bytes:
             raise _HeartbeatRejected(ErrorCode.group_max_size_reached, "too many subscriptions")
 
@@ -345,7 +360,9 @@ class ConsumerGroups:
     # --- time -------------------------------------------------------------------------------------
 
     def _keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        timeout_s = self._limits.consumer_session_timeout_ms / 1000
+        by_default = self._limits.consumer_session_timeout_ms
+        timeout_ms = self._state.access.group_ms(group.group_id, SESSION_MS, by_default)
+        timeout_s = timeout_ms / 1000
         name = CONSUMER + member.member_id
         self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
 
@@ -364,6 +381,19 @@ def _matched(before: ConsumerMember | None, request: Beat) -> list[str]:
     known = "" if before is None else before.pattern
     pattern = known if request.pattern is None else request.pattern
     return list(request.find(pattern)) if pattern else []
+
+
+def _alike(
+    group: ConsumerGroup, before: ConsumerMember | None, request: Beat, matched: list[str]
+) -> list[ConsumerMember]:
+    """The others whose expression means something else now, as this member's does: they are told
+    apart by nothing but when they ask, so topics that come or go are for all of them at once.
+    """
+    if before is None or before.matched == matched or request.pattern not in (None, before.pattern):
+        return []
+    said = before.pattern, before.matched
+    others = (m for name, m in group.members.items() if name != before.member_id)
+    return [m for m in others if before.pattern and (m.pattern, m.matched) == said]
 
 
 def _updated(member: ConsumerMember, request: Beat, matched: list[str]) -> ConsumerMember:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
 from samelog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from samelog.kafka.groups.joining import Joining, check_member

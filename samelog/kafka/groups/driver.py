@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import InvariantError
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.outbox import Requester, Round
 from samelog.kafka.groups.requests import AnyAnswer, Caller

@@ -7,9 +7,9 @@ fenced.
 from __future__ import annotations
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember, size_of
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.rebalance import PENDING, Rebalance

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_groups import ConsumerGroup
 from samelog.kafka.groups.outbox import Outbox

@@ -10,9 +10,8 @@ phase that waits for members always has a deadline.
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.requests import Joined, SyncGroupResponse

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kio.schema.errors import ErrorCode
-
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.group_commands import ConsumerMember
 
@@ -141,6 +140,7 @@ class Described(Entity, frozen=True):
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[DescribedMember] = ()
+    error_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

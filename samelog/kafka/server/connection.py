@@ -250,7 +250,8 @@ class KafkaConnection(asyncio.Protocol):
             elif isinstance(outcome, asyncio.Future):
                 self._wait(outcome, request.number, started)
             else:
-                self._answered(request.number, started, cast(MaybeResponse, outcome))
+                answer: Any = outcome
+                self._answered(request.number, started, answer)
         except CLIENTS_FAULTS as error:
             self.close(str(error))
         except InvariantError:

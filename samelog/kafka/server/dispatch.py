@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker, KafkaClient
 from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
 from samelog.kafka.apis import produce, session
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
 from samelog.kafka.codec.primitives import ByteBuffer
@@ -51,7 +51,7 @@ class StartedRequest(msgspec.Struct, frozen=True):
         tally.in_bytes += self.size
         tally.out_bytes += read
         pause_s = 0.0
-        if client.allowances is not None and client.allowances.quotas:
+        if client.allowances is not None and client.allowances.limits_anybody():
             pause_s = self._pause_s(client, read, now)
         if answer is None:
             return None, pause_s

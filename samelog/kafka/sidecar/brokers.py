@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.client import PublisherKafka
 from samelog.config.values import Address
 from samelog.format.errors import InvalidName
@@ -34,6 +32,7 @@ from samelog.kafka.any_broker import (
     KafkaClient,
     WatchedLog,
 )
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.groups import GroupForwarder
 from samelog.kafka.sidecar.session_log import SidecarLog

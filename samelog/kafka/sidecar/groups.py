@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
-from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
@@ -29,6 +28,7 @@ from samelog.config.values import Address, parse_address
 from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.api import KafkaApi
 from samelog.kafka.apis import find_coordinator
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.framing import FrameReader, RequestHeader, response_header
 from samelog.kafka.codec.primitives import ByteBuffer

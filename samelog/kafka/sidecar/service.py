@@ -18,8 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.client import (
     ClientConfig,
     PublisherKafka,
@@ -40,6 +38,7 @@ from samelog.kafka.apis import (
     session,
 )
 from samelog.kafka.apis.find_coordinator import FindCoordinatorResponse
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import Unanswerable
 from samelog.kafka.registry import GROUPS
 from samelog.kafka.server.dispatch import ApiDispatcher

@@ -25,12 +25,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from struct import pack_into
 
-from kio.schema.errors import ErrorCode
-
 from samelog.format import _kernels as kernels
 from samelog.format.batch import BatchHeader, read_header
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced

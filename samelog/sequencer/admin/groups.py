@@ -38,7 +38,7 @@ async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRo
     """All groups, and how far they are behind. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     known = node.logs.machine.state.groups.by_id
-    return GroupRows(tuple(_row(node.logs, name, group) for name, group in known.items()))
+    return GroupRows(tuple(group_row(node.logs, name, group) for name, group in known.items()))
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
@@ -62,7 +62,8 @@ def group_lags(logs: LogParts, group: GroupState) -> Iterator[tuple[int, int]]:
             yield number, max(0, end - max(known.offset, begin))
 
 
-def _row(logs: LogParts, name: str, group: GroupState) -> GroupRow:
+def group_row(logs: LogParts, name: str, group: GroupState) -> GroupRow:
+    """A group, as this node knows it now."""
     return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(logs, group)))
 
 

@@ -14,10 +14,13 @@ from typing import Any
 
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
+    access,
     archiving,
     groups,
     members,
+    merge_order,
     readers,
+    records,
     resets,
     schemas,
     sessions,
@@ -34,8 +37,10 @@ IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
     ask.GetRaftStatus: status.raft_status,
+    ask.GetElections: status.elections,
+    ask.GetAccess: access.get_access,
+    ask.GetMergeOrder: merge_order.merge_order,
     ask.ResetCluster: resets.reset_cluster,
-    ask.ListTopics: topics.list_topics,
     ask.DescribeTopic: topics.describe_topic,
     ask.CreateTopic: topics.create_topic,
     ask.CreatePartitions: topics.add_partitions,
@@ -63,15 +68,21 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
 }
 IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.ListSchemas: schemas.list_schemas,
+    ask.ListTopics: topics.list_topics,
+    ask.GetIdentity: access.whoami,
+    ask.PeekRecords: records.peek_records,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
 }
-"""Those that depend on who asks: a user of the topic, a session's owner."""
+"""Those that depend on who asks: what it may read, and what it owns."""
 
 
 async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str) -> object:
     """What is asked by `identity`. Raises ChangeRefused, NotLeader, InvalidName, TimeoutError."""
-    handler = IDENTITY_HANDLERS.get(type(request))
-    found = handler(node, request, identity) if handler else HANDLERS[type(request)](node, request)
+    kind = type(request)
+    if kind in IDENTITY_HANDLERS:
+        found = IDENTITY_HANDLERS[kind](node, request, identity)
+    else:
+        found = HANDLERS[kind](node, request)
     return await found if isawaitable(found) else found

@@ -46,12 +46,18 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
 
 def list_sessions(node: ServedNode, request: requests.ListSessions) -> PublisherSessions:
     """Every session that the cluster remembers."""
-    known = node.logs.machine.state.sessions
-    node.logs.intake.traffic.keep(known)
+    return PublisherSessions(tuple(session_rows(node)))
+
+
+def session_rows(node: ServedNode) -> Iterator[SessionRow]:
+    """Every session; who takes them may let the cluster change in between."""
+    state = node.logs.machine.state
+    node.logs.intake.traffic.keep(state.sessions)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
-    entries = inputs_by_session(node.logs.machine)
-    rows = (_session(node, each, entries[name], since.get(name)) for name, each in known.items())
-    return PublisherSessions(tuple(rows))
+    inputs = inputs_by_session(node.logs.machine)
+    for name, session in tuple(state.sessions.items()):
+        entries = [entry for entry in inputs[name] if entry.number in state.inputs]
+        yield _session(node, session, entries, since.get(name))
 
 
 def inputs_by_session(machine: StateMachine) -> defaultdict[str, list[Input]]:
@@ -67,16 +73,15 @@ def wall_ms(clock: Clock, at: float | None) -> int:
     return NEVER_MS if at is None else clock.wall_ms() - round(1000 * (clock.now() - at))
 
 
-def session_info(node: ServedNode, session: Session) -> SessionInfo:
-    """A session, and what this node holds of it but has not merged."""
+def session_info(node: ServedNode, session: Session, entries: Sequence[Input]) -> SessionInfo:
+    """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
-    inputs = node.logs.machine.inputs_of(session.name)
     return SessionInfo(
         session=session.name,
         identity=session.identity,
         run=0 if run is None else run.number,
         is_open=run is not None and not run.closed,
-        unmerged_bytes=sum(map(node.logs.sessions.unmerged_bytes, inputs)),
+        unmerged_bytes=sum(map(node.logs.sessions.unmerged_bytes, entries)),
         dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
     )
 
@@ -84,7 +89,7 @@ def session_info(node: ServedNode, session: Session) -> SessionInfo:
 def _session(
     node: ServedNode, session: Session, entries: Sequence[Input], since: float | None
 ) -> SessionRow:
-    info, intake, clock = session_info(node, session), node.logs.intake, node.member.clock
+    info, intake, clock = session_info(node, session, entries), node.logs.intake, node.member.clock
     meter = intake.traffic.sessions.get(session.name)
     came = [intake.received_at.get(entry.number) for entry in entries]
     last = max((at for at in came if at is not None), default=None)

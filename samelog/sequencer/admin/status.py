@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
-from samelog.admin.requests import GetRaftStatus, GetStatus
-from samelog.admin.views import RaftMember, RaftStatus
+from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
+from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.admin.sessions import session_info
+from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
@@ -29,6 +29,7 @@ NOT_READY_STATES = {
 def cluster_status(node: ServedNode, request: GetStatus) -> Status:
     """The cluster as this node sees it."""
     raft, state, members = node.raft.group.raft, node.logs.machine.state, node.peers.members
+    inputs = inputs_by_session(node.logs.machine)
     return Status(
         cluster=node.member.config.cluster,
         node=node.member.config.name,
@@ -37,7 +38,9 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
         commit_index=raft.commit_index,
         nodes=tuple(node_info(node, member) for member in members.all.values()),
         partitions=tuple(partition_info(node, number) for number in state.partitions),
-        sessions=tuple(session_info(node, session) for session in state.sessions.values()),
+        sessions=tuple(
+            session_info(node, each, inputs[each.name]) for each in state.sessions.values()
+        ),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
     )
 
@@ -184,3 +187,10 @@ def _raft_member(node: ServedNode, number: int) -> RaftMember:
         match,
         "" if known is None else known.state.name.lower(),
     )
+
+
+def elections(node: ServedNode, request: GetElections) -> Elections:
+    """The newest elections that this node has seen."""
+    members = node.peers.members
+    seen = node.raft.group.newest_elections
+    return Elections(tuple(Election(e.at_ms, e.term, members.name(e.leader), e.why) for e in seen))

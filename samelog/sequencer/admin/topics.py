@@ -22,6 +22,7 @@ from samelog.admin.requests import (
     ListTopics,
 )
 from samelog.admin.views import LatestPosition, LatestPositions
+from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
@@ -31,9 +32,12 @@ from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
 
-def list_topics(node: ServedNode, request: ListTopics) -> Topics:
-    """All topics."""
-    return Topics(tuple(map(topic_info, node.logs.machine.state.topics.values())))
+def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
+    """All topics, for administrators and on loopback; for others those that they may read."""
+    rights, topics = node.member.rights, [*node.logs.machine.state.topics.values()]
+    if identity != ANONYMOUS and not rights.is_admin(identity):
+        topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
+    return Topics(tuple(map(topic_info, topics)))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
@@ -46,7 +50,7 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     _check_partitions(request.partitions)
-    _check_settings(request.settings)
+    _check_settings(node, request.settings)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
@@ -68,7 +72,7 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed. Raises ChangeRefused, TimeoutError."""
-    _check_settings(request.settings)
+    _check_settings(node, request.settings)
     topic_id = find_topic(node, request.topic).topic_id
     await _propose(
         node, setting_commands.AlterTopicCommand(topic_id, request.settings, list(request.unset))
@@ -127,6 +131,15 @@ def find_topic(node: ServedNode, name: str) -> Topic:
     return topic
 
 
+def find_partition(node: ServedNode, topic: str, index: int) -> int:
+    """The number of a topic's partition. Raises ChangeRefused."""
+    found = find_topic(node, topic)
+    if index >= found.partitions:
+        text = f"topic {topic!r} has {found.partitions} partitions, no partition {index}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
+    return found.partition_numbers[index]
+
+
 def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
     """(topic, partition) of a partition's number."""
     partition = machine.state.partitions[number]
@@ -164,10 +177,11 @@ def _check_partitions(count: int) -> None:
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
 
 
-def _check_settings(settings: dict[str, str]) -> None:
+def _check_settings(node: ServedNode, settings: dict[str, str]) -> None:
     """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
+    majority = len(node.raft.group.raft.voters) // 2 + 1
     for key, value in settings.items():
-        problem = problem_with(key, value)
+        problem = problem_with(key, value, majority)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
 

@@ -43,7 +43,9 @@ from samelog.wire.peer_messages import (
     Cursors,
     Forgotten,
     Forward,
+    ForwardAll,
     Forwarded,
+    ForwardedAll,
     HistoryAsked,
     HistoryTold,
     InputPosition,
@@ -58,7 +60,9 @@ PeerMessage = (
     Report
     | Cursors
     | Forward
+    | ForwardAll
     | Forwarded
+    | ForwardedAll
     | RunEnded
     | MemberList
     | HistoryAsked

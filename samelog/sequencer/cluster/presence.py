@@ -24,6 +24,8 @@ class Presence:
         self.health: dict[int, Health] = {}
         """Of those who have said it, this member included."""
         self._up = {number}
+        self._left: dict[int, float] = {}
+        """When those who were up and are not any more went."""
         self._said: dict[int, tuple[MemberState, float]] = {}
         """Each other member's own word, and when it came."""
         self._dialled: Counter[int] = Counter()
@@ -36,6 +38,11 @@ class Presence:
     def is_there(self, number: int) -> bool:
         """Whether a member is up, as far as is known here."""
         return number in self._up
+
+    def was_there(self, number: int, now: float, within_s: float) -> bool:
+        """Whether a member is up, or was within the last seconds."""
+        left = self._left.get(number)
+        return number in self._up or (left is not None and now - left < within_s)
 
     def heard(self, number: int, health: Health | None) -> None:
         """A member reported; its disk and clock, if it said so."""
@@ -58,19 +65,22 @@ class Presence:
         """A member dialled a connection."""
         self._dialled[number] += 1
 
-    def broke(self, number: int) -> bool:
+    def broke(self, number: int, now: float) -> bool:
         """A connection that a member dialled broke: whether that was the last one."""
         self._dialled[number] -= 1
         if self._dialled[number]:
             return False
         self._up.discard(number)
+        self._left[number] = now
         self._said.pop(number, None)
         return True
 
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""
-        for number in (self._up | self.health.keys() | self._said.keys()) - {self.number}:
+        known = self._up | self._left.keys() | self.health.keys() | self._said.keys()
+        for number in known - {self.number}:
             if number not in members:
                 self._up.discard(number)
+                self._left.pop(number, None)
                 self.health.pop(number, None)
                 self._said.pop(number, None)

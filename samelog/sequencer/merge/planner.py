@@ -32,7 +32,13 @@ from samelog.sequencer.merge.dedup import (
 )
 from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
+from samelog.sequencer.state.topic_settings import (
+    LOG_APPEND_TIME,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    SEGMENT_MS_DEFAULT,
+    TIMESTAMP_TYPE,
+)
 from samelog.sequencer.state.types import Input, Partition, Run
 
 _Judgement = tuple[Verdict, int, tuple[int, int]]
@@ -51,7 +57,7 @@ class PlannerLimits:
     entry_sequences: int = 512
     in_flight_entries: int = 2
     segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_ms: int = SEGMENT_MS_DEFAULT
 
 
 class SessionBytes(Protocol):
@@ -424,7 +430,8 @@ class Planner:
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
-        old = append_ms - tail.segment_started_ms > self._limits.segment_ms
+        limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
+        old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
         self._tails[draft.partition] = _Tail(

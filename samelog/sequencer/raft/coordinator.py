@@ -148,6 +148,7 @@ class Coordinator:
         for number in durable.keys() & view.samples.keys() - samples.keys():
             del view.samples[number]
         view.samples.update(samples)
+        view.told.update(samples)
         self._unsettled.sampled.update(samples)
         self._unsettled.merged.update(durable)
         self._move_cursors()

@@ -11,6 +11,9 @@ not told.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from samelog.consensus import Raft, Role
 from samelog.runtime.log import log_event
@@ -23,11 +26,26 @@ HANDED = "the leader handed leadership over"
 OTHER = "another node stood"
 
 
+KEPT = 100
+"""Of the newest elections."""
+
+
+class SeenElection(NamedTuple):
+    """A leader that was elected, when it was seen, and why as far as that was seen."""
+
+    at_ms: int
+    term: int
+    leader: int
+    why: str
+
+
 class ElectionLog:
     """What one node sees of its group's elections."""
 
-    def __init__(self, raft: Raft) -> None:
+    def __init__(self, raft: Raft, wall_ms: Callable[[], int]) -> None:
         self._raft = raft
+        self._wall_ms = wall_ms
+        self.newest: deque[SeenElection] = deque(maxlen=KEPT)
         self.count = 0
         """Leaders seen elected."""
         self._leader: tuple[int, int] | None = None
@@ -66,4 +84,5 @@ class ElectionLog:
         why, term = self._lost or self._or_first(OTHER), self._raft.term
         self._leader, self._lost = (term, leader), None
         self.count += 1
+        self.newest.append(SeenElection(self._wall_ms(), term, leader, why))
         log_event(log, logging.INFO, "a leader is elected", leader=leader, term=term, why=why)

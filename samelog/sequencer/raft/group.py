@@ -35,7 +35,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.log import log_event
 from samelog.sequencer.levels import LOWEST, OtherVersion
-from samelog.sequencer.raft.elections import ElectionLog
+from samelog.sequencer.raft.elections import ElectionLog, SeenElection
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
@@ -104,7 +104,7 @@ class RaftGroup:
         """(index, when) of what was proposed here and is not applied."""
         self.commit_times = Histogram(FAST_S)
         """From proposing to applying, in seconds."""
-        self._elections = ElectionLog(raft)
+        self._elections = ElectionLog(raft, clock.wall_ms)
         self._reads: dict[int, asyncio.Future[int | None]] = {}
         self._next_read = 0
         self._hard_state: HardState | None = store.hard_state
@@ -136,6 +136,11 @@ class RaftGroup:
     def elections(self) -> int:
         """Leaders seen elected since the start."""
         return self._elections.count
+
+    @property
+    def newest_elections(self) -> Sequence[SeenElection]:
+        """The newest of them, oldest first."""
+        return self._elections.newest
 
     @property
     def unsaved(self) -> int:

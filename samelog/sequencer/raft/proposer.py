@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import spawn
-from samelog.sequencer.levels import LOWEST
+from samelog.sequencer.levels import ACCESS, LOWEST
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -26,29 +26,36 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.types import Rejection
-from samelog.wire.peer_messages import Forward, Forwarded
+from samelog.wire.frames import CONTROL_LIMIT_BYTES
+from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
 
 PROPOSE_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
+ENTRY_BYTES = 256 << 10
+ENTRY_COMMANDS = 500
+"""How much is proposed together: it is forwarded in one message, and answered in one."""
+FORWARD_BYTES = CONTROL_LIMIT_BYTES - 1024
+
+AnyForward = Forward | ForwardAll | Forwarded | ForwardedAll
 
 
 class Proposer:
-    """Gets single commands committed."""
+    """Gets commands committed."""
 
     def __init__(
         self,
         group: RaftGroup,
         replica: Replica,
         clock: Clock,
-        send: Callable[[int, Forward | Forwarded], bool],
+        send: Callable[[int, AnyForward], bool],
     ) -> None:
         self.clock = clock
         self._group = group
         self._replica = replica
         self._send = send
         self._ids = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Forwarded]] = {}
+        self._asked: dict[int, asyncio.Future[Forwarded | ForwardedAll]] = {}
         self._behind: list[asyncio.Future[None]] = []
         """Who waits for the next round of `catch_up`."""
         self._catches_up = False
@@ -57,12 +64,27 @@ class Proposer:
         """The command's outcome, applied here. Raises TimeoutError when no leader answers, or the
         command has not been carried out `longer_s` later.
         """
-        if (refusal := self._too_early(command)) is not None:
-            return refusal
+        return (await self._propose([command], longer_s))[0]
+
+    async def propose_all(
+        self, commands: Sequence[AnyCommand], *, longer_s: float = 0.0
+    ) -> list[Any]:
+        """The same for several: one entry takes as many as it has room for."""
+        if self._replica.level < ACCESS:
+            each = [self.propose(command, longer_s=longer_s) for command in commands]
+            return list(await asyncio.gather(*each))
+        outcomes = []
+        for together in in_entries(commands):
+            outcomes += await self._propose(together, longer_s)
+        return outcomes
+
+    async def _propose(self, commands: Sequence[AnyCommand], longer_s: float) -> list[Any]:
+        if (refusal := self._too_early(commands)) is not None:
+            return [refusal] * len(commands)
         async with asyncio.timeout(PROPOSE_TIMEOUT_S + longer_s):
             while True:
                 try:
-                    return await self._attempt(command)
+                    return await self._attempt(commands)
                 except (NotLeader, ProposalLost, Busy, TimeoutError):
                     await asyncio.sleep(RETRY_S)
 
@@ -95,28 +117,35 @@ class Proposer:
         finally:
             self._catches_up = False
 
-    def _too_early(self, command: AnyCommand) -> Rejection | None:
+    def _too_early(self, commands: Sequence[AnyCommand]) -> Rejection | None:
         """Nothing is proposed before all members know what it is."""
-        if command.needs <= LOWEST or command.needs <= (level := self._replica.level):
+        needs = max(command.needs for command in commands)
+        if needs <= LOWEST or needs <= (level := self._replica.level):
             return None
-        text = f"it needs feature level {command.needs}, the cluster has {level}: docs/upgrades.md"
+        text = f"it needs feature level {needs}, the cluster has {level}: docs/upgrades.md"
         return Rejection("LEVEL_TOO_LOW", text)
 
-    async def _attempt(self, command: AnyCommand) -> Any:
+    async def _attempt(self, commands: Sequence[AnyCommand]) -> list[Any]:
         if self._group.is_leader:
-            _, future = self._group.ask([command])
-            return (await future)[0]
+            _, future = self._group.ask(commands)
+            return await future
         leader = self._group.raft.leader
         if leader is None or leader == self._group.raft.node_id:
             raise NotLeader(None)  # nobody leads, or this node does not yet: its no-op is under way
-        return await self._forward(leader, command)
+        return await self._forward(leader, commands)
 
-    async def _forward(self, leader: int, command: AnyCommand) -> Any:
-        request = next(self._ids)
-        future: asyncio.Future[Forwarded] = asyncio.get_running_loop().create_future()
+    async def _forward(self, leader: int, commands: Sequence[AnyCommand]) -> list[Any]:
+        data = encode_commands(commands)
+        if len(data) > FORWARD_BYTES:
+            text = f"{len(data)} bytes; at most {FORWARD_BYTES} may be asked for at once"
+            return [Rejection("TOO_LARGE", text)] * len(commands)
+        request, kind = next(self._ids), Forward if len(commands) == 1 else ForwardAll
+        future: asyncio.Future[Forwarded | ForwardedAll] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._asked[request] = future
         try:
-            if not self._send(leader, Forward(request, encode_commands([command]))):
+            if not self._send(leader, kind(request, data)):
                 raise NotLeader(None)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
                 answer = await future
@@ -125,34 +154,64 @@ class Proposer:
                 await self._replica.wait_applied(answer.index)
         finally:
             del self._asked[request]
-        return True if answer.code == "" else Rejection(answer.code, answer.message)
+        told = answer.refused if isinstance(answer, ForwardedAll) else [answer]
+        found = [Rejection(each.code, each.message) if each.code else True for each in told]
+        # A leader that cannot read them does not know how many they are.
+        return found if len(found) == len(commands) else found[:1] * len(commands)
 
     # --- as asked by and answered to peers --------------------------------------------------------
 
-    def answered(self, message: Forwarded) -> None:
+    def answered(self, message: Forwarded | ForwardedAll) -> None:
         """The leader's answer to one of our requests."""
         future = self._asked.get(message.id)
         if future is not None and not future.done():
             future.set_result(message)
 
-    async def serve(self, node: int, message: Forward) -> None:
-        """Propose for a peer, and tell it where the command stands in the log."""
-        self._send(node, await self._served(message))
+    async def serve(self, node: int, message: Forward | ForwardAll) -> None:
+        """Propose for a peer, and tell it where the commands stand in the log."""
+        is_one = isinstance(message, Forward)
+        data = message.command if isinstance(message, Forward) else message.commands
+        index, outcomes = await self._served(data)
+        told = tuple(map(_told, outcomes))
+        if is_one:
+            self._send(node, Forwarded(message.id, index, *(told[0] if told else ())))
+        else:
+            self._send(node, ForwardedAll(message.id, index, told))
 
-    async def _served(self, message: Forward) -> Forwarded:
+    async def _served(self, data: bytes) -> tuple[int | None, list[Any]]:
+        """The entry's index, None if there is none yet; and the outcomes."""
         try:
-            command = decode_commands(message.command)[0]
-            if not self._group.is_leader:
-                return Forwarded(message.id, None)
-            if (refusal := self._too_early(command)) is not None:
-                return Forwarded(message.id, 0, refusal.code, refusal.message)
+            commands = decode_commands(data)
+            if not self._group.is_leader or not commands:
+                return None, []
+            if (refusal := self._too_early(commands)) is not None:
+                return 0, [refusal] * len(commands)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
-                index, future = self._group.ask([command])
-                outcome = (await future)[0]
+                index, future = self._group.ask(commands)
+                return index, await future
         except (NotLeader, ProposalLost, Busy, TimeoutError):
-            return Forwarded(message.id, None)
-        except (CommandError, IndexError) as error:
+            return None, []
+        except CommandError as error:
             text = f"the leader does not know this command: {error}"
-            return Forwarded(message.id, 0, "UNSUPPORTED", text)
-        refusal = outcome if isinstance(outcome, Rejection) else Rejection("", "")
-        return Forwarded(message.id, index, refusal.code, refusal.message)
+            return 0, [Rejection("UNSUPPORTED", text)]
+
+
+def _told(outcome: Any) -> CommandRefused:
+    if isinstance(outcome, Rejection):
+        return CommandRefused(outcome.code, outcome.message)
+    return CommandRefused()
+
+
+def in_entries(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
+    """Commands in groups that one entry has room for, in order."""
+    together: list[AnyCommand] = []
+    size = 0
+    for command in commands:
+        own = len(encode_commands([command]))
+        if together and (size + own > ENTRY_BYTES or len(together) == ENTRY_COMMANDS):
+            yield together
+            together, size = [], 0
+        together.append(command)
+        size += own
+    if together:
+        yield together

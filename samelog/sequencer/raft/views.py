@@ -22,7 +22,9 @@ class NodeView:
     places: dict[int, SessionPosition] = field(default_factory=dict)
     merged_durable: dict[int, int] = field(default_factory=dict)
     samples: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Partition -> offset -> running checksum."""
+    """Partition -> offset -> running checksum; those that are not agreed on."""
+    told: dict[int, dict[int, int]] = field(default_factory=dict)
+    """As `samples`, agreed on meanwhile or not: the newest of each partition, for people."""
 
 
 def verdict(

@@ -19,6 +19,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.levels import OtherVersion
+from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
@@ -313,6 +314,7 @@ AnyCommand = (
     | ArchiveCommand
     | PublishStageCommand
     | SettingCommand
+    | AccessCommand
     | SchemaCommand
     | ResetCommand
     | GroupCommand

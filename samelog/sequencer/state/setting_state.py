@@ -1,4 +1,5 @@
-"""What commands about settings change in the replicated state: of members, and of topics.
+"""What commands about settings change in the replicated state: of members, of topics, and of what
+is set over the Kafka protocol.
 
 Invariant: a command whose preconditions do not hold changes nothing, and says why as a stable code
 and a sentence.
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from samelog.sequencer.state.access_commands import AccessCommand
+from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
     RaiseLevel,
     RecordEvent,
@@ -20,8 +23,6 @@ from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCo
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
-
-Problem = tuple[str, str] | None
 
 
 def _set_members(state: State, command: SetMembers) -> Problem:
@@ -93,6 +94,10 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
     return None
 
 
+def _change_access(state: State, command: AccessCommand) -> Problem:
+    return change_access(state.access, command)
+
+
 CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetMembers: _set_members,
     SetMaintenanceCommand: _set_maintenance,
@@ -100,5 +105,6 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetListeners: _set_listeners,
     AlterTopicCommand: _alter_topic,
     AddPartitions: _add_partitions,
+    **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
 }

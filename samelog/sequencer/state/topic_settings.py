@@ -1,10 +1,15 @@
-"""The settings of a topic that mean something, with their values; names and values are Kafka's.
+"""The settings of a topic, with the values that are taken; names and values are Kafka's.
+
+Some change what happens. Others are taken because what they ask for happens in any case, or because
+they are advice that promises a client nothing (`ADVICE`). A value that promises what does not
+happen is refused: taking it would be a lie.
 
 Invariant: only settings that passed `problem_with` are ever in the replicated state.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, parse_formats
@@ -20,14 +25,33 @@ from samelog.archiver.policy import (
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
+_RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
 SEGMENT_BYTES = "segment.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 MAX_MESSAGE_BYTES = "max.message.bytes"
+SEGMENT_MS = "segment.ms"
+SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
+COMPRESSION_TYPE = "compression.type"
+PRODUCER = "producer"
+UNCOMPRESSED = "uncompressed"
+CLEANUP_POLICY = "cleanup.policy"
+MIN_INSYNC = "min.insync.replicas"
+_MOST = (1 << 63) - 1
+_ALWAYS = str(_MOST)
 FIXED: Mapping[str, str] = {
-    "cleanup.policy": "delete",
-    "compression.type": "producer",
+    CLEANUP_POLICY: "delete",
+    "unclean.leader.election.enable": "false",
+    "message.timestamp.before.max.ms": _ALWAYS,
+    "message.timestamp.after.max.ms": _ALWAYS,
+    "remote.storage.enable": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "local.retention.ms": "-2",
+    "local.retention.bytes": "-2",
+    "leader.replication.throttled.replicas": "",
+    "follower.replication.throttled.replicas": "",
 }
 """Settings with one value only: what happens anyhow. Kafka's clients like to name them."""
 
@@ -38,6 +62,16 @@ def _number(least: int, greatest: int) -> Callable[[str], str | None]:
         return None if fits else f"is not a number from {least} to {greatest}"
 
     return problem
+
+
+def _ratio(value: str) -> str | None:
+    fits = _RATIO.fullmatch(value) is not None
+    return None if fits else "is not a number from 0 to 1"
+
+
+def _level_of_zstd(value: str) -> str | None:
+    is_fast = value.startswith("-") and _number(1, 131_072)(value[1:]) is None
+    return None if is_fast else _number(1, 22)(value)
 
 
 def _number_or_for_ever(value: str) -> str | None:
@@ -68,6 +102,29 @@ def _one_of(*allowed: str) -> Callable[[str], str | None]:
     return problem
 
 
+_NATURAL = _number(0, _MOST)
+_INT = _number(0, (1 << 31) - 1)
+_BOOLEAN = _one_of("true", "false")
+ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
+    "compression.gzip.level": ("-1", _one_of("-1", *map(str, range(1, 10)))),
+    "compression.lz4.level": ("9", _number(1, 17)),
+    "compression.zstd.level": ("3", _level_of_zstd),
+    "delete.retention.ms": ("86400000", _NATURAL),
+    "file.delete.delay.ms": ("60000", _NATURAL),
+    "flush.messages": (_ALWAYS, _number(1, _MOST)),
+    "flush.ms": (_ALWAYS, _NATURAL),
+    "index.interval.bytes": ("4096", _INT),
+    "max.compaction.lag.ms": (_ALWAYS, _number(1, _MOST)),
+    "min.cleanable.dirty.ratio": ("0.5", _ratio),
+    "min.compaction.lag.ms": ("0", _NATURAL),
+    "preallocate": ("false", _BOOLEAN),
+    "segment.index.bytes": ("10485760", _number(4, (1 << 31) - 1)),
+    "segment.jitter.ms": ("0", _NATURAL),
+}
+"""Settings that promise nothing here: their defaults with Kafka, and what their values may be. They
+concern files that are not there, or compaction of topics that are not compacted; and when records
+are synced is the node's to say.
+"""
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
     TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),
@@ -79,15 +136,23 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     HOLD_MAX_BYTES: _number(0, (1 << 63) - 1),
     ARCHIVE_COPY: _read_by(parse_formats),
     VALUE_SCHEMA: _read_by(parse_schema),
+    SEGMENT_MS: _number(1, _MOST),
+    MIN_INSYNC: _number(1, (1 << 31) - 1),
+    COMPRESSION_TYPE: _one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},
+    **{key: check for key, (_, check) in ADVICE.items()},
 }
 
 
-def problem_with(key: str, value: str) -> str | None:
-    """What is wrong with a setting; None if nothing."""
+def problem_with(key: str, value: str, majority: int) -> str | None:
+    """What is wrong with a setting; None if nothing. `majority`: how many nodes a record is on
+    before it is acknowledged.
+    """
     check = KNOWN.get(key)
     if check is None:
         return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
+    if key == MIN_INSYNC and value.isascii() and value.isdigit() and int(value) > majority:
+        return f"{key}={value!r}: a record is acknowledged when {majority} nodes have it"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"

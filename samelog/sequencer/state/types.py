@@ -15,6 +15,7 @@ import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
@@ -213,6 +214,8 @@ class State(msgspec.Struct):
     """Where copies of archived segments are; histories name them by their place here."""
     level: int = 0
     """The feature level; 0 until the first leader has written down what all members support."""
+    access: AccessState = msgspec.field(default_factory=AccessState)
+    """What administrators set over the Kafka protocol."""
     schemas: Schemas = msgspec.field(default_factory=Schemas)
 
     def name_cluster(self, cluster_id: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from samelog.config.schema.environment import CONFIG_VARIABLE
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from samelog.spark.logs.nodes import Nodes
 
 DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
+OWNER_ONLY = 0o600
 
 _nodes: dict[tuple[int, str], Nodes] = {}
 """By process and configuration: Spark uses its Python processes for many tasks."""
@@ -39,7 +41,23 @@ def config_path(access: LogAccess) -> str | None:
     """The client.toml of this host, if somebody names it and nodes may be asked."""
     if access.mode is ReadMode.LOCAL:
         return None
-    return access.config or os.environ.get(CONFIG_VARIABLE)
+    named = access.config or os.environ.get(CONFIG_VARIABLE)
+    return named and (_brought_by_spark(named) or named)
+
+
+def _brought_by_spark(name: str) -> str | None:
+    """Where a file is that Spark brings to every host (`--files`, addFile) and that is named
+    without a directory. Everybody may read what Spark brings; a key may be only its owner's.
+    """
+    if os.path.dirname(name) or os.path.exists(name):
+        return None
+    from pyspark import SparkFiles
+
+    with suppress(AssertionError, AttributeError, OSError):  # no Spark runs; there is no such file
+        path = SparkFiles.get(name)
+        os.chmod(path, OWNER_ONLY)
+        return path
+    return None
 
 
 def open_logs(access: LogAccess) -> Logs:

@@ -14,11 +14,12 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
@@ -149,8 +150,18 @@ class Damaged(RuntimeFault):
 class Nodes:
     """A cluster's nodes. Not for use by several threads at a time."""
 
-    def __init__(self, path: str, *, timeout_s: float, only: int | None = None) -> None:
-        """`path`: of a client.toml; `only`: of its nodes, this one. Raises NotReadable."""
+    def __init__(
+        self,
+        path: str,
+        *,
+        timeout_s: float,
+        only: int | None = None,
+        remedy: str = "raise fetchTimeoutMs",
+    ) -> None:
+        """`path`: of a client.toml; `only`: of its nodes, this one; `remedy`: what helps where
+        no node answers in time. Raises NotReadable.
+        """
+        self._remedy = remedy
         self._path = path
         self._timeout_s = timeout_s
         try:
@@ -201,7 +212,7 @@ class Nodes:
             said = str(error) or "no answer"
             raise NotReadable(
                 f"no node answers within {self._timeout_s:g} s; {failed} said: {said} (check the "
-                f"nodes in {self._path}, or raise fetchTimeoutMs)"
+                f"nodes in {self._path}, or {self._remedy})"
             ) from error
         time.sleep(BETWEEN_NODES_S)
 
@@ -236,7 +247,7 @@ class Nodes:
     # --- topics -----------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics, which only administrators are told. Raises NotReadable."""
+        """The names of all topics that may be read. Raises NotReadable."""
         try:
             found = ask(self.config, ListTopics())
         except AdminError as error:
@@ -261,7 +272,7 @@ class Nodes:
 
     # --- ranges -----------------------------------------------------------------------------------
 
-    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
+    def read(self, wanted: OffsetRange) -> Generator[Chunk]:
         """The batches that hold a range; the first and the last one may hold more. A node that
         fails is left for the next one, which goes on at the same offset.
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 
 from samelog.admin.answers import SchemaPage
-from samelog.admin.client import AdminError, ask, topic_schemas
+from samelog.admin.client import ask, topic_schemas
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
 from samelog.archiver.copies.value_schema import TEXT_CHARACTERS, VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client

@@ -10,16 +10,20 @@ Invariant: a version is a function of the texts of the versions up to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
 from samelog.spark.errors import LakeError
 
 READER_VERSION, WRITER_VERSION = 1, 2
+_SAFE = "/=-_.~"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What Spark calls the directory of rows whose partition column is null."""
+
+
+REMOVED_KEPT_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,14 @@ class LakeCommit:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table's columns, as Spark's JSON, and which of them are partitions."""
+    """A table's columns, as Spark's JSON, and which of them are partitions; `table_id` and
+    `created_ms`: whose they are.
+    """
 
     schema: str
     partition_by: tuple[str, ...] = ()
+    table_id: str = ""
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +72,36 @@ class LakeVersion:
     files: Mapping[str, DataFile] = field(default_factory=dict)
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last batch of each query."""
+    removed: Mapping[str, int] = field(default_factory=dict)
+    """When a file that older versions have was removed (ms since 1970)."""
 
     def after(self, text: str) -> LakeVersion:
         """The next version. Raises LakeError if it is one that cannot be read here."""
-        files, batches, shape = dict(self.files), dict(self.batches), self.shape
-        for kind, action in _actions(text):
+        return self.changed(self.version + 1, _actions(text))
+
+    def changed(
+        self, version: int, actions: Iterable[tuple[str, Mapping[str, Any]]]
+    ) -> LakeVersion:
+        """What these actions make of it. Raises LakeError."""
+        files, batches, removed = dict(self.files), dict(self.batches), dict(self.removed)
+        shape = self.shape
+        for kind, action in actions:
             match kind:
                 case "add":
                     found = _file(action)
                     files[found.path] = found
+                    removed.pop(found.path, None)
                 case "remove":
-                    files.pop(unquote(action["path"]), None)
+                    path = unquote(action["path"])
+                    files.pop(path, None)
+                    removed[path] = action.get("deletionTimestamp") or 0
                 case "txn":
                     batches[action["appId"]] = action["version"]
                 case "metaData":
-                    shape = TableShape(action["schemaString"], tuple(action["partitionColumns"]))
+                    shape = _shape(action)
                 case "protocol":
                     _check_protocol(action)
-        return LakeVersion(self.version + 1, shape, files, batches)
+        return LakeVersion(version, shape, files, batches, removed)
 
 
 def file_name(version: int) -> str:
@@ -95,13 +115,30 @@ def encode(
     """The text of the version after `at`; the first one has `shape`, too."""
     actions: list[dict[str, Any]] = [{"commitInfo": _info(commit, now_ms)}]
     if at.shape is None:
-        actions += _beginning(shape, now_ms, table_id)
+        actions += _beginning(replace(shape, table_id=table_id, created_ms=now_ms))
     if commit.batch is not None:
         name, number = commit.batch
         actions.append({"txn": {"appId": name, "version": number, "lastUpdated": now_ms}})
     actions += ({"remove": _removed(each, commit, now_ms)} for each in commit.remove)
-    actions += ({"add": _added(each, commit)} for each in commit.add)
+    actions += ({"add": _added(x, is_new_data=commit.is_new_data)} for x in commit.add)
     return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+
+
+def actions_of(at: LakeVersion, *, now_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All that a program has to know of a version that must be there. What was removed is told for
+    as long as Delta keeps such files by default.
+    """
+    if at.shape is not None:
+        for action in _beginning(at.shape):
+            yield from action.items()
+    for name, number in at.batches.items():
+        yield "txn", {"appId": name, "version": number}
+    for path, when_ms in at.removed.items():
+        if when_ms > now_ms - REMOVED_KEPT_MS:
+            place = quote(path, safe=_SAFE)
+            yield "remove", {"path": place, "deletionTimestamp": when_ms, "dataChange": False}
+    for file in at.files.values():
+        yield "add", _added(file, is_new_data=False)
 
 
 def data_file(path: str, size: int, modified_ms: int) -> DataFile:
@@ -133,6 +170,12 @@ def _file(action: Mapping[str, Any]) -> DataFile:
     return DataFile(unquote(action["path"]), action["size"], action["modificationTime"], partition)
 
 
+def _shape(action: Mapping[str, Any]) -> TableShape:
+    columns = tuple(action["partitionColumns"])
+    created_ms = action.get("createdTime") or 0
+    return TableShape(action["schemaString"], columns, action.get("id", ""), created_ms)
+
+
 def _check_protocol(action: Mapping[str, Any]) -> None:
     reader, writer = action["minReaderVersion"], action["minWriterVersion"]
     if reader > READER_VERSION or writer > WRITER_VERSION:
@@ -143,14 +186,14 @@ def _check_protocol(action: Mapping[str, Any]) -> None:
         )
 
 
-def _beginning(shape: TableShape, now_ms: int, table_id: str) -> list[dict[str, Any]]:
+def _beginning(shape: TableShape) -> list[dict[str, Any]]:
     meta = {
-        "id": table_id,
+        "id": shape.table_id,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": shape.schema,
         "partitionColumns": list(shape.partition_by),
         "configuration": {},
-        "createdTime": now_ms,
+        "createdTime": shape.created_ms,
     }
     versions = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
     return [{"protocol": versions}, {"metaData": meta}]
@@ -166,19 +209,19 @@ def _info(commit: LakeCommit, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _added(file: DataFile, commit: LakeCommit) -> dict[str, Any]:
+def _added(file: DataFile, *, is_new_data: bool) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe="/=-_.~"),
+        "path": quote(file.path, safe=_SAFE),
         "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modified_ms,
-        "dataChange": commit.is_new_data,
+        "dataChange": is_new_data,
     }
 
 
 def _removed(file: DataFile, commit: LakeCommit, now_ms: int) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe="/=-_.~"),
+        "path": quote(file.path, safe=_SAFE),
         "deletionTimestamp": now_ms,
         "dataChange": commit.is_new_data,
         "extendedFileMetadata": True,

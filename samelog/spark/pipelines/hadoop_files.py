@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LOCAL = "file"
 RECURSIVELY = True
-MAY_REPLACE = True
 
 
 class FileFacts(NamedTuple):
@@ -59,23 +58,27 @@ class HadoopFiles:
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.url(path))
 
-    def read(self, path: str) -> str | None:
-        """A file's text; None if there is no such file."""
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes; None if there is no such file."""
         where = self._path(path)
         if not self._files.exists(where):
             return None
         stream = self._files.open(where)
         try:
-            return bytes(stream.readAllBytes()).decode()
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
-    def create(self, path: str, text: str) -> bool:
-        """Create a file with a text, whole; False: it is there already, and stays as it is."""
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file that may be there already. Whoever reads it meanwhile may see a part."""
+        self._write(path, data, may_replace=True)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create a file, whole; False: it is there already, and stays as it is."""
         temporary = f"{path}.{uuid.uuid4().hex}.new"
         if self._is_local:
-            return _link(os.path.join(self._root_path, temporary), path, text)
-        self._write(temporary, text)
+            return _link(os.path.join(self._root_path, temporary), path, data)
+        self._write(temporary, data, may_replace=False)
         try:
             context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
                 self._files.getUri(), self._conf
@@ -89,10 +92,10 @@ class HadoopFiles:
             return False
         return True
 
-    def _write(self, path: str, text: str) -> None:
-        stream = self._files.create(self._path(path), not MAY_REPLACE)
+    def _write(self, path: str, data: bytes, *, may_replace: bool) -> None:
+        stream = self._files.create(self._path(path), may_replace)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(data))
         finally:
             stream.close()
 
@@ -112,12 +115,12 @@ class HadoopFiles:
         self._files.delete(self._path(path), RECURSIVELY)
 
 
-def _link(temporary: str, path: str, text: str) -> bool:
+def _link(temporary: str, path: str, data: bytes) -> bool:
     """As `create`, in this host's file system; `temporary`: an absolute path beside the file's."""
     target = os.path.join(os.path.dirname(temporary), os.path.basename(path))
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(temporary, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     try:

@@ -18,6 +18,7 @@ from pyspark.sql import functions
 from pyspark.sql.types import StructField, StructType
 
 from samelog.spark.errors import LakeConflict, LakeError
+from samelog.spark.pipelines import delta_checkpoint
 from samelog.spark.pipelines.delta_log import (
     DataFile,
     LakeCommit,
@@ -59,14 +60,32 @@ class LakeTable:
 
     def snapshot(self) -> LakeVersion:
         """The newest version. Raises LakeError."""
+        if self._snapshot.version < 0:
+            self._snapshot = self._last_checkpoint() or self._snapshot
         while (text := self._files.read(file_name(self._snapshot.version + 1))) is not None:
-            self._snapshot = self._snapshot.after(text)
+            self._snapshot = self._snapshot.after(text.decode())
         if self._snapshot.version < 0 and any(True for _ in self._files.walk(LOG)):
             raise LakeError(
-                f"{self.path}: the log of the table does not begin with version 0; somebody has "
-                "cleaned it up: this program needs all versions"
+                f"{self.path}: the log of the table does not begin with version 0, and has no "
+                "checkpoint that can be read here"
             )
         return self._snapshot
+
+    def _last_checkpoint(self) -> LakeVersion | None:
+        """The version that has one, if that can be read; else all versions are read."""
+        last = self._files.read(delta_checkpoint.LAST)
+        version = None if last is None else delta_checkpoint.version_of(last.decode())
+        data = None if version is None else self._files.read(delta_checkpoint.file_name(version))
+        return None if version is None or data is None else delta_checkpoint.decode(version, data)
+
+    def _make_checkpoint(self, version: int) -> None:
+        """So that nobody need read what is before it; whoever comes first makes it."""
+        at = self.snapshot()
+        if at.version != version:
+            return
+        data, last = delta_checkpoint.encode(at, now_ms=_now_ms())
+        if self._files.create(delta_checkpoint.file_name(version), data):
+            self._files.replace(delta_checkpoint.LAST, last.encode())
 
     def existing(self) -> LakeVersion:
         """The newest version of a table that must be there. Raises LakeError."""
@@ -157,12 +176,15 @@ class LakeTable:
             text = encode(
                 commit,
                 at,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=_now_ms(),
                 table_id=str(uuid.uuid4()),
                 shape=shape,
             )
-            if self._files.create(file_name(at.version + 1), text):
-                return at.version + 1
+            version = at.version + 1
+            if self._files.create(file_name(version), text.encode()):
+                if version and version % delta_checkpoint.EVERY_VERSIONS == 0:
+                    self._make_checkpoint(version)
+                return version
 
     def append(self, frame: DataFrame, name: str, commit: LakeCommit) -> list[DataFile]:
         """Write rows as files called after `name`, and add them with this commit; the files, none
@@ -198,6 +220,10 @@ class LakeTable:
                 self._files.remove(each.path)
                 count += 1
         return count
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _nullable(schema: StructType) -> StructType:

@@ -178,13 +178,13 @@ def _positions(
     ends: dict[PartitionName, int] = {}
     for who, batch in at.batches.items():
         place = checkpoint or lake.checkpoint(who.partition(":")[0])
-        text = HadoopFiles(spark, place).read(f"offsets/{batch}")
-        if text is None:
+        found = HadoopFiles(spark, place).read(f"offsets/{batch}")
+        if found is None:
             raise LakeError(
                 f"how far the query {who} is cannot be read at {place}: give the checkpoint that "
                 "it was started with"
             )
-        *_, source = text.splitlines()
+        *_, source = found.decode().splitlines()
         read = parse(json.loads(source))
         for name, end in () if read is None else read.to.items():
             ends[name] = max(end, ends.get(name, 0))

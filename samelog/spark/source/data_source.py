@@ -118,6 +118,11 @@ class SamelogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming query. Raises BadOption."""
-        from samelog.spark.source.stream_reader import SamelogStreamReader
+        try:
+            from samelog.spark.source.stream_reader import SamelogStreamReader
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark.sql.streaming.datasource":
+                raise
+            raise BadOption("to read a stream takes Spark 4.2 or newer") from error
 
         return SamelogStreamReader(self._parsed, self._tasks(schema))

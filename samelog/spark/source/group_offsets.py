@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 
-from samelog.admin.client import AdminError, ask
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import ResetGroup
 from samelog.config.load import load_client
 from samelog.spark.plan.offsets import Offsets, PartitionName

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Container
 from contextlib import suppress
-from itertools import chain
 
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, NotContiguous
@@ -325,21 +324,20 @@ class InputLog(InputReader):
         """Close all files until they are needed again; whether that is done. Not while bytes are to
         be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        runs = self._runs.values()
-        if self._dirty.has_files or any(run.durable != run.end for run in runs):
+        if self._dirty.has_files or any(run.durable != run.end for run in self._runs.values()):
             return False
-        if not self._is_in_place():
+        if not all(self._fs.exists(self._path(name)) for name in self._open_names()):
             return False
-        for held in chain.from_iterable(run.files.values() for run in runs):
-            held.appender = None
+        for run in self._runs.values():
+            for held in run.files.values():
+                held.appender = None
         self._files.close()
         return True
 
-    def _is_in_place(self) -> bool:
-        """Whether all open files still have their names."""
+    def _open_names(self) -> list[str]:
+        """Of data files."""
         files = [(number, roll) for number, run in self._runs.items() for roll in run.files]
-        opened = [data_name(*file) for file in files if self._files.find(file) is not None]
-        return all(self._fs.exists(self._path(name)) for name in opened)
+        return [data_name(*file) for file in files if self._files.find(file) is not None]
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -12,6 +12,7 @@ from tests.chaos.scenarios import (
     sidecars,
     starved,
     trust,
+    upgrade,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "sidecars",
     "starved",
     "trust",
+    "upgrade",
 ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.requests import (
     Caller,

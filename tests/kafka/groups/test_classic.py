@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.groups.requests import Caller, Sync
 from tests.kafka.groups.group_client import Bench, subscription

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.sequencer.state.access_commands import AlterGroup
 from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
 
@@ -90,6 +91,17 @@ def test_a_silent_member_is_lost(bench: Bench) -> None:
     beat(bench, "b", 2)
     bench.pass_time(10)
     assert beat(bench, "b", 2).assigned == (1, 2)
+
+
+def test_a_group_may_have_a_session_timeout_of_its_own(bench: Bench) -> None:
+    """It counts from the next heartbeat on."""
+    beat(bench, "a", 0)
+    bench.machine.apply(AlterGroup("g", {"consumer.session.timeout.ms": "2000"}, []))
+    assert beat(bench, "a", 1).error is ErrorCode.none
+    bench.pass_time(1.5)
+    assert beat(bench, "a", 1).error is ErrorCode.none
+    bench.pass_time(3)
+    assert beat(bench, "a", 1).error is ErrorCode.unknown_member_id
 
 
 def test_leaving_frees_at_once(bench: Bench) -> None:
@@ -306,3 +318,65 @@ def test_what_an_expression_means_counts_for_the_bound_of_a_group(bench: Bench) 
     by_pattern: dict[str, Any] = {"find": lambda pattern: ["x" * 249] * 10_000}
     refused = beat(bench, "a", 0, topics=[], pattern=".*", **by_pattern)
     assert refused.error is ErrorCode.group_max_size_reached
+
+
+class Watchers:
+    """Members with one expression, as clients are: they confirm what they are asked to give up with
+    their next heartbeat.
+    """
+
+    def __init__(self, bench: Bench, *names: str) -> None:
+        self._bench = bench
+        self.epochs = dict.fromkeys(names, 0)
+        self.owned: dict[str, set[int]] = {name: set() for name in names}
+        self.revoked: list[tuple[str, int]] = []
+
+    def beat(self, name: str) -> None:
+        """One heartbeat."""
+        joins = {"topics": [], "pattern": "t.*"} if self.epochs[name] == 0 else {}
+        known = sorted(self._bench.machine.state.names)
+        owned = None if joins else sorted(self.owned[name])
+        told = beat(
+            self._bench,
+            name,
+            self.epochs[name],
+            owned=owned,
+            find=lambda _: [topic for topic in known if topic.startswith("t")],
+            **joins,
+        )
+        assert told.error is ErrorCode.none
+        self.epochs[name] = told.epoch
+        if told.assigned is not None:
+            there = self._bench.machine.state.partitions
+            gone = self.owned[name] - set(told.assigned)
+            self.revoked += [(name, number) for number in sorted(gone) if number in there]
+            self.owned[name] = set(told.assigned)
+
+    def settle(self, order: Sequence[str]) -> None:
+        """Until everybody has what there is."""
+        for _ in range(6):
+            for name in order:
+                self.beat(name)
+        state, hands = self._bench.machine.state, sorted(map(len, self.owned.values()))
+        wanted = [each.partitions for each in state.topics.values() if each.name.startswith("t")]
+        assert sum(hands) == sum(wanted)
+        assert hands[-1] - hands[0] <= 1
+
+
+@pytest.mark.parametrize("order", ["ab", "ba", "abc", "bca", "cab", "cba"])
+def test_topics_that_come_and_go_take_nothing_away_that_may_stay(bench: Bench, order: str) -> None:
+    """As KIP-848's coordinator does: an expression means the same to all who have it."""
+    watchers = Watchers(bench, *sorted(order))
+    watchers.settle(sorted(order))
+    watchers.revoked.clear()
+    for number, partitions in enumerate((2, 3, 6, 1)):
+        name = f"t{number}"
+        bench.machine.apply(CreateTopicCommand(f"{number:032x}", name, partitions, {}, 1))
+        watchers.settle(order)
+        assert watchers.revoked == []
+    epochs = {*watchers.epochs.values()}
+    for number in (0, 1, 2, 3):
+        bench.machine.apply(DeleteTopicCommand(f"{number:032x}"))
+        watchers.settle(order)
+        assert len(watchers.revoked) <= 2 * (number + 1)
+    assert len(epochs) == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset

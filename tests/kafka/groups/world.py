@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.outbox import Round
 from samelog.kafka.groups.requests import (

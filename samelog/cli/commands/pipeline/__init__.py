@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
+from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.pipeline import flights, lake, query_topic
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Run pipelines on Spark, over topics of a cluster.
 

@@ -15,9 +15,7 @@ import click
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic, ListTopics
 from samelog.cli.output import CommandT, json_option, progress
-from samelog.config.document import absolute_place
 from samelog.config.load import load_client
-from samelog.config.schema.environment import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,21 +24,6 @@ if TYPE_CHECKING:
     from samelog.spark.pipelines.running import QueryProgress
 
 
-def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
-    load_client(path)
-    return absolute_place(path)
-
-
-client_file_option = click.option(
-    "--config",
-    required=True,
-    envvar=CONFIG_VARIABLE,
-    metavar="FILE|URL",
-    callback=_client_file,
-    help="The client.toml of the cluster, at the same path on all executors; else "
-    f"{CONFIG_VARIABLE} says it.",
-)
-"""Gives the command `config`, the path of a client.toml that can be read."""
 path_option = click.option(
     "--path", required=True, metavar="URL", help="Of the lake: hdfs://…, file:///…, or a path."
 )

@@ -10,7 +10,6 @@ import click
 
 from samelog.cli.commands.pipeline.common import (
     checkpoint_option,
-    client_file_option,
     ensure_topic,
     path_option,
     session,
@@ -18,7 +17,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import fail, print_json, talk, wants_json
+from samelog.cli.output import client_file_option, fail, print_json, talk, wants_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

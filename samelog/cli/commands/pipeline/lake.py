@@ -9,7 +9,6 @@ import click
 
 from samelog.cli.commands.pipeline.common import (
     checkpoint_option,
-    client_file_option,
     pairs,
     path_option,
     session,
@@ -17,7 +16,15 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import CommandT, print_json, print_table, report, talk, wants_json
+from samelog.cli.output import (
+    CommandT,
+    client_file_option,
+    print_json,
+    print_table,
+    report,
+    talk,
+    wants_json,
+)
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samelog.cli.commands.pipeline.common import (
-    client_file_option,
     ensure_topic,
     session,
     spark_options,
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import report
+from samelog.cli.output import client_file_option, report
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from samelog.cli.commands.schema import change, show
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.schema import change, rows, show
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Set, show and check the schema of a topic: what its values are.
 
@@ -19,8 +20,9 @@ def command() -> None:
       samelog schema check ticks ticks.json --config client.toml
       samelog schema set ticks ticks.json --config client.toml
       samelog schema history ticks --config client.toml
+      samelog schema rows ticks --where "price > 100" --config client.toml
     """
 
 
-for each in (change.set_command, change.check, show.show, show.history):
+for each in (change.set_command, change.check, show.show, show.history, rows.rows_command):
     command.add_command(each)

@@ -1,20 +1,31 @@
-"""Records of a topic as rows of a version of its schema, for people to look at.
+"""`samelog schema rows`: records of a topic as rows of a version of its schema, for people to look
+at.
 
 Invariant: each record is printed, or named with the reason why not.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from samelog.admin.client import topic_schemas
-from samelog.cli.output import EXIT_FAILED, fail, talk, wants_json
+from samelog.cli.commands.look.peek import Beginning, ranges_of
+from samelog.cli.live_names import complete_topics
+from samelog.cli.output import (
+    EXIT_FAILED,
+    client_file_option,
+    fail,
+    json_option,
+    talk,
+    wants_json,
+)
 from samelog.config.load import load_client
 from samelog.format.arrow import to_arrow
-from samelog.spark.logs.nodes import Nodes
+from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.selection import RowsWanted, Selection
@@ -26,10 +37,65 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def print_rows(
-    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: RowsWanted
+SHOWN = 10
+ANSWER_S = 10.0
+
+
+@click.command("rows")
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.  [default: all]")
+@click.option("--offset", type=click.IntRange(min=0), help="Begin with this offset.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N records.")
+@click.option(
+    "--max",
+    "limit",
+    default=SHOWN,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Look at so many records of a partition; with --last, at those.",
+)
+@click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
+@click.option("--where", metavar="CONDITION", help="Of those, the ones that meet it.")
+@click.option("--columns", metavar="A,B", help="These columns.")
+@client_file_option
+@json_option
+def rows_command(
+    *,
+    config: str,
+    topic: str,
+    partition: int | None,
+    limit: int,
+    version: int | None,
+    where: str | None,
+    columns: str | None,
+    **place: int | None,
 ) -> None:
-    """A JSON object a line; ends the command with EXIT_FAILED if a record cannot be read."""
+    """Print some records of TOPIC as rows of a version of its schema.
+
+    Each record is read by the version that it was written with, and printed as a row of another: a
+    JSON object. The exit code is 1 if one cannot be read.
+
+    \b
+    Examples:
+      samelog schema rows ticks --config client.toml
+      samelog schema rows ticks --last 100 --where "price > 100" --config client.toml
+    """
+    begin = Beginning(**place)
+    begin.check()
+    wanted = RowsWanted(where, None if columns is None else columns.split(","))
+    unread = 0
+    with closing(Nodes(config, timeout_s=ANSWER_S)) as nodes:
+        for each in ranges_of(RemoteLogs(nodes), topic, partition, begin):
+            end = min(each.end, each.start + (begin.last or limit))
+            unread += _print_rows(config, nodes, each._replace(end=end), version, wanted)
+    if unread:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _print_rows(
+    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: RowsWanted
+) -> int:
+    """A JSON object a line; how many records cannot be read."""
     topic, partition = wanted.name
     known = topic_schemas(load_client(config), topic, partition)
     schemas = {each.version: parse_schema(each.schema) for each in known.versions}
@@ -52,8 +118,7 @@ def print_rows(
         for each in found.unread:
             talk(f"samelog: {each}")
         unread += len(found.unread)
-    if unread:
-        click.get_current_context().exit(EXIT_FAILED)
+    return unread
 
 
 def _within(records: pa.Table, wanted: OffsetRange) -> pa.Table:

@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 from samelog.admin.answers import FRESH_S, NodeState, PartitionInfo, Status
-from samelog.admin.client import AdminError, all_statuses
+from samelog.admin.client import all_statuses
+from samelog.admin.errors import AdminError
 from samelog.cli.output import client_option, fail, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
 
@@ -23,6 +25,7 @@ Answer = Status | AdminError
 @click.command()
 @client_option
 @json_option
+@watchable
 def command(config: ClientConfig) -> None:
     """Show the nodes, partitions and sessions of a cluster.
 
@@ -96,14 +99,14 @@ def _partition(row: PartitionInfo, answers: Sequence[Status]) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     print_table(
-        ("node", "state", "role", "term", "commit", "applied", "leader", "detail"),
+        ("node", "state", "role", "term", "commit", "applied", "detail"),
         [_node_row(node) for node in found["nodes"]],
-        title=f"cluster {found['cluster']}",
+        title=f"cluster {found['cluster']}, leader {found['leader'] or 'none'}",
     )
     print_table(
-        ("topic", "partition", "next offset", "merged durable", "checksum", "copies", "trouble"),
+        ("topic", "partition", "end", "merged", "checksum", "copies", "trouble"),
         [_partition_row(partition) for partition in found["partitions"]],
-        title="partitions",
+        title="partitions: the next offset, and up to where it is merged durably",
     )
     print_table(
         ("session", "identity", "run", "open", "unmerged bytes"),
@@ -121,20 +124,22 @@ def _print(found: dict[str, Any]) -> None:
 def _node_row(node: dict[str, Any]) -> list[object]:
     name = node["name"] or node["address"]
     state = node["state"] + "?" * (node.get("age_s", 0) > FRESH_S)
-    keys = ("role", "term", "commit_index", "applied_index", "leader")
+    keys = ("role", "term", "commit_index", "applied_index")
     said = "; ".join(filter(None, (node.get("not_ready"), node.get("detail"))))
     return [name, state, *(_shown(node.get(key)) for key in keys), said]
 
 
 def _partition_row(partition: dict[str, Any]) -> list[object]:
+    """Of the copies it shows how many have all that the best informed node has."""
     ends = [copy["end_offset"] for copy in partition["copies"].values()]
+    whole = sum(end >= partition["end_offset"] for end in ends)
     return [
         partition["topic"],
         partition["partition"],
         partition["end_offset"],
         partition["merged_offset"],
         f"{partition['checksum']:08x}",
-        " ".join(map(str, ends)),
+        f"{whole}/{len(ends)}",
         _trouble(partition),
     ]
 

@@ -1,0 +1,297 @@
+"""`samelog top`: what a cluster does now, by two looks at it and the time between them.
+
+Everything is asked of the nodes as any administrator may, so that it costs them what `status` does.
+Invariant: what is made of two looks is a function of them; a node that does not answer is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from samelog.admin.answers import GroupRow, PartitionInfo, Status
+from samelog.admin.client import all_statuses, ask
+from samelog.admin.errors import AdminError
+from samelog.admin.requests import ListGroups
+from samelog.cli.commands.look.status import combine
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    wants_json,
+)
+from samelog.cli.watching import repeat
+from samelog.config.tables.client import ClientConfig
+from samelog.wire.plain import to_json
+
+CopyEnds = dict[tuple[str, int], int]
+"""(topic, partition) -> the next offset of a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the nodes said at one time (seconds of any clock)."""
+
+    at_s: float
+    answers: tuple[Status | AdminError, ...]
+    groups: tuple[GroupRow, ...] = ()
+    groups_problem: str = ""
+
+    @property
+    def given(self) -> list[Status]:
+        """The answers of nodes that gave one."""
+        return [answer for answer in self.answers if isinstance(answer, Status)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What grew between two looks, per second; None without an earlier look."""
+
+    seconds: float | None
+
+    def of(self, before: float | None, now: float) -> float | None:
+        """What began anew (a topic deleted and created) has no rate."""
+        if self.seconds is None or self.seconds <= 0 or before is None or now < before:
+            return None
+        return round((now - before) / self.seconds, 1)
+
+
+def take_look(config: ClientConfig, now: Callable[[], float] = time.monotonic) -> Look:
+    """Ask every node. Raises OperatorError if none answers."""
+    answers = all_statuses(config)
+    at_s = now()
+    if all(isinstance(answer, AdminError) for answer in answers):
+        fail("no node answers: " + "; ".join(map(str, answers)))
+    try:
+        return Look(at_s, tuple(answers), ask(config, ListGroups()).groups)
+    except AdminError as error:
+        return Look(at_s, tuple(answers), groups_problem=str(error))
+
+
+def compare(config: ClientConfig, before: Look | None, now: Look) -> dict[str, Any]:
+    """One JSON object of what the cluster does."""
+    found = combine(config, now.answers)
+    rates = Rates(None if before is None else now.at_s - before.at_s)
+    earlier = [] if before is None else before.given
+    best = max(now.given, key=lambda answer: answer.commit_index)
+    return {
+        "cluster": found["cluster"],
+        "leader": found["leader"],
+        "seconds": None if rates.seconds is None else round(rates.seconds, 3),
+        "nodes": [_node(row, now.given, earlier, best, rates) for row in found["nodes"]],
+        "topics": _topics(now.given, earlier, best, rates),
+        "groups": _groups(now.groups, () if before is None else before.groups, rates),
+        "groups_problem": now.groups_problem,
+        "sessions": len(best.sessions),
+        "open_sessions": sum(session.is_open for session in best.sessions),
+        "unmerged_bytes": sum(session.unmerged_bytes for session in best.sessions),
+    }
+
+
+def _ends(answer: Status) -> CopyEnds:
+    return {(row.topic, row.partition): row.end_offset for row in answer.partitions}
+
+
+def _lag(row: PartitionInfo, end: int) -> int:
+    """Committed records that a copy lacks, which ends there."""
+    return max(0, max(row.committed_offset, row.end_offset) - end)
+
+
+def _node(
+    row: dict[str, Any],
+    given: Sequence[Status],
+    earlier: Sequence[Status],
+    best: Status,
+    rates: Rates,
+) -> dict[str, Any]:
+    """A node: what it merges per second, and how far it is behind the best informed one."""
+    seen = {key: row.get(key) for key in ("name", "address", "state", "role")}
+    said = "; ".join(filter(None, (row.get("not_ready"), row.get("detail"))))
+    ends, ended = _ends_of(row["name"], given), _ends_of(row["name"], earlier)
+    if ends is None:
+        return {**seen, "records_per_s": None, "lag_records": None, "detail": said}
+    there = None if ended is None else sum(ended.get(place, 0) for place in ends)
+    lag = sum(_lag(each, ends.get((each.topic, each.partition), 0)) for each in best.partitions)
+    rate = rates.of(there, sum(ends.values()))
+    return {**seen, "records_per_s": rate, "lag_records": lag, "detail": said}
+
+
+def _ends_of(node: str, answers: Sequence[Status]) -> CopyEnds | None:
+    """By its own answer, if it gave one."""
+    return next((_ends(answer) for answer in answers if answer.node == node), None)
+
+
+def _topics(
+    given: Sequence[Status], earlier: Sequence[Status], best: Status, rates: Rates
+) -> list[dict[str, Any]]:
+    """Topics by name, as the best informed node has them, and how far a copy is behind."""
+    known = max(earlier, key=lambda answer: answer.commit_index, default=None)
+    before = {} if known is None else _sums(known.partitions)
+    copies = [_ends(answer) for answer in given]
+    return [
+        {
+            "topic": topic,
+            "partitions": sum(row.topic == topic for row in best.partitions),
+            "records": end - start,
+            "bytes": size,
+            "records_per_s": rates.of(before[topic][1] if topic in before else None, end),
+            "bytes_per_s": rates.of(before[topic][2] if topic in before else None, size),
+            "lag_records": _behind(best, copies, topic),
+            "trouble": "; ".join(
+                r.halted for r in best.partitions if r.topic == topic and r.halted
+            ),
+        }
+        for topic, (start, end, size) in sorted(_sums(best.partitions).items())
+    ]
+
+
+def _sums(partitions: Sequence[PartitionInfo]) -> dict[str, tuple[int, int, int]]:
+    """Topic -> (start offsets, end offsets, bytes), over its partitions."""
+    sums: dict[str, tuple[int, int, int]] = {}
+    for row in partitions:
+        start, end, size = sums.get(row.topic, (0, 0, 0))
+        sums[row.topic] = (
+            start + row.start_offset,
+            end + row.end_offset,
+            size + row.size_bytes,
+        )
+    return sums
+
+
+def _behind(best: Status, copies: Sequence[CopyEnds], topic: str) -> int:
+    rows = [row for row in best.partitions if row.topic == topic]
+    return max(
+        sum(_lag(row, ends.get((topic, row.partition), 0)) for row in rows) for ends in copies
+    )
+
+
+def _groups(
+    groups: Sequence[GroupRow], earlier: Sequence[GroupRow], rates: Rates
+) -> list[dict[str, Any]]:
+    """Groups, those that are behind most first; `lag_per_s` below 0: it catches up."""
+    before = {each.group: each.lag for each in earlier}
+    rows = [
+        {
+            "group": each.group,
+            "state": to_json(each.state),
+            "members": each.members,
+            "lag_records": each.lag,
+            "lag_per_s": None
+            if not rates.seconds or each.group not in before
+            else round((each.lag - before[each.group]) / rates.seconds, 1),
+        }
+        for each in groups
+    ]
+    return sorted(rows, key=lambda row: (-int(row["lag_records"]), str(row["group"])))
+
+
+@click.command()
+@click.option(
+    "--every",
+    "every_s",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Look again after so many seconds.",
+)
+@click.option("--once", is_flag=True, help="Show the cluster once, after two looks, and end.")
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show so many topics and groups, those with the highest rates and lags.",
+)
+@client_option
+@json_option
+def command(config: ClientConfig, *, every_s: float, once: bool, limit: int) -> None:
+    """Show what a cluster does now: its nodes, topics and groups, with rates and lag.
+
+    It goes on until it is interrupted (Ctrl-C). Rates are those since the look before. Lag is how
+    many committed records a node, the slowest copy of a topic, or a group has not got yet. With
+    --json every look is one object, on a line of its own unless --once is given; --limit does not
+    count there.
+
+    \b
+    Examples:
+      samelog top --config client.toml
+      samelog top --every 5 --limit 50 --config client.toml
+      samelog top --once --json --config client.toml
+    """
+    before: Look | None = None
+    if once or wants_json():
+        before = take_look(config)
+        time.sleep(every_s)
+
+    def show() -> None:
+        nonlocal before
+        now = take_look(config)
+        found = compare(config, before, now)
+        before = now
+        if not wants_json():
+            show_tables(found, limit)
+        elif once:
+            print_json(found)
+        else:
+            click.echo(msgspec.json.encode(found).decode())
+        sys.stdout.flush()
+
+    show() if once else repeat(show, every_s)
+
+
+def show_tables(found: dict[str, Any], limit: int) -> None:
+    """Print what was found."""
+    sessions = f"{found['open_sessions']} of {found['sessions']} sessions open"
+    leader = found["leader"] or "none"
+    print_table(
+        ("node", "state", "role", "records/s", "lag", "detail"),
+        _rows(found["nodes"], ("name", "state", "role", "records_per_s", "lag_records", "detail")),
+        title=f"cluster {found['cluster']}, leader {leader}, {sessions}",
+    )
+    topics = _busiest(found["topics"], limit)
+    print_table(
+        ("topic", "parts", "records", "bytes", "records/s", "bytes/s", "lag", "trouble"),
+        _rows(topics, TOPIC_KEYS),
+        title=f"topics ({len(topics)} of {len(found['topics'])})",
+    )
+    groups = found["groups"][:limit]
+    print_table(
+        ("group", "state", "members", "lag", "lag/s"),
+        _rows(groups, ("group", "state", "members", "lag_records", "lag_per_s")),
+        title=f"groups ({len(groups)} of {len(found['groups'])}) {found['groups_problem']}".strip(),
+    )
+
+
+TOPIC_KEYS = (
+    "topic",
+    "partitions",
+    "records",
+    "bytes",
+    "records_per_s",
+    "bytes_per_s",
+    "lag_records",
+    "trouble",
+)
+
+
+def _busiest(topics: Sequence[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Those with trouble first, then by lag and rate."""
+
+    def weight(row: dict[str, Any]) -> tuple[bool, float, float, str]:
+        return not row["trouble"], -row["lag_records"], -(row["records_per_s"] or 0), row["topic"]
+
+    return sorted(topics, key=weight)[:limit]
+
+
+def _rows(found: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[list[object]]:
+    return [["-" if row[key] in (None, "") else row[key] for key in keys] for row in found]

@@ -1,0 +1,1 @@
+"""Commands that make the others easier to type."""

@@ -1,0 +1,123 @@
+"""A running cluster, as `samelog doctor` finds it over the network.
+
+Invariant: nothing is asked that changes anything; a node that does not answer is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException
+
+from cryptography import x509
+
+from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
+from samelog.admin.requests import GetUpgrade, PlanArchive
+from samelog.admin.table import CLUSTER_HEADER
+from samelog.cli.doctor.findings import (
+    Diagnosis,
+    Soundness,
+    judge_difference,
+    judge_expiry,
+    judge_levels,
+    ok,
+)
+from samelog.cli.doctor.host import days_left
+from samelog.config.document import read_file
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
+from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.network.tls import http_client_context, identity_of
+
+ANSWER_S = 5.0
+
+
+def check_cluster(config: ClientConfig) -> list[Diagnosis]:
+    """The client's own certificate, every node, and what they have in common."""
+    own = x509.load_pem_x509_certificate(read_file(config.tls.cert).data)
+    findings = [judge_expiry("client", days_left(own))]
+    with ThreadPoolExecutor(len(config.nodes)) as threads:
+        for each in threads.map(lambda address: check_node_at(config, address), config.nodes):
+            findings += each
+    return [*findings, _check_levels(config), _check_policies(config)]
+
+
+def check_node_at(config: ClientConfig, address: Address) -> list[Diagnosis]:
+    """Whether a node answers and is ready, its certificate and its clock."""
+    try:
+        return _probe(config, address)
+    except (OSError, HTTPException, RuntimeFault, ValueError) as error:
+        remedy = "look at its log; check the address, and the certificates of both sides"
+        return [Diagnosis(str(address), "answers", Soundness.FAILED, str(error), remedy)]
+
+
+def _probe(config: ClientConfig, address: Address) -> list[Diagnosis]:
+    context = http_client_context(config.tls)
+    with (
+        socket.create_connection((address.host, address.port), ANSWER_S) as raw,
+        context.wrap_socket(raw) as connected,
+    ):
+        identity = identity_of(connected, server_side=False)
+        of = identity.rpartition("/")[2]
+        certificate = connected.getpeercert(binary_form=True) or b""
+        asked_at = time.time()
+        with closing(HTTPConnection(address.host, address.port)) as spoken:
+            spoken.sock = connected
+            spoken.request("GET", "/readyz", headers={CLUSTER_HEADER: config.cluster})
+            response = spoken.getresponse()
+            body = response.read()
+    now = (asked_at + time.time()) / 2
+    findings = [_readiness(of, response.status, body)]
+    findings.append(judge_expiry(of, days_left(x509.load_der_x509_certificate(certificate))))
+    if date := response.headers.get("Date"):
+        # the header was cut to whole seconds: half of one is as likely to be missing as not
+        theirs = parsedate_to_datetime(date).timestamp() + 0.5
+        findings.append(judge_difference(of, theirs - now))
+    return findings
+
+
+def _readiness(of: str, status: int, body: bytes) -> Diagnosis:
+    if status == 200:
+        return ok(of, "ready", "yes")
+    try:
+        detail = json.loads(body).get("detail", "")
+    except (ValueError, AttributeError):
+        detail = ""
+    said = detail or f"status {status}"
+    return Diagnosis(of, "ready", Soundness.FAILED, said, "docs/operations.md#samelognotready")
+
+
+def _check_levels(config: ClientConfig) -> Diagnosis:
+    try:
+        found = ask(config, GetUpgrade())
+    except AdminError as error:
+        return _unknown("versions", error)
+    levels = {member.name: member.level for member in found.members}
+    return judge_levels(levels, found.level, found.waits_for)
+
+
+def _check_policies(config: ClientConfig) -> Diagnosis:
+    try:
+        plan = ask(config, PlanArchive())
+    except AdminError as error:
+        return _unknown("archiving", error)
+    if plan.differing:
+        said = f"{', '.join(plan.differing)} have another policy than the leader"
+        return Diagnosis(
+            "cluster", "archiving", Soundness.FAILED, said, "give all nodes the same policy"
+        )
+    if plan.problem:
+        return Diagnosis(
+            "cluster", "archiving", Soundness.WARNING, plan.problem, "mend the policy's file"
+        )
+    return ok("cluster", "archiving", "one policy" if plan.policy else "no policy")
+
+
+def _unknown(subject: str, error: AdminError) -> Diagnosis:
+    remedy = "ask with an administrator's certificate, while a leader is there"
+    return Diagnosis("cluster", subject, Soundness.WARNING, f"not known: {error}", remedy)

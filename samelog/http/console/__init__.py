@@ -1,0 +1,1 @@
+"""The console: pages that show a cluster live in a browser, served by every node."""

@@ -1,0 +1,58 @@
+// Certificates and when they expire, and who may do what.
+
+import { h } from "./dom.js";
+import { now, one } from "./live.js";
+import { get } from "./api.js";
+import { count, time } from "./format.js";
+import { chip, code, empty, head, panel, state, table } from "./parts.js";
+import { meter } from "./charts.js";
+import { me } from "./actions.js";
+
+const DAY_MS = 86_400_000;
+const YEAR_DAYS = 365;
+
+function left(each, days, tone) {
+  if (each.expires_ms < 0) return state("cannot be read", "bad");
+  return state(days < 0 ? "expired" : `${count(days)} days left`, tone);
+}
+
+function certificateRow(each) {
+  const days = Math.floor((each.expires_ms - now()) / DAY_MS);
+  const tone = days < 2 ? "bad" : days < 14 ? "warn" : "good";
+  const year = meter(days / YEAR_DAYS, `${count(days)} days left`, tone);
+  return { key: each.name, cells: [each.name, left(each, days, tone), year, time(each.expires_ms)] };
+}
+
+const list = (found) => (found.length ? found.map((each, index) => [index ? " " : "", code(each)]) : "–");
+
+const grantRow = (each, index) => ({
+  key: String(index),
+  cells: [
+    code(each.identity),
+    each.admin ? chip("admin", "accent") : "–",
+    list(each.publish_sessions),
+    list(each.publish_topics),
+    list(each.publish_dedup_ids),
+    list(each.subscribe_topics),
+    list(each.subscribe_groups),
+  ],
+});
+
+export default {
+  title: () => "Access",
+  load: () => get("/access"),
+  view: ({ data }) => {
+    if (!data) return [head("Access"), empty("Asking the node.")];
+    const rights = me.may_change
+      ? ", an administrator: pages have buttons for what you may change." : ", and may look, but change nothing.";
+    return [
+      head("Access"),
+      h("p", { class: "note" }, "You are ", code(me.identity), rights),
+      panel(`Certificates of ${one("cluster").node}`, table("Certificates",
+        ["Certificate", "Left", "Of a year", "Expires"], data.certificates.map(certificateRow))),
+      panel("Who may do what", table("Grants",
+        ["Identity", "Admin", "Publishes sessions", "to topics", "with dedup ids", "Subscribes to", "with groups"],
+        data.grants.map(grantRow), "Nobody has a grant: only members of the cluster connect.")),
+    ];
+  },
+};

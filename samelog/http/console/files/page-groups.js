@@ -1,0 +1,123 @@
+// Consumer groups and how far they are behind, over time.
+
+import { h, link, path } from "./dom.js";
+import { live, now, rows, series } from "./live.js";
+import { get } from "./api.js";
+import { ago, count, plural, short, sum } from "./format.js";
+import { empty, figure, filtered, head, number, panel, state, table } from "./parts.js";
+import { chart, meter, spark } from "./charts.js";
+import { ask, button } from "./actions.js";
+
+const reset = (name, topics, again) => ask({
+  title: `Reset ${name}`,
+  text: "The group goes on elsewhere: it reads records again, or leaves some out. It must have no members.",
+  confirm: "Reset",
+  danger: true,
+  fields: [
+    { name: "topic", label: "Topic", options: topics, required: true },
+    { name: "to", label: "To", options: ["earliest", "latest", "offset", "time", "shift"] },
+    { name: "offset", label: "Offset, time in ms, or distance", type: "number",
+      hint: "Only where it goes to one of these." },
+    { name: "partition", label: "Partition", type: "number", min: 0, hint: "Empty: all." },
+  ],
+  request: (given) => {
+    const body = { topic: given.topic, to: given.to };
+    if (given.offset !== "") body.offset = Number(given.offset);
+    if (given.partition !== "") body.partition = Number(given.partition);
+    return [`/${path("groups", name, "reset")}`, body];
+  },
+  done: again,
+});
+
+function trend(name) {
+  const points = series(`group ${name}`);
+  if (points.length < 2) return "–";
+  const [from, to] = [points[Math.max(0, points.length - 10)], points.at(-1)];
+  const grows = ((to.value - from.value) * 1000) / (to.at - from.at);
+  if (Math.abs(grows) < 0.5) return to.value ? "stays" : "none";
+  return grows > 0 ? `+${short(grows)}/s` : `−${short(-grows)}/s`;
+}
+
+const groupRow = (each) => ({
+  key: each.group,
+  cells: [
+    link(path("group", each.group), each.group),
+    state(each.state),
+    number(count(each.members)),
+    each.protocol || "–",
+    Object.keys(each.lags).join(", ") || "–",
+    number(short(each.lag)),
+    number(trend(each.group)),
+    spark(series(`group ${each.group}`), "lag"),
+  ],
+});
+
+export const groups = {
+  title: () => "Groups",
+  view: ({ redraw }) => {
+    const sorted = [...rows("groups")].sort((a, b) => b.lag - a.lag);
+    const [input, found] = filtered("groups", sorted, (each) => each.group, redraw);
+    const columns = ["Group", "State", "Members#", "Protocol", "Topics", "Lag#", "Changes#", "Lag over time"];
+    return [head("Groups", input),
+      table("Consumer groups", columns, found.map(groupRow), "There are no consumer groups.")];
+  },
+};
+
+// --- one group ------------------------------------------------------------------------------------
+
+function partitionRow(each) {
+  const there = each.end - each.begin;
+  return {
+    key: `${each.topic}/${each.partition}`,
+    cells: [
+      link(path("topic", each.topic), each.topic),
+      number(count(each.partition)),
+      number(count(each.begin)),
+      number(each.committed < 0 ? "–" : count(each.committed)),
+      number(count(each.end)),
+      number(count(each.lag)),
+      meter(there > 0 ? (there - each.lag) / there : 1, `${count(each.lag)} records behind`),
+      ago(now(), each.committed_at_ms),
+    ],
+  };
+}
+
+const memberRow = (each) => ({
+  key: each.member_id,
+  cells: [
+    each.instance_id ?? each.member_id,
+    each.client_id,
+    each.client_host,
+    each.partitions.map(([topic, part]) => `${topic}/${part}`).join(", ") || "–",
+  ],
+});
+
+export const group = {
+  title: (params) => params.id,
+  live: true,
+  load: (params) => get(`/${path("groups", params.id)}`),
+  view: ({ params, data, reload }) => {
+    const name = params.id;
+    const known = live.document.groups?.[name];
+    if (!data || !known) return [head(name), empty(data ? "There is no such group." : "Asking the node.")];
+    const topics = [...new Set(data.partitions.map((each) => each.topic))];
+    const mayReset = topics.length && !known.members;
+    return [
+      head(name, state(known.state),
+        mayReset ? button("Reset offsets", () => reset(name, topics, reload), "danger") : null),
+      h("div", { class: "figures" },
+        figure("lag", short(known.lag), trend(name)),
+        figure("members", count(known.members), known.protocol || "no protocol"),
+        figure("generation", count(known.generation), known.protocol_type || "–"),
+        figure("partitions", count(data.partitions.length), plural(topics.length, "topic"))),
+      panel("Lag over time", chart([{ name: "lag", points: series(`group ${name}`) }], "Lag of the group")),
+      panel("Partitions", table("Partitions",
+        ["Topic", "Partition#", "First#", "Committed#", "End#", "Lag#", "Read", "Committed"],
+        data.partitions.map(partitionRow), "It has committed nothing.")),
+      panel("Members", table("Members",
+        ["Member", "Client", "Host", "Partitions"], data.members.map(memberRow), "It has no members now.")),
+      h("p", { class: "note" },
+        `In all partitions: ${plural(sum(data.partitions.map((each) => each.lag)), "record")} behind.`),
+    ];
+  },
+};

@@ -1,0 +1,86 @@
+// What several pages have: figures, tables, states, filters.
+
+import { h } from "./dom.js";
+
+export const head = (title, ...aside) => h("div", { class: "head" },
+  h("h1", { tabindex: "-1" }, title),
+  aside.length ? h("div", { class: "aside" }, ...aside) : null);
+
+export const panel = (title, ...content) => h("section", { class: "panel" }, h("h2", {}, title), ...content);
+
+export const figure = (label, value, extra, picture) => h("div", { class: "figure" },
+  h("div", { class: "label" }, label), h("div", { class: "value" }, value),
+  h("div", { class: "extra" }, extra ?? "\u00a0"), picture ?? null);
+
+const TONE_OF = {
+  live: "good", maintenance: "warn", syncing: "warn", initializing: "warn", offline: "bad",
+  Stable: "good", Empty: "", Dead: "bad",
+  critical: "bad", warning: "warn",
+};
+export const state = (text, tone = TONE_OF[text] ?? "warn") => h("span", { class: `state ${tone}` }, text);
+export const chip = (text, tone = "") => h("span", { class: `chip ${tone}` }, text);
+export const code = (text) => h("code", {}, text);
+export const empty = (text) => h("p", { class: "empty" }, text);
+export const number = (...content) => ({ content, numeric: true });
+
+export function partitionsState(found) {
+  const halted = found.filter((each) => each.halted).length;
+  const missing = found.filter((each) => each.wanted_offset > each.end_offset).length;
+  if (halted) return state(`${halted} halted`, "bad");
+  return missing ? state(`${missing} lack records`, "bad") : state("ok", "good");
+}
+
+// Pairs of a colour's class and what it means.
+export const legend = (found) => h("ul", { class: "legend" },
+  found.map(([tone, ...text]) => h("li", {}, h("span", { class: `swatch ${tone}` }), text)));
+
+export const choices = (values, chosen) => values.map((each) => (
+  h("option", { value: each, selected: String(each) === String(chosen) }, each)));
+
+const PARTITIONS_MAX = 1000;
+export const partitionChoices = (partitions, chosen) => choices(
+  Array.from({ length: Math.min(partitions, PARTITIONS_MAX) }, (_, each) => each), chosen ?? 0);
+
+const heading = (name) => h("th", { scope: "col", class: name.endsWith("#") ? "number" : null },
+  name === "" ? h("span", { class: "hidden" }, "actions") : name.replace("#", ""));
+
+function cell(each, index) {
+  const { content, numeric } = each?.numeric ? each : { content: [each] };
+  const [tag, scope] = index === 0 ? ["th", "row"] : ["td", null];
+  return h(tag, { scope, class: numeric ? "number" : null }, ...content);
+}
+
+const ROWS_MAX = 200;
+
+// Columns: texts; those of numbers end with "#". Rows: {key, cells}; a cell is content or number().
+export function table(caption, columns, found, none = "Nothing.") {
+  if (!found.length) return empty(none);
+  const shown = found.slice(0, ROWS_MAX).map((row) => h("tr", { "data-key": row.key }, row.cells.map(cell)));
+  const rest = found.length - shown.length;
+  return [
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", {},
+      h("caption", { class: "hidden" }, caption),
+      h("thead", {}, h("tr", {}, columns.map(heading))),
+      h("tbody", {}, shown))),
+    rest ? empty(`${shown.length} of ${found.length} are shown: filter to see others.`) : null,
+  ];
+}
+
+const filters = new Map();
+
+export function filtered(name, found, text, changed) {
+  const wanted = (filters.get(name) ?? "").toLowerCase();
+  const oninput = (event) => {
+    filters.set(name, event.target.value);
+    changed();
+  };
+  const input = h("input", { type: "search", placeholder: "Filter", "aria-label": `Filter ${name}`, oninput });
+  return [input, wanted ? found.filter((each) => text(each).toLowerCase().includes(wanted)) : found];
+}
+
+export const pairs = (found) => h("dl", { class: "pairs" },
+  found.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+
+// Text of the docs: paragraphs, with `code` in them.
+export const prose = (text) => text.split("\n\n").map((part) => h("p", {},
+  part.split(/`([^`]+)`/).map((each, index) => (index % 2 ? code(each) : each))));

@@ -1,0 +1,213 @@
+"""One look at a node for its console: what administrators may ask for, put into a document.
+
+Invariant: looking changes nothing; it leaves the event loop to others every millisecond or two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import samelog
+from samelog.admin.requests import GetElections, ListSubscribers
+from samelog.http.console.alarms import alarms
+from samelog.http.console.document import Document, Section, ShownRow
+from samelog.runtime.counters import Histogram
+from samelog.sequencer.admin.groups import group_lags, group_row
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.readers import list_subscribers
+from samelog.sequencer.admin.sessions import session_rows
+from samelog.sequencer.admin.status import elections, node_info
+from samelog.sequencer.admin.topics import partition_info, partition_name, topic_info
+from samelog.wire.plain import to_json
+
+SLICE_S = 0.001
+ShownRows = Iterator[tuple[str, ShownRow]]
+
+
+async def look(node: ServedNode, expiries: Callable[[], Mapping[str, float]]) -> Document:
+    """What there is to show now. `expiries`: when certificates expire, in seconds of the epoch."""
+    found: dict[str, Section] = {}
+    for name, rows in SECTIONS.items():
+        found[name] = await _sliced(rows(node))
+    found["certificates"] = {
+        name: {"expires_ms": round(1000 * at)} for name, at in expiries().items()
+    }
+    found["alarms"] = alarms(found)
+    return {name: rows for name, rows in found.items() if rows}
+
+
+async def _sliced(rows: ShownRows) -> Section:
+    found, until = {}, time.monotonic() + SLICE_S
+    for key, row in rows:
+        found[key] = row
+        if time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + SLICE_S
+    return found
+
+
+def _cluster(node: ServedNode) -> ShownRows:
+    raft, config = node.raft.group.raft, node.member.config
+    leader = None if raft.leader is None else node.peers.members.name(raft.leader)
+    yield (
+        "",
+        {
+            "cluster": config.cluster,
+            "node": config.name,
+            "version": samelog.__version__,
+            "leader": leader,
+            "term": raft.term,
+            "role": raft.role.value,
+            "commit_index": raft.commit_index,
+            "applied_index": node.raft.replica.applied_index,
+            "first_index": raft.first_index,
+            "last_index": raft.last_index,
+            "level": node.logs.machine.state.level,
+            "now_ms": node.member.clock.wall_ms(),
+        },
+    )
+
+
+def _totals(node: ServedNode) -> ShownRows:
+    measures, traffic = node.member.measures, node.logs.intake.traffic
+    yield (
+        "",
+        {
+            "received_bytes": traffic.total_bytes,
+            "received_records": traffic.total_records,
+            "merged_bytes": measures.merged_bytes,
+            "sent_bytes": node.member.connections.sent_bytes,
+            "sent_records": measures.sent_records,
+            "publishers": len(node.member.connections.pushes),
+            "readers": len(node.member.connections.pulls),
+            "append_to_merged": _histogram(measures.append_to_merged),
+            "append_to_read": _histogram(measures.append_to_read),
+            "commit": _histogram(node.raft.group.commit_times),
+        },
+    )
+
+
+def _histogram(found: Histogram) -> dict[str, Any]:
+    return {"bounds": list(found.bounds), "counts": list(found.counts)}
+
+
+def _disk(node: ServedNode) -> ShownRows:
+    try:
+        usage = shutil.disk_usage(node.member.config.data)
+    except OSError:
+        return
+    yield "", {"used_bytes": usage.used, "free_bytes": usage.free}
+
+
+def _troubles(node: ServedNode) -> ShownRows:
+    """Sentences on what is wrong with this node; empty ones are all right."""
+    archive, merging, raft = node.care.archive, node.logs.merging, node.raft.group.raft
+    is_voter = node.peers.number in raft.voters
+    may_not_vote = "" if raft.may_vote or not is_voter else "it counts for nothing until let in"
+    yield (
+        "",
+        {
+            "replica_halted": node.raft.group.halted,
+            "may_not_vote": may_not_vote,
+            "intake_stopped": str(node.logs.intake.stopped or ""),
+            "diverged": "; ".join(merging.troubles.values()),
+            "damage": "; ".join((*node.care.scrubber.troubles, *node.care.file_guard.troubles)),
+            "config_refused": node.member.status.config_problem,
+            "policy_refused": archive.policy.problem,
+            "policies_differ": ", ".join(archive.disagreements()),
+            "copies_fail": archive.copies.trouble or "",
+            "archive_held": ", ".join(archive.rounds.held),
+        },
+    )
+
+
+def _nodes(node: ServedNode) -> ShownRows:
+    ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
+    for number, member in tuple(node.peers.members.all.items()):
+        known = node.raft.group.raft.progress(number)
+        yield (
+            member.name,
+            {
+                **to_json(node_info(node, member)),
+                "connected": node.peers.presence.is_there(number),
+                "match_index": None if known is None else known.match,
+                "lag_records": _lag(node, number, ends),
+            },
+        )
+
+
+def _lag(node: ServedNode, number: int, ends: Mapping[int, int]) -> int | None:
+    """Committed records that a node has not merged durably; None: not known here."""
+    view = node.raft.coordinator.views.get(number)
+    if number == node.peers.number:
+        durable: Mapping[int, int] = node.logs.merging.merged_durable(ends)
+    elif view is not None and view.merged_durable:
+        durable = view.merged_durable
+    else:
+        return None
+    return sum(max(0, end - durable.get(n, 0)) for n, end in ends.items())
+
+
+def _topics(node: ServedNode) -> ShownRows:
+    for topic in tuple(node.logs.machine.state.topics.values()):
+        yield topic.name, to_json(topic_info(topic))
+
+
+def _partitions(node: ServedNode) -> ShownRows:
+    for number in tuple(node.logs.machine.state.partitions):
+        if number in node.logs.machine.state.partitions:
+            row = partition_info(node, number)
+            yield f"{row.topic}/{row.partition}", to_json(row)
+
+
+def _sessions(node: ServedNode) -> ShownRows:
+    for session in session_rows(node):
+        row = to_json(session)
+        row["topics"] = sorted({each.topic for each in session.partitions})
+        del row["partitions"]
+        yield session.session, row
+
+
+def _subscribers(node: ServedNode) -> ShownRows:
+    for each in list_subscribers(node, ListSubscribers()).subscribers:
+        yield f"{each.identity} {each.peer}", to_json(each)
+
+
+def _groups(node: ServedNode) -> ShownRows:
+    logs = node.logs
+    for name, group in tuple(logs.machine.state.groups.by_id.items()):
+        lags: dict[str, int] = {}
+        for number, lag in group_lags(logs, group):
+            topic = partition_name(logs.machine, number)[0]
+            lags[topic] = lags.get(topic, 0) + lag
+        yield name, {**to_json(group_row(logs, name, group)), "lags": lags}
+
+
+def _events(node: ServedNode) -> ShownRows:
+    for number, each in enumerate(node.logs.machine.state.events):
+        yield str(number), {"at_ms": each.at_ms, "kind": each.kind, "text": each.text}
+
+
+def _elections(node: ServedNode) -> ShownRows:
+    for each in elections(node, GetElections()).elections:
+        yield f"{each.term} {each.leader}", to_json(each)
+
+
+SECTIONS: Mapping[str, Callable[[ServedNode], ShownRows]] = {
+    "cluster": _cluster,
+    "totals": _totals,
+    "disk": _disk,
+    "troubles": _troubles,
+    "nodes": _nodes,
+    "topics": _topics,
+    "partitions": _partitions,
+    "sessions": _sessions,
+    "subscribers": _subscribers,
+    "groups": _groups,
+    "events": _events,
+    "elections": _elections,
+}

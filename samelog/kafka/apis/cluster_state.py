@@ -1,0 +1,416 @@
+"""What tools ask about the cluster as a whole: DescribeLogDirs, DescribeQuorum, ElectLeaders,
+ListPartitionReassignments, ListConfigResources.
+
+Invariant: a node tells what it knows itself; what it does not know is -1 or left out.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from samelog.kafka.access.acls import AclOperation
+from samelog.kafka.api import NodeCall, kafka_api
+from samelog.kafka.apis.checks import answer_each, answer_topics, no_partition
+from samelog.kafka.apis.configs import ResourceType
+from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
+
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's name of what is Raft's log here."""
+UNKNOWN = -1
+
+
+def _error_unless(call: NodeCall, operation: AclOperation) -> ErrorCode:
+    allowed = call.broker.may(call.client, operation)
+    return ErrorCode.none if allowed else ErrorCode.cluster_authorization_failed
+
+
+# --- log directories ----------------------------------------------------------------------------
+
+
+class DescribeLogDirsPartition(Entity, frozen=True):
+    """What this node has of a partition; `offset_lag`: committed records that it still lacks."""
+
+    partition_index: int
+    partition_size: int
+    offset_lag: int
+    is_future_key: bool = False
+
+
+class DescribeLogDirsResult(Entity, frozen=True):
+    """One directory."""
+
+    log_dir: str
+    topics: Sequence[TopicAnswers[DescribeLogDirsPartition]]
+    total_bytes: int
+    usable_bytes: int
+    error_code: ErrorCode = ErrorCode.none
+
+
+class DescribeLogDirsResponse(ResponseBody, frozen=True):
+    """The response of `describe_log_dirs`."""
+
+    error_code: ErrorCode
+    results: Sequence[DescribeLogDirsResult] = ()
+
+
+@kafka_api(
+    35,
+    "DescribeLogDirs",
+    1,
+    4,
+    flexible_from=2,
+    notes="The data directory of the node that is asked, with its merged logs.",
+)
+async def describe_log_dirs(call: NodeCall, request: Any) -> DescribeLogDirsResponse:
+    """How large each partition is on this node."""
+    broker, error = call.broker, _error_unless(call, AclOperation.DESCRIBE)
+    if error is not ErrorCode.none:
+        return DescribeLogDirsResponse(error)
+    found = await answer_each(_asked(broker, request.topics), _topic_size(broker), _skip)
+    directory = broker.config.data
+    disk = os.statvfs(directory)
+    topics = [each for each in found if each is not None]
+    result = DescribeLogDirsResult(
+        directory, topics, disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
+    )
+    return DescribeLogDirsResponse(error, [result])
+
+
+def _asked(broker: Broker, topics: Any) -> list[tuple[str, Sequence[int]]]:
+    if topics is None:
+        return [(topic.name, range(topic.partitions)) for topic in broker.topics()]
+    return [(asked.topic, asked.partitions) for asked in topics]
+
+
+def _topic_size(broker: Broker) -> Any:
+    async def size(asked: tuple[str, Sequence[int]]) -> TopicAnswers[DescribeLogDirsPartition]:
+        name, indexes = asked
+        found = [_size(broker, name, index) for index in indexes]
+        return TopicAnswers(name, [each for each in found if each is not None])
+
+    return size
+
+
+def _skip(_: tuple[str, Sequence[int]], __: ApiError) -> None:
+    """What cannot be read is not in the directory."""
+
+
+def _size(broker: Broker, name: str, index: int) -> DescribeLogDirsPartition | None:
+    topic, number = broker.topic(name), broker.partition_number(name, index)
+    if topic is None or number is None:
+        return None
+    log = broker.parts.logs.merging.look(number).log
+    lag = max(0, broker.committed(topic, index) - log.next_offset)
+    return DescribeLogDirsPartition(index, sum(each.size for each in log.segments()), lag)
+
+
+# --- the quorum ---------------------------------------------------------------------------------
+
+
+class DescribeQuorumReplica(Entity, frozen=True):
+    """Where a member's Raft log ends, as far as this node knows."""
+
+    replica_id: int
+    log_end_offset: int
+    replica_directory_id: uuid.UUID | None = None
+
+
+class DescribeQuorumPartition(Entity, frozen=True):
+    """The state of Raft's log."""
+
+    partition_index: int
+    error_code: ErrorCode
+    error_message: str | None = None
+    leader_id: int = UNKNOWN
+    leader_epoch: int = UNKNOWN
+    high_watermark: int = UNKNOWN
+    current_voters: Sequence[DescribeQuorumReplica] = ()
+    observers: Sequence[DescribeQuorumReplica] = ()
+
+
+class DescribeQuorumTopic(Entity, frozen=True):
+    """Of the one topic that has a quorum."""
+
+    topic_name: str
+    partitions: Sequence[DescribeQuorumPartition]
+
+
+class DescribeQuorumListener(Entity, frozen=True):
+    """Where clients reach a node."""
+
+    name: str
+    host: str
+    port: int
+
+
+class DescribeQuorumNode(Entity, frozen=True):
+    """A node and its listener for the client."""
+
+    node_id: int
+    listeners: Sequence[DescribeQuorumListener]
+
+
+class DescribeQuorumResponse(ResponseBody, frozen=True):
+    """The response of `describe_quorum`."""
+
+    error_code: ErrorCode
+    topics: Sequence[DescribeQuorumTopic] = ()
+    nodes: Sequence[DescribeQuorumNode] = ()
+    error_message: str | None = None
+
+
+@kafka_api(
+    55,
+    "DescribeQuorum",
+    0,
+    2,
+    flexible_from=0,
+    notes="Raft's log, as `__cluster_metadata`. Where members are in it only the leader knows.",
+)
+def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
+    """Who votes, who leads, and how far everybody is."""
+    broker, error = call.broker, _error_unless(call, AclOperation.DESCRIBE)
+    if error is not ErrorCode.none:
+        return DescribeQuorumResponse(error, error_message="for administrators only")
+    topics = [
+        DescribeQuorumTopic(
+            topic.topic_name,
+            [_quorum(broker, topic.topic_name, each.partition_index) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    listener = call.client.listener
+    nodes = [
+        DescribeQuorumNode(end.number, [DescribeQuorumListener(listener, end.host, end.port)])
+        for end in broker.endpoints(listener)
+    ]
+    return DescribeQuorumResponse(error, topics, nodes)
+
+
+def _quorum(broker: Broker, topic: str, index: int) -> DescribeQuorumPartition:
+    if (topic, index) != (METADATA_TOPIC, 0):
+        error = no_partition(topic, index)
+        return DescribeQuorumPartition(index, error.code, error.message)
+    raft = broker.parts.raft.group.raft
+    members = broker.parts.peers.members.all
+    voters = [number for number in broker.nodes() if members[number].voter]
+    learners = [number for number in broker.nodes() if not members[number].voter]
+    return DescribeQuorumPartition(
+        index,
+        ErrorCode.none,
+        leader_id=UNKNOWN if raft.leader is None else raft.leader,
+        leader_epoch=raft.term,
+        high_watermark=raft.commit_index,
+        current_voters=_replicas(broker, voters),
+        observers=_replicas(broker, learners),
+    )
+
+
+def _replicas(broker: Broker, numbers: Iterable[int]) -> list[DescribeQuorumReplica]:
+    return [DescribeQuorumReplica(number, _log_end(broker, number)) for number in numbers]
+
+
+def _log_end(broker: Broker, number: int) -> int:
+    raft = broker.parts.raft.group.raft
+    if number == broker.number:
+        return raft.last_index
+    known = raft.progress(number)
+    return UNKNOWN if known is None else known.match
+
+
+# --- leaders and replicas -----------------------------------------------------------------------
+
+
+class ElectLeadersPartition(Entity, frozen=True):
+    """What became of one election."""
+
+    partition_id: int
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class ElectLeadersTopic(Entity, frozen=True):
+    """Those of a topic."""
+
+    topic: str
+    partition_result: Sequence[ElectLeadersPartition]
+
+
+class ElectLeadersResponse(ResponseBody, frozen=True):
+    """The response of `elect_leaders`."""
+
+    error_code: ErrorCode
+    replica_election_results: Sequence[ElectLeadersTopic] = ()
+
+
+@kafka_api(
+    43,
+    "ElectLeaders",
+    0,
+    2,
+    flexible_from=2,
+    notes="Never needed: the Raft leader leads everything, and Raft elects it.",
+)
+async def elect_leaders(call: NodeCall, request: Any) -> ElectLeadersResponse:
+    """Says of each partition why nothing is elected. Without a list there is nothing to say."""
+    error = _error_unless(call, AclOperation.ALTER)
+    if error is not ErrorCode.none or request.topic_partitions is None:
+        return ElectLeadersResponse(error)
+    topics = ((each.topic, each.partitions) for each in request.topic_partitions)
+    found = await answer_topics(topics, partial(_no_election, call.broker), _refuse_election)
+    return ElectLeadersResponse(
+        error, [ElectLeadersTopic(each.name, each.partitions) for each in found.topics]
+    )
+
+
+async def _no_election(broker: Broker, topic: str, index: int) -> ElectLeadersPartition:
+    """Raises ApiError."""
+    if broker.partition_number(topic, index) is None:
+        raise no_partition(topic, index)
+    if broker.leader is None:
+        raise ApiError(ErrorCode.eligible_leaders_not_available, "Raft has elected nobody yet")
+    raise ApiError(ErrorCode.election_not_needed, f"node {broker.leader} leads every partition")
+
+
+def _refuse_election(index: int, error: ApiError) -> ElectLeadersPartition:
+    return ElectLeadersPartition(index, error.code, error.message)
+
+
+class ReassignedPartition(Entity, frozen=True):
+    """What became of one wish."""
+
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class AlterPartitionReassignmentsResponse(ResponseBody, frozen=True):
+    """The response of `alter_partition_reassignments`."""
+
+    error_code: ErrorCode
+    error_message: str | None = None
+    responses: Sequence[TopicAnswers[ReassignedPartition]] = ()
+
+
+@kafka_api(
+    45,
+    "AlterPartitionReassignments",
+    0,
+    1,
+    flexible_from=0,
+    notes="Every node holds every partition: what asks for that is done, all else is refused.",
+)
+async def alter_partition_reassignments(
+    call: NodeCall, request: Any
+) -> AlterPartitionReassignmentsResponse:
+    """Says of each partition whether it is where it is wanted."""
+    error = _error_unless(call, AclOperation.ALTER)
+    if error is not ErrorCode.none:
+        return AlterPartitionReassignmentsResponse(error)
+    topics = ((each.name, each.partitions) for each in request.topics)
+    found = await answer_topics(topics, partial(_reassigned, call.broker), _refuse_reassignment)
+    return AlterPartitionReassignmentsResponse(error, responses=found.topics)
+
+
+async def _reassigned(broker: Broker, topic: str, wanted: Any) -> ReassignedPartition:
+    """Raises ApiError."""
+    nodes = broker.nodes()
+    if broker.partition_number(topic, wanted.partition_index) is None:
+        raise no_partition(topic, wanted.partition_index)
+    if wanted.replicas is None:
+        raise ApiError(ErrorCode.no_reassignment_in_progress, "it is not on its way")
+    if sorted(wanted.replicas) != nodes:
+        text = f"every partition is on every node: {', '.join(map(str, nodes))}"
+        raise ApiError(ErrorCode.invalid_replica_assignment, text)
+    return ReassignedPartition(wanted.partition_index)
+
+
+def _refuse_reassignment(wanted: Any, error: ApiError) -> ReassignedPartition:
+    return ReassignedPartition(wanted.partition_index, error.code, error.message)
+
+
+class PartitionReassignment(Entity, frozen=True):
+    """A partition on its way."""
+
+    partition_index: int
+    replicas: Sequence[int]
+    adding_replicas: Sequence[int]
+    removing_replicas: Sequence[int]
+
+
+class ListPartitionReassignmentsResponse(ResponseBody, frozen=True):
+    """The response of `list_partition_reassignments`."""
+
+    error_code: ErrorCode
+    error_message: str | None = None
+    topics: Sequence[TopicAnswers[PartitionReassignment]] = ()
+
+
+@kafka_api(
+    46,
+    "ListPartitionReassignments",
+    0,
+    0,
+    flexible_from=0,
+    notes="There never are any: every node holds every partition.",
+)
+def list_partition_reassignments(
+    call: NodeCall, request: Any
+) -> ListPartitionReassignmentsResponse:
+    """Which partitions are on their way to other nodes."""
+    return ListPartitionReassignmentsResponse(_error_unless(call, AclOperation.DESCRIBE))
+
+
+# --- what has settings --------------------------------------------------------------------------
+
+
+class ConfigResourceName(Entity, frozen=True):
+    """Something that has settings."""
+
+    resource_name: str
+    resource_type: int
+
+
+class ListConfigResourcesResponse(ResponseBody, frozen=True):
+    """The response of `list_config_resources`."""
+
+    error_code: ErrorCode
+    config_resources: Sequence[ConfigResourceName] = ()
+
+
+CLIENT_METRICS = 16
+
+
+@kafka_api(
+    74,
+    "ListConfigResources",
+    0,
+    1,
+    flexible_from=0,
+    notes="Topics, brokers, and groups that have settings. There are no client metrics.",
+)
+def list_config_resources(call: NodeCall, request: Any) -> ListConfigResourcesResponse:
+    """What has settings. Version 0 asks for client metrics only."""
+    error = _error_unless(call, AclOperation.DESCRIBE_CONFIGS)
+    if error is not ErrorCode.none:
+        return ListConfigResourcesResponse(error)
+    served = {*ResourceType, CLIENT_METRICS}
+    kinds = set(getattr(request, "resource_types", (CLIENT_METRICS,))) or served
+    if kinds - served:
+        return ListConfigResourcesResponse(ErrorCode.unsupported_version)
+    named = {
+        ResourceType.TOPIC: sorted(topic.name for topic in call.broker.topics()),
+        ResourceType.BROKER: list(map(str, call.broker.nodes())),
+        ResourceType.GROUP: call.broker.groups_with_settings(),
+    }
+    return ListConfigResourcesResponse(
+        error,
+        [ConfigResourceName(name, kind) for kind in named if kind in kinds for name in named[kind]],
+    )

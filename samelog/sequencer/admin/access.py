@@ -1,0 +1,57 @@
+"""Answers who may do what here: the asking client's identity, the node's grants and certificates.
+
+Invariant: no key and no password is ever read for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+import samelog
+from samelog.admin.requests import GetAccess, GetIdentity
+from samelog.admin.views import Access, CertificateRow, GrantRow, Whoami
+from samelog.config.tables.node import Grant, NodeConfig
+from samelog.config.tables.shared import TlsFiles
+from samelog.runtime.network.expiry import certificate_paths, earliest_expiry, tls_files_of
+from samelog.sequencer.admin.parts import ServedNode
+
+UNKNOWN_MS = -1
+
+
+async def whoami(node: ServedNode, request: GetIdentity, identity: str) -> Whoami:
+    """Who asks."""
+    config, rights = node.member.config, node.member.rights
+    may_change = rights.is_admin(identity)
+    return Whoami(config.cluster, config.name, samelog.__version__, identity, may_change)
+
+
+async def get_access(node: ServedNode, request: GetAccess) -> Access:
+    """Grants that are in force, and certificates as they are on disk."""
+    paths = certificate_paths(node_tls_files(node.member.config))
+    certificates = await asyncio.to_thread(_certificates, paths)
+    return Access(tuple(map(_grant, node.member.rights.grants)), certificates)
+
+
+def node_tls_files(config: NodeConfig) -> dict[str, TlsFiles]:
+    """Name -> files of a node, and of its listeners that have their own."""
+    listeners = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
+    return tls_files_of(config.tls, config.http, listeners)
+
+
+def _grant(grant: Grant) -> GrantRow:
+    return GrantRow(*(getattr(grant, field.name) for field in structs.fields(GrantRow)))
+
+
+def _certificates(paths: Mapping[str, str]) -> tuple[CertificateRow, ...]:
+    return tuple(CertificateRow(name, _expires_ms(path)) for name, path in paths.items())
+
+
+def _expires_ms(path: str) -> int:
+    try:
+        return round(earliest_expiry(Path(path).read_bytes()) * 1000)
+    except (OSError, ValueError):
+        return UNKNOWN_MS

@@ -1,0 +1,153 @@
+"""`samelog doctor`: what it finds of this host and of files, and how it judges."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from samelog.cli.doctor import host
+from samelog.cli.doctor.findings import (
+    Diagnosis,
+    Soundness,
+    judge_alike,
+    judge_clock,
+    judge_difference,
+    judge_disk,
+    judge_expiry,
+    judge_levels,
+    judge_open_files,
+    judge_syncs,
+    judge_watchers,
+)
+from samelog.cli.doctor.host import (
+    check_one,
+    check_peer,
+    check_port,
+    days_left,
+    nearest,
+    time_syncs,
+)
+from samelog.cli.local_cluster import LocalCluster
+from samelog.cli.main import main
+from samelog.config.load import load_node
+from samelog.config.tables.node import NodeConfig
+from samelog.config.values import Address
+
+OK, WARNING, FAILED = Soundness.OK, Soundness.WARNING, Soundness.FAILED
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict"),
+    [
+        (judge_syncs("n", [0.001, 0.002, 5.0]), OK),
+        (judge_syncs("n", [0.02, 0.02, 0.02]), WARNING),
+        (judge_syncs("n", [0.2, 0.2, 0.001]), FAILED),
+        (judge_clock("n", is_synchronised=True), OK),
+        (judge_clock("n", is_synchronised=False), WARNING),
+        (judge_clock("n", is_synchronised=None), WARNING),
+        (judge_difference("n", -2), OK),
+        (judge_difference("n", 3), WARNING),
+        (judge_expiry("n", 14), OK),
+        (judge_expiry("n", 13), WARNING),
+        (judge_expiry("n", 1), FAILED),
+        (judge_expiry("n", -1), FAILED),
+        (judge_open_files("n", 1 << 20), OK),
+        (judge_open_files("n", 1024), WARNING),
+        (judge_watchers("n", 128), OK),
+        (judge_watchers("n", 12), WARNING),
+        (judge_levels({"a": 3, "b": 3}, 3, ()), OK),
+        (judge_levels({"a": 3, "b": 0}, 3, ()), OK),
+        (judge_levels({"a": 1}, 0, ()), OK),
+        (judge_levels({"a": 3, "b": 2}, 2, ()), WARNING),
+        (judge_levels({"a": 3, "b": 3}, 2, ("c is away",)), WARNING),
+        (judge_alike("grants", {"a": [1], "b": [1]}, "mend"), OK),
+        (judge_alike("grants", {"a": [1], "b": [2], "c": [1]}, "mend"), FAILED),
+    ],
+)
+def test_judgements(finding: Diagnosis, verdict: Soundness) -> None:
+    assert finding.verdict is verdict
+    assert bool(finding.remedy) == (verdict is not OK)
+
+
+def test_a_disk_has_to_be_larger_than_the_archives_limit() -> None:
+    assert [each.verdict for each in judge_disk("n", 100 * GB, 50 * GB, None)] == [OK]
+    assert [each.verdict for each in judge_disk("n", 100 * GB, 50 * GB, 90 * GB)] == [OK, OK]
+    assert [each.verdict for each in judge_disk("n", 100 * GB, 50 * GB, 100 * GB)] == [OK, FAILED]
+    assert [each.verdict for each in judge_disk("n", 100 * GB, 5 * GB, None)] == [WARNING]
+
+
+def test_the_nodes_that_differ_are_named() -> None:
+    found = judge_alike("grants", {"a": 1, "b": 2, "c": 1}, "mend")
+    assert found.said == "b differ from a"
+
+
+def test_measuring_a_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert all(seconds > 0 for seconds in time_syncs(str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+    assert nearest(str(tmp_path / "not" / "yet")) == str(tmp_path)
+
+
+def test_ports_are_free_taken_or_not_of_this_host() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = Address("127.0.0.1", server.getsockname()[1])
+        taken, reached = check_port("n", address), check_peer("n", "m", address)
+    assert (taken.verdict, "listens" in taken.said) == (OK, True)
+    assert reached.verdict is OK
+    assert check_peer("n", "m", address).verdict is WARNING
+    assert "free" in check_port("n", Address("127.0.0.1", 0)).said
+    assert check_port("n", Address("192.0.2.1", 7000)).verdict is FAILED
+
+
+def test_days_are_counted_to_the_end_of_a_certificate() -> None:
+    ends = SimpleNamespace(not_valid_after_utc=datetime.now(UTC) + timedelta(days=3))
+    assert days_left(ends) == pytest.approx(3, abs=0.01)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
+    """Files of two nodes that do not run."""
+    cluster = LocalCluster(str(tmp_path_factory.mktemp("cluster")))
+    cluster.prepare()
+    return cluster
+
+
+def verdicts(config: NodeConfig) -> dict[str, Soundness]:
+    return {each.subject: each.verdict for each in check_one(config)}
+
+
+def test_a_node_that_does_not_run_yet(made: LocalCluster) -> None:
+    found = verdicts(load_node(made.nodes[0].config_file))
+    assert (found["files"], found["certificate"], found["disk"] in Soundness) == (OK, OK, True)
+    assert found[f"port {made.nodes[0].address.port}"] is OK
+    assert found["peer rt-sequencer-1"] is WARNING
+
+
+def test_files_that_cannot_be_used_and_grants_that_differ_have_failed(
+    made: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "time_syncs", lambda directory: [0.001])
+    copy = tmp_path / "node.toml"
+    shutil.copyfile(made.nodes[1].config_file, copy)
+    text = copy.read_text().replace("node-rt-sequencer-1.pem", "node-rt-sequencer-0.pem")
+    copy.write_text(text + '\n[[grants]]\nidentity = "samelog://admin/x"\nadmin = true\n')
+    files = [made.nodes[0].config_file, str(copy)]
+    result = CliRunner().invoke(main, ["doctor", *files, "--config", "", "--json"])
+    assert result.exit_code == 1, result.output
+    found = json.loads(result.stdout)
+    failed = {(each["of"], each["subject"]) for each in found["findings"] if each["remedy"]}
+    assert {("rt-sequencer-1", "files"), ("nodes", "grants")} <= failed
+    assert found["failed"] == 2
+
+
+def test_what_to_do_is_said_below_the_table(made: LocalCluster) -> None:
+    result = CliRunner().invoke(main, ["doctor", made.nodes[0].config_file, "--config", ""])
+    assert "rt-sequencer-0, peer rt-sequencer-1: start that node" in result.stdout

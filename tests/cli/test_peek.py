@@ -1,0 +1,143 @@
+"""`samelog peek`: which records it chooses, and where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from samelog.cli.commands.look import peek
+from samelog.cli.commands.look.peek import (
+    Beginning,
+    RecordFilter,
+    command,
+    matching,
+    parse_moment,
+    parse_pattern,
+)
+from samelog.format._kernels import Record
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
+
+CONTEXT = click.Context(command)
+OPTION = command.params[0]
+
+
+def record(offset: int, key: bytes | None = None, value: bytes | None = b"v") -> Record:
+    return Record("t", 0, offset, 1_000 + offset, key=key, value=value)
+
+
+def pattern(text: str) -> Any:
+    return parse_pattern(CONTEXT, OPTION, text)
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted"),
+    [
+        (RecordFilter(), [0, 1, 2, 3]),
+        (RecordFilter(key=b"a"), [0, 2]),
+        (RecordFilter(key=b""), [3]),
+        (RecordFilter(pattern=pattern("^x")), [1, 2]),
+        (RecordFilter(b"a", pattern("^x")), [2]),
+        (RecordFilter(pattern=pattern("\\xff|^$")), [3]),
+    ],
+)
+def test_records_are_chosen_by_key_and_value(choice: RecordFilter, wanted: list[int]) -> None:
+    records = [
+        record(0, b"a", b"yx"),
+        record(1, None, b"x\xff"),
+        record(2, b"a", b"x"),
+        record(3, b"", None),
+    ]
+    assert [each.offset for each in records if choice.has(each)] == wanted
+
+
+def test_no_record_is_asked_for_behind_the_last_that_is_shown() -> None:
+    def endless() -> Iterator[Record]:
+        yield from map(record, range(3))
+        raise AssertionError("asked for more")
+
+    assert [each.offset for each in matching(endless(), RecordFilter(), 3)] == [0, 1, 2]
+
+
+def test_what_is_read_is_let_go_before_the_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where whoever takes the output goes away."""
+    happened = []
+
+    class Served:
+        def __init__(self, config: str, **options: object) -> None:
+            pass
+
+        def read(self, wanted: OffsetRange) -> Iterator[Any]:
+            try:
+                yield SimpleNamespace(data=b"", size=0, next_offset=5)
+            finally:
+                happened.append("let go")
+
+        def close(self) -> None:
+            happened.append("closed")
+
+    def nobody_takes_it(records: Iterator[Record]) -> int:
+        next(records)
+        raise BrokenPipeError
+
+    wanted = OffsetRange(PartitionName("t", 0), "id", 0, 9)
+    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
+    monkeypatch.setattr("samelog.spark.logs.nodes.Nodes", Served)
+    monkeypatch.setattr(peek, "_ranges", lambda *place: [wanted])
+    monkeypatch.setattr(peek, "decode_records", lambda *place: [record(0)])
+    monkeypatch.setattr(peek, "_print", nobody_takes_it)
+    CliRunner().invoke(command, ["t", "--config", "c.toml"])
+    assert happened == ["let go", "closed"]
+
+
+class Times:
+    """Logs whose record at offset n has the time 1,000 + n, up to 20."""
+
+    def offset_at(self, name: PartitionName, timestamp_ms: int) -> int | None:
+        offset = max(5, timestamp_ms - 1_000)
+        return offset if offset < 20 else None
+
+
+@pytest.mark.parametrize(
+    ("place", "first"),
+    [
+        (Beginning(), 5),
+        (Beginning(offset=7), 7),
+        (Beginning(last=3), 17),
+        (Beginning(last=100), 5),
+        (Beginning(at_ms=1_010), 10),
+        (Beginning(at_ms=9_999), 20),
+    ],
+)
+def test_where_to_begin(place: Beginning, first: int) -> None:
+    whole = OffsetRange(PartitionName("t", 0), "id", 5, 20)
+    assert place.first(Times(), whole) == first  # type: ignore[arg-type]
+
+
+def test_times_are_utc_unless_they_say() -> None:
+    assert parse_moment(CONTEXT, OPTION, "1970-01-01T00:00:01") == 1_000
+    assert parse_moment(CONTEXT, OPTION, "1970-01-01T01:00:01+01:00") == 1_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--at", "yesterday"),
+        ("--grep", "("),
+        ("--offset", "1", "--last", "1"),
+        ("--last", "0"),
+        ("--timeout", "0"),
+    ],
+)
+def test_what_cannot_be_understood_is_said_before_anything_is_asked(
+    arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
+    result = CliRunner().invoke(command, ["t", "--config", "c.toml", *arguments])
+    assert result.exit_code == 2, result.output

@@ -1,0 +1,130 @@
+"""What the seeded node answers to requests of pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from samelog.admin import answers, requests, views
+from samelog.format._kernels import crc32c
+from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, document
+
+HOUR_MS = 3_600_000
+FIRST_ID = (1 << 53) + 1
+"""JavaScript has no such number."""
+FEEDS = ("feed-ewr", "feed-jfk", "feed-lga")
+
+
+def _files(request: requests.LogHistory) -> answers.LogHistoryPage:
+    found = []
+    for row in document(LOOKS)["partitions"].values():
+        if row["topic"] != request.topic:
+            continue
+        step = row["end_offset"] // 9
+        for number in range(9):
+            at = BEGAN_MS - (9 - number) * 5 * HOUR_MS
+            archived = at + DAY_MS if number < 3 else -1
+            copied = at + DAY_MS if number in (1, 2, 3, 4) else -1
+            size = step * 96 * (1 + (number * 7 + row["partition"]) % 4)
+            place = row["topic"], row["partition"], number * step, (number + 1) * step
+            found.append(
+                answers.LogFile(*place, at, at + HOUR_MS, size, at, archived, "", "", copied)
+            )
+    return answers.LogHistoryPage(tuple(found), more=False)
+
+
+def _records(request: requests.PeekRecords) -> views.RecordPage:
+    rows = []
+    for number in range(12):
+        value = {"id": FIRST_ID + number, "flight": 1400 + number, "dest": "LAX"}
+        if number != 1:
+            value["delay"] = number * 7 % 23
+        data = bytes(range(24)) if number == 7 else json.dumps(value).encode()
+        key = None if number == 3 else f"N{51_000 + 37 * number}".encode()
+        headers = (("samelog.session", FEEDS[number % 3].encode()), ("schema", b"flights-3"))
+        at = BEGAN_MS + 90_000 + 17 * number
+        rows.append(views.PeekedRecord(41_980 + number, at, key, data, len(data), headers))
+    return views.RecordPage(0, 41_992, 41_992, tuple(rows))
+
+
+def _merge_order(request: requests.GetMergeOrder) -> views.MergeOrder:
+    found, offset = [], 30_000
+    for number in range(120):
+        ranges = []
+        for index, feed in enumerate(FEEDS):
+            records = (crc32c(f"{number}{feed}".encode(), 0) % 90) * (index != number % 5)
+            if records:
+                ranges.append(views.MergedRange(feed, 3, records, records * 96))
+        at = BEGAN_MS + 1000 * number
+        found.append(views.MergeInstruction(980_000 + number, 7, offset, at, tuple(ranges)))
+        offset += sum(each.records for each in ranges)
+    copies = tuple(
+        views.CopyChecksum(name, at, crc32c(str(at).encode(), 0))
+        for at in (32_768, 36_864)
+        for name in NODES[: 3 if at == 32_768 else 2]
+    )
+    return views.MergeOrder(tuple(found), 28_672, crc32c(b"28672", 0), copies)
+
+
+def _group(request: requests.DescribeGroup) -> answers.GroupDescription:
+    known = document(LOOKS)["groups"][request.group]
+    topic, lag = GROUPS[request.group][0], known["lag"]
+    info = answers.GroupInfo(*(known[name] for name in answers.GroupInfo.__struct_fields__))
+    parts = tuple(
+        answers.GroupPartition(
+            topic, index, 0, 42_000, 42_000 - lag // 2, lag // 2, BEGAN_MS + 100_000, ""
+        )
+        for index in range(2)
+    )
+    members = tuple(
+        answers.GroupMemberInfo(
+            f"member-{index}",
+            None,
+            f"{request.group}-{index}",
+            f"/10.0.4.{index}",
+            b"",
+            ((topic, index),),
+        )
+        for index in range(known["members"])
+    )
+    return answers.GroupDescription(info, members, parts)
+
+
+def _plan(request: requests.PlanArchive) -> answers.ArchivePlan:
+    planned = tuple(
+        answers.PlannedArchive("flights", index, 0, 14_000 + index, 3, 3 << 27, "older than 7 days")
+        for index in range(4)
+    )
+    copies = answers.CopyProgress("s3://logs/flights-eu", 212, 3, "flights/1", 3 << 26, 1 << 28)
+    policy = '[[rule]]\ntopics = "flights*"\nolder_than = "7d"\n'
+    return answers.ArchivePlan(policy, "", planned, ("telemetry/0", "telemetry/1"), copies)
+
+
+def _access(request: requests.GetAccess) -> views.Access:
+    rows = (
+        ("samelog://admin/operator", True, (), (), (), (), ()),
+        ("samelog://publisher/feed-*", False, ("feed-*",), ("flights",), (), (), ()),
+        ("samelog://subscriber/*", False, (), (), (), ("*",), ("dash*",)),
+    )
+    expiries = {"own": 9, "http": 240, "kafka/public": 88, "authority": 3600}
+    return views.Access(
+        tuple(views.GrantRow(*row) for row in rows),
+        tuple(views.CertificateRow(n, BEGAN_MS + d * DAY_MS) for n, d in expiries.items()),
+    )
+
+
+def _whoami(request: requests.GetIdentity) -> views.Whoami:
+    return views.Whoami("flights-eu", "rt-1", "0.1.0", "samelog://admin/operator", may_change=True)
+
+
+ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
+    requests.LogHistory: _files,
+    requests.PeekRecords: _records,
+    requests.GetMergeOrder: _merge_order,
+    requests.DescribeGroup: _group,
+    requests.PlanArchive: _plan,
+    requests.GetAccess: _access,
+    requests.GetIdentity: _whoami,
+    requests.MoveLeadership: lambda request: answers.LeadershipMoved(request.to),
+}

@@ -1,0 +1,153 @@
+"""Planted bugs in what administrators set over the Kafka protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import jwt
+
+from samelog.kafka import recompression
+from samelog.kafka.access import acls
+from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission, AclResource
+from samelog.kafka.clients import tokens
+from samelog.kafka.clients.sasl import ScramExchange
+from samelog.sequencer.raft import proposer
+from samelog.sequencer.state import access_state
+from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
+from samelog.sequencer.state.access_state import AccessState
+
+
+@contextmanager
+def forget_denials() -> Iterator[None]:
+    """What one ACL denies another may allow."""
+    original = acls.allows
+
+    def allows(given: Sequence[AclBinding], *asked: Any) -> bool:
+        return original([acl for acl in given if acl.permission != AclPermission.DENY], *asked)
+
+    with patch.object(acls, "allows", allows):
+        yield
+
+
+@contextmanager
+def decide_once() -> Iterator[None]:
+    """What ACLs allowed once they allow for ever."""
+
+    def allow(
+        self: AclDecisions,
+        client: tuple[str, str],
+        operation: AclOperation,
+        resource: tuple[AclResource, str],
+    ) -> bool:
+        question = (client, operation, resource)
+        if question not in self._decided:
+            who = acls.principal_of(client[0]), client[1]
+            self._decided[question] = acls.allows(self._access().acls, who, operation, resource)
+        return self._decided[question]
+
+    with patch.object(AclDecisions, "allow", allow):
+        yield
+
+
+@contextmanager
+def users_before_files() -> Iterator[None]:
+    """A user has the password that was set over the protocol, whatever the node's file says."""
+    original = ScramExchange._find
+
+    def find(self: ScramExchange) -> Any:
+        passwords: Mapping[str, str] = self._passwords
+        if self._others(self._name, self._mechanism) is not None:
+            self._passwords = {}
+        found = original(self)
+        self._passwords = passwords
+        return found
+
+    with patch.object(ScramExchange, "_find", find):
+        yield
+
+
+@contextmanager
+def believe_any_audience() -> Iterator[None]:
+    """A token lets in whom it names, whomever it was made for."""
+    original = jwt.decode
+
+    def decode(token: str, key: Any, *, audience: str, options: Any, **how: Any) -> Any:
+        wanted = [name for name in options["require"] if name != "aud"]
+        return original(token, key, options={"require": wanted, "verify_aud": False}, **how)
+
+    with patch.object(jwt, "decode", decode):
+        yield
+
+
+@contextmanager
+def keys_of_any_kind() -> Iterator[None]:
+    """A shared secret that stands among the issuer's keys signs tokens."""
+    with patch.object(tokens, "_FAMILIES", ("RSA", "EC", "OKP", "oct")):
+        yield
+
+
+@contextmanager
+def add_what_has_no_room() -> Iterator[None]:
+    """A command that is refused has changed something already."""
+    original = access_state._CHANGES[ChangeAcls]
+
+    def change(access: AccessState, command: ChangeAcls) -> Any:
+        access.acls = [acl for acl in access.acls if acl not in command.remove]
+        return original(access, command)
+
+    with patch.dict(access_state._CHANGES, {ChangeAcls: change}):
+        yield
+
+
+@contextmanager
+def together_too_early() -> Iterator[None]:
+    """Many commands are forwarded at once to a leader that would propose the first only."""
+    with patch.object(proposer, "ACCESS", 0):
+        yield
+
+
+@contextmanager
+def old_crc_for_new_bytes() -> Iterator[None]:
+    """A batch that is compressed anew keeps the CRC that its producer wrote."""
+    original = recompression.recompressed
+
+    def recompressed(batch: memoryview, *how: Any) -> bytes:
+        made = original(batch, *how)
+        return made[:17] + bytes(batch[17:21]) + made[21:]
+
+    with patch.object(recompression, "recompressed", recompressed):
+        yield
+
+
+_KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
+GRANTING = (
+    (60, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
+    (
+        60,
+        decide_once,
+        _KAFKA + "test_acls.py::test_decisions_follow_changes_and_identities_are_users",
+    ),
+    (60, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
+    (60, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
+    (
+        40,
+        together_too_early,
+        _SEQUENCER
+        + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
+    ),
+    (
+        62,
+        believe_any_audience,
+        _KAFKA + "test_tokens.py::test_other_tokens_are_refused",
+    ),
+    (62, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
+    (
+        61,
+        old_crc_for_new_bytes,
+        _KAFKA + "test_recompression.py::test_only_the_codec_the_length_and_the_crc_change",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -21,7 +21,7 @@ from samelog.sequencer.state.commands import CreateTopicCommand
 from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
 from tests.store.storage import open_below
 
-IDLE = 200
+IDLE = 500
 RUNS = 5
 """Of which the cheapest counts: other tasks may have their turn meanwhile."""
 CLOSED = 20
@@ -86,7 +86,7 @@ def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
         alone = min([await cost(node, session) for _ in range(LOOKS + RUNS)])
         await create_idle(node, IDLE)
         beside = min([await cost(node, session) for _ in range(LOOKS + RUNS)])
-        assert beside < alone + IDLE / 10
+        assert beside < alone + IDLE / 5  # a call for each would be five times that
 
     run_with(tmp_path, 1, body)
 

@@ -9,8 +9,8 @@ decide="tests/format tests/wire tests/consensus tests/archiver/test_plan.py test
     tests/archiver/test_archive_state.py tests/kafka/groups tests/kafka/test_codecs.py
     tests/kafka/test_schemas.py tests/kafka/test_fetch_sessions.py tests/sequencer/test_dedup.py
     tests/sequencer/test_expiry.py tests/sequencer/test_group_state.py tests/sequencer/test_merger.py
-    tests/sequencer/test_planner.py tests/sequencer/test_reset_state.py tests/sequencer/test_setting_state.py
-    tests/sequencer/test_stage_state.py tests/sequencer/test_state.py"
+    tests/sequencer/test_planner.py tests/sequencer/test_reset_state.py tests/sequencer/test_schema_state.py
+    tests/sequencer/test_setting_state.py tests/sequencer/test_stage_state.py tests/sequencer/test_state.py"
 
 output=$(mktemp -d) || exit 1
 trap 'rm -rf "$output"' EXIT

@@ -281,6 +281,45 @@ class LogHistoryPage(AdminAnswer, frozen=True):
     more: bool
 
 
+# --- schemas ------------------------------------------------------------------------------------
+
+
+class SchemaInfo(AdminAnswer, frozen=True):
+    """One version of a topic's schema, as a text of JSON (docs/typed.md). Equal ones have the same
+    fingerprint, the SHA-256 of the text.
+    """
+
+    version: int
+    set_ms: int
+    fingerprint: str
+    schema: str
+
+
+class SchemaPage(AdminAnswer, frozen=True):
+    """Versions of a topic's schema, oldest first. With `more`, ask again from the one after the
+    last. `newest` is 0 if there is no schema. `topic_id` is that of the topic's log. `since` is of
+    the partition that was asked for: pairs of offset and version, from where on that version was in
+    force; for records before `next_offset` there will be no others.
+    """
+
+    topic: str
+    compatibility: str
+    newest: int
+    versions: tuple[SchemaInfo, ...]
+    more: bool
+    since: tuple[tuple[int, int], ...] = ()
+    topic_id: str = ""
+    next_offset: int = 0
+
+
+class SchemaSet(AdminAnswer, frozen=True):
+    """The topic's schema has this version, now or already."""
+
+    topic: str
+    version: int
+    fingerprint: str
+
+
 # --- consumer groups ----------------------------------------------------------------------------
 
 

@@ -16,9 +16,9 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from samelog.admin.answers import LogFile, Status
+from samelog.admin.answers import LogFile, SchemaPage, Status
 from samelog.admin.errors import AdminError, NotLeaderError
 from samelog.admin.requests import (
     PARTITION_S,
@@ -28,6 +28,7 @@ from samelog.admin.requests import (
     CreateTopic,
     DeleteTopic,
     GetStatus,
+    ListSchemas,
     LogHistory,
 )
 from samelog.admin.table import OPERATION_OF
@@ -231,3 +232,17 @@ def log_history(
             return
         last = page.files[-1]
         request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)
+
+
+def topic_schemas(
+    config: ClientConfig, topic: str, partition: int | UnsetType = UNSET
+) -> SchemaPage:
+    """All versions of a topic's schema, as one page; raises AdminError."""
+    page = ask(config, ListSchemas(topic, partition=partition))
+    versions, topic_id = page.versions, page.topic_id
+    while page.more:
+        page = ask(config, ListSchemas(topic, len(versions) + 1, partition))
+        if page.topic_id != topic_id:  # reset, or made anew meanwhile
+            return topic_schemas(config, topic, partition)
+        versions += page.versions
+    return msgspec.structs.replace(page, versions=versions)

@@ -24,6 +24,8 @@ from samelog.admin.answers import (
     NodeAdded,
     NodeRemoved,
     RecordsVoided,
+    SchemaPage,
+    SchemaSet,
     SessionRetired,
     StageDropped,
     StageHeld,
@@ -193,6 +195,31 @@ class DeleteTopic(AdminRequest[TopicInfo], frozen=True):
     """Delete a topic for good; the answer is what it was."""
 
     topic: TopicName
+
+
+SCHEMA_CHARACTERS = 64 << 10
+"""Of a text."""
+
+
+class ListSchemas(AdminRequest[SchemaPage], frozen=True):
+    """The versions of a topic's schema, oldest first."""
+
+    topic: TopicName
+    from_version: Annotated[int, Meta(ge=1, le=MAX_31, description="The first that is wanted.")] = 1
+    partition: PartitionNumber | UnsetType = UNSET
+
+
+class SetSchema(AdminRequest[SchemaSet], frozen=True):
+    """Let a topic's schema have another version, behind the newest."""
+
+    topic: TopicName
+    schema: Annotated[
+        str, Meta(max_length=SCHEMA_CHARACTERS, description="A text of JSON: docs/typed.md.")
+    ]
+    follows: Annotated[
+        int,
+        Meta(ge=0, le=MAX_31, description="The newest version that you know; 0: there is none."),
+    ]
 
 
 class VoidRecords(AdminRequest[RecordsVoided], frozen=True):

@@ -21,6 +21,7 @@ CLUSTER_HEADER = "Samelog-Cluster"
 """Names the cluster that is meant; nodes of another one refuse."""
 BODY_BYTES_MAX = 64 << 10
 STAGE_BYTES_MAX = 4 << 20
+SCHEMA_BYTES_MAX = 512 << 10
 NOT_FOUND, CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 REFUSALS = (NOT_FOUND, CONFLICT, HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 STATUS_OF = {
@@ -48,9 +49,14 @@ class WhoMayAsk(Enum):
 
     ANYBODY = "anybody"
     ANY_IDENTITY = "any certificate of the authority"
+    TOPIC_USER = "who may read or write the topic, admin, or loopback"
     READER = "admin, or loopback"
     ADMIN = "admin"
     """It changes something: the audit log says who asked."""
+
+
+FOR_CERTIFICATES = (WhoMayAsk.ANY_IDENTITY, WhoMayAsk.TOPIC_USER)
+"""Who has one may ask; what else it takes, handlers look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,20 @@ def _read(
     return Operation("GET", path, summary, who_may, request, REFUSALS)
 
 
+def _of_topic(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
+    return Operation("GET", path, summary, WhoMayAsk.TOPIC_USER, request, REFUSALS)
+
+
 def _change(
-    path: str, summary: str, request: type[AdminRequest[Any]], *, repeatable: bool = False
+    path: str,
+    summary: str,
+    request: type[AdminRequest[Any]],
+    *,
+    repeatable: bool = False,
+    limit: int = BODY_BYTES_MAX,
 ) -> Operation:
     admin = WhoMayAsk.ADMIN
-    return Operation("POST", path, summary, admin, request, REFUSALS, repeatable)
+    return Operation("POST", path, summary, admin, request, REFUSALS, repeatable, limit)
 
 
 def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
@@ -122,6 +137,11 @@ OPERATIONS = (
         "/topics/{topic}/merge-order",
         "The newest merge instructions of a partition, and checksums of its copies.",
         ask.GetMergeOrder,
+    ),
+    _of_topic(
+        "/topics/{topic}/schemas",
+        "The versions of a topic's schema, a page at a time.",
+        ask.ListSchemas,
     ),
     _read("/sessions", "All sessions of publishers.", ask.ListSessions),
     _read("/dedup", "Dedup ids and their users.", ask.ListDedupIds),
@@ -163,6 +183,13 @@ OPERATIONS = (
         repeatable=True,
     ),
     _change("/topics/{topic}/alter", "Change settings of a topic.", ask.AlterTopic),
+    _change(
+        "/topics/{topic}/schemas",
+        "Let a topic's schema have another version: docs/typed.md.",
+        ask.SetSchema,
+        repeatable=True,
+        limit=SCHEMA_BYTES_MAX,
+    ),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(
         "/topics/{topic}/void",

@@ -38,6 +38,8 @@ class PartitionView(Protocol):
     def start_checksum(self) -> int: ...
     @property
     def rolls(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def schema_since(self) -> Sequence[tuple[int, int]]: ...
 
 
 class TopicView(Protocol):
@@ -69,6 +71,9 @@ class StateView(Protocol):
     @property
     def copy_targets(self) -> Sequence[str]:
         """The URLs of all targets of copies there ever were."""
+
+    def schema_texts(self, topic_id: str, newest: int) -> tuple[str, ...]:
+        """A topic's schema: the texts of the versions up to `newest`."""
 
 
 class Machine(Protocol):

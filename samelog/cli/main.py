@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "peek": ("look.peek", "Print some records of a topic without a copy."),
     "sidecar": ("sidecar", "Ship or keep files for programs that use files only."),
     "topic": ("topic", "Create, list, describe, alter and delete topics."),
+    "schema": ("schema", "Set, check and show schemas of topics, and records as rows."),
     "group": ("group", "List, describe and reset consumer groups."),
     "transaction": ("transaction", "List, describe and abort transactions of Kafka producers."),
     "pipeline": ("pipeline", "Run pipelines on Spark, over topics of a cluster."),

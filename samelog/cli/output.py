@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import IO, Any, NoReturn, TypeVar
 
 import click
@@ -183,6 +184,16 @@ def _print_plain(columns: Sequence[str], cells: list[list[str]], title: str | No
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         click.echo("  ".join(padded).rstrip())
+
+
+def utc(ms: int) -> str:
+    """A time, to the second; nothing if there is none, the number if no calendar has it."""
+    if ms < 0:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
 
 
 @contextmanager

@@ -79,6 +79,15 @@ class Rights:
         may = any(_any(grant.subscribe_topics, topic) for grant in self._of(identity))
         return self._decide((identity, topic), may=may)
 
+    def may_see(self, identity: str, topic: str) -> bool:
+        """Whether it may know what this topic's values are: it reads or writes some."""
+        if identity in self._peers:
+            return True
+        return any(
+            grant.admin or _any((*grant.subscribe_topics, *grant.publish_topics), topic)
+            for grant in self._of(identity)
+        )
+
     def _decide(self, question: tuple[str, ...], *, may: bool) -> bool:
         """Remember an answer, until grants change or there are too many."""
         if len(self._decided) >= DECIDED_MAX:

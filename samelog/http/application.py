@@ -26,7 +26,7 @@ from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.admin.requests import AdminRequest
-from samelog.admin.table import CLUSTER_HEADER, Operation, WhoMayAsk
+from samelog.admin.table import CLUSTER_HEADER, FOR_CERTIFICATES, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.errors import InvalidName, InvariantError
 from samelog.http.console.assets import Asset, secure
@@ -265,8 +265,7 @@ class HttpApplication:
         if who_may is WhoMayAsk.ADMIN:
             may = self._api.may_change(identity)
         else:
-            is_open = self._is_local or who_may is WhoMayAsk.ANY_IDENTITY
-            may = is_open or self._api.may_read(identity)
+            may = self._is_local or who_may in FOR_CERTIFICATES or self._api.may_read(identity)
         if not may:
             text = f"{identity} is no administrator"
             remedy = "grant admin in the node's configuration"

@@ -48,6 +48,7 @@ from samelog.sequencer.state.topic_settings import (
     TIMESTAMP_TYPE,
 )
 from samelog.sequencer.state.types import Topic
+from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
 
 
 class ConfigSource(IntEnum):
@@ -189,6 +190,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         HOLD_MAX_MS: "",
         HOLD_MAX_BYTES: "",
         VALUE_SCHEMA: "",
+        COMPATIBILITY: BY_DEFAULT.value,
         ARCHIVE_COPY: ",".join(broker.config.archive.copy_formats) or NO_COPY,
     }
 

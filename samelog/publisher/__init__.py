@@ -17,6 +17,8 @@ from samelog.publisher.errors import (
 )
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions, TopicPartition
+from samelog.typed.misfits import RowMisfit
+from samelog.typed.schema import NobodyAnswers, NoSchema
 
 __all__ = [
     "AppendTooLarge",
@@ -24,12 +26,15 @@ __all__ = [
     "BudgetExceeded",
     "DiskFull",
     "InvalidId",
+    "NoSchema",
+    "NobodyAnswers",
     "NotMerged",
     "NotShipping",
     "Positions",
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "RowMisfit",
     "SessionPosition",
     "ShippingStopped",
     "TopicPartition",

@@ -43,10 +43,10 @@ def columns_of(
         timestamp = _default(timestamp, TIMESTAMP, names)
         headers = _default(headers, HEADERS, names)
     return ArrowColumns(
-        _as_json(table) if value is None else _binary(table, value),
-        None if key is None else _binary(table, key),
+        _as_json(table) if value is None else binary_column(table, value),
+        None if key is None else binary_column(table, key),
         None if headers is None else _pairs(table, headers),
-        None if timestamp is None else _milliseconds(table, timestamp),
+        None if timestamp is None else milliseconds_column(table, timestamp),
     )
 
 
@@ -61,7 +61,8 @@ def _column(table: Any, name: str) -> Any:
     return table.column(name)
 
 
-def _binary(table: Any, name: str) -> list[bytes | None]:
+def binary_column(table: Any, name: str) -> list[bytes | None]:
+    """The bytes of a binary or string column. Raises ValueError."""
     import pyarrow as arrow
 
     column = _column(table, name)
@@ -84,7 +85,8 @@ def _is_binary(types: Any, kind: Any) -> bool:
     )
 
 
-def _milliseconds(table: Any, name: str) -> list[int]:
+def milliseconds_column(table: Any, name: str) -> list[int]:
+    """The times of a column, in ms. Raises ValueError."""
     import pyarrow as arrow
 
     column = _column(table, name)

@@ -99,6 +99,10 @@ class AsyncPublisher:
         """As `Publisher.append_arrow`."""
         await asyncio.to_thread(partial(self._publisher.append_arrow, table, **arguments))
 
+    async def append_rows(self, rows: Any, **arguments: Any) -> None:
+        """As `Publisher.append_rows`."""
+        await asyncio.to_thread(partial(self._publisher.append_rows, rows, **arguments))
+
     async def flush(self, *, durable: bool = False) -> None:
         """As `Publisher.flush`."""
         await asyncio.to_thread(self._publisher.flush, durable=durable)

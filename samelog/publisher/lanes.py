@@ -18,11 +18,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
-from samelog.publisher.dedup_ids import DedupIds, sequence_of
+from samelog.publisher.dedup_ids import DedupIds, sequence_of, stretches
 from samelog.publisher.errors import InvalidId, PublisherClosed, PublisherError
 from samelog.publisher.options import PublisherOptions
 from samelog.publisher.output import Output
@@ -413,7 +414,23 @@ class Lanes:
         """Take no other lane from now on."""
         self._is_closed = True
 
-    def write_numbered(self, lane: Lane, data: bytes, last: int) -> None:
+    def writes(
+        self, lane: Lane, part: RecordColumns, numbers: Sequence[int] | None
+    ) -> list[Callable[[], None]]:
+        """Records as batches, and how each stretch of them is written."""
+        if numbers is None:
+            return [partial(lane.write, lane.build(part))]
+        return [
+            partial(
+                self._write_numbered,
+                lane,
+                lane.build(part.cut(start, stop, numbers[start])),
+                numbers[stop - 1],
+            )
+            for start, stop in stretches(numbers)
+        ]
+
+    def _write_numbered(self, lane: Lane, data: bytes, last: int) -> None:
         """Append batches with numbers up to `last`. Raises as `Output.write`."""
         lane.write(data)
         self._ids.appended(lane.output.name, last)

@@ -1,7 +1,7 @@
 """The publisher: appends records to local files, and never waits for the cluster unless asked to.
 
-Invariant: when an append returns, its records are in the session's file (or, with a linger time, in
-a batch that is on its way there), in the order of the appends of each partition, exactly once.
+This is its life: it opens a session, ships it, waits for the cluster where it is asked to, and lets
+the session go. Invariant: what was appended is shipped, or stays in the session's directory.
 """
 
 from __future__ import annotations
@@ -11,43 +11,28 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self, Unpack
 
-from samelog.config.tables.client import OnFull
-from samelog.publisher.budget import NoRoom, wait_for_release
-from samelog.publisher.dedup_ids import as_ids, stretches
+from samelog.publisher.appender import Appender
 from samelog.publisher.errors import (
-    BudgetExceeded,
     NotMerged,
     NotShipping,
     PublisherClosed,
     ShippingStopped,
 )
-from samelog.publisher.lanes import Lane, Lanes, LingerThread
+from samelog.publisher.lanes import Lane, LingerThread
 from samelog.publisher.options import (
-    Headers,
-    PlacingKeywords,
     PublisherKeywords,
     PublisherOptions,
-    Timestamp,
-    as_column_of_pairs,
-    as_milliseconds,
-    as_pairs,
-    as_timestamps,
-    not_bytes,
     resolve,
 )
-from samelog.publisher.records import NumberedRecord, PartitionPositions, Positions, RecordColumns
+from samelog.publisher.records import PartitionPositions, Positions
 from samelog.publisher.session_writer import SessionWriter
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from typing_extensions import Buffer
-
     from samelog.publisher.shipper import Shipper
 
 log = logging.getLogger(__name__)
@@ -55,11 +40,9 @@ log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 5.0
 RELEASE_TIMEOUT_S = 1.0
 """Of a close, for the cluster to close the run, so that its last files can be removed."""
-SESSION_HEADER = "samelog.session"
-"""Of records that say by which session they were published."""
 
 
-class Publisher:
+class Publisher(Appender):
     """Appends to topics, in one session. A context manager.
 
     All methods may be called from any thread; one lock keeps appends apart. A forked child must
@@ -101,21 +84,12 @@ class Publisher:
 
     def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
-        self._options = resolve(topic, session, options)
         self._fs = OsFileSystem()
-        self._writer = _open_writer(self._fs, self._options)
-        self._lock = threading.Lock()
+        resolved = resolve(topic, session, options)
+        super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)
         self._sync_lock = threading.Lock()
         self._sync_failure: DiskFault | None = None
-        self._lanes = Lanes(self._writer, self._options, self._learn)
         self._closed = False
-        self._plain_lane: Lane | None = None
-        """Of a record that names neither topic nor partition, if there is but one for it."""
-        self._linger_s = self._options.linger_s
-        self._max_record_bytes = self._options.limits.max_record_bytes
-        has_header = self._options.has_session_header
-        self._session_header = (SESSION_HEADER, session.encode()) if has_header else None
-        self._lingering = threading.Condition(self._lock)
         self._shipper = self._start_shipper()
         self._linger = self._start_linger() if self._linger_s > 0 else None
         _living.add(self)
@@ -147,203 +121,11 @@ class Publisher:
         self._lanes.learned(topics)
         self._plain_lane = None
 
-    def _find_lane(
-        self, topic: str | None, partition: int | None, key: Buffer | None, value: Buffer | None
-    ) -> Lane:
-        lane = self._lanes.choose(topic, partition, key, value)
-        own = self._options.topic
-        if topic is None and partition is None and self._lanes.count(own) == 1:
-            self._plain_lane = lane
-        return lane
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # --- appending -----------------------------------------------------------------------------
-
-    def append(
-        self,
-        value: Buffer | None,
-        *,
-        key: Buffer | None = None,
-        headers: Headers = (),
-        timestamp: Timestamp | None = None,
-        partition: int | None = None,
-        topic: str | None = None,
-        id: int | None = None,  # noqa: A002  # what its users call it
-    ) -> None:
-        """Append one record; without a linger time it is in the file when this returns.
-
-        Args:
-            value, key: bytes-like, or None (null).
-            headers: pairs of a name and bytes (or None), or a mapping.
-            timestamp: ms since the epoch, or a datetime with a time zone. Default: now.
-            id: with `dedup_id`, and only then: a number above all earlier ones; gaps are legal.
-
-        Raises:
-            RecordTooLarge, InvalidId, TypeError, ValueError: the record is refused.
-            BudgetExceeded: there is no room (on_full="raise"), or never will be.
-            DiskFull, DiskFault: the disk failed; nothing was kept.
-            PublisherClosed
-        """
-        stamp = int(time.time() * 1000) if timestamp is None else as_milliseconds(timestamp)
-        pairs = as_pairs(headers) if headers else None
-        if self._session_header is not None:
-            pairs = (*(pairs or ()), self._session_header)
-        if id is not None or self._options.dedup_id is not None:
-            self._lanes.check_numbered(is_numbered=id is not None)
-            record = NumberedRecord(value, key, pairs, stamp, cast(int, id))
-            self._append_numbered(record, topic, partition)
-            return
-        while True:
-            try:
-                with self._lock:
-                    lane = self._plain_lane
-                    if lane is None or topic is not None or partition is not None:
-                        lane = self._find_lane(topic, partition, key, value)
-                    if self._linger_s == 0:
-                        lane.output.write_record(value, key, pairs, stamp, self._max_record_bytes)
-                    elif lane.add(value, key, pairs, stamp):
-                        self._linger_on(lane)
-                    return
-            except NoRoom:
-                self._wait_for_room_or_raise()
-            except TypeError as error:
-                raise not_bytes(value, key, error) from None
-
-    def _append_numbered(
-        self, record: NumberedRecord, topic: str | None, partition: int | None
-    ) -> None:
-        def append() -> None:
-            lane = self._lanes.append_numbered(record, topic, partition)
-            if lane is not None:
-                self._linger_on(lane)
-
-        try:
-            self._locked(append)
-        except TypeError as error:
-            raise not_bytes(record.value, record.key, error) from None
-
-    def _linger_on(self, lane: Lane) -> None:
-        """A batch began to linger: have it written in time."""
-        lane.deadline = time.monotonic() + self._linger_s
-        self._lingering.notify()
-
-    def append_many(
-        self,
-        values: Iterable[Buffer | None],
-        *,
-        keys: Iterable[Buffer | None] | None = None,
-        headers: Iterable[Headers | None] | None = None,
-        timestamps: Timestamp | Iterable[Timestamp] | None = None,
-        partition: int | None = None,
-        topic: str | None = None,
-        ids: Iterable[int] | None = None,
-        first_id: int | None = None,
-    ) -> None:
-        """Append records given by column, in batches; they are in the files when this returns.
-
-        Those of one partition are written together, or not at all; with `dedup_id`, those between
-        two gaps of the ids. Ten times faster than one `append` each.
-
-        Args:
-            keys, headers, timestamps: one each per value; `timestamps` may be one for all.
-            ids: with `dedup_id`, one per value; or `first_id`, counting on from there.
-
-        Raises: as `append`.
-        """
-        stamps = int(time.time() * 1000) if timestamps is None else as_timestamps(timestamps)
-        column, pairs = _as_column(values), as_column_of_pairs(headers)
-        if self._session_header is not None:
-            given = [None] * len(column) if pairs is None else pairs
-            pairs = [(*(each or ()), self._session_header) for each in given]
-        columns = RecordColumns(column, None if keys is None else _as_column(keys), pairs, stamps)
-        columns.check_lengths()
-        numbers = as_ids(ids, first_id, len(columns.values))
-        self._lanes.check_numbered(is_numbered=numbers is not None)
-        with self._lock:
-            self._lanes.check_partition(topic, partition)
-        if not columns.values:
-            return
-        with self._lock:
-            by_run = self._lanes.split(columns, numbers, topic, partition)
-        try:
-            for base, parts in by_run:
-                if base is not None:
-                    self._locked(partial(self._lanes.begin_run, base))
-                for lane, part, of_part in parts:
-                    self._append_part(lane, part, of_part)
-        except TypeError as error:
-            raise TypeError(f"values and keys must be bytes or None: {error}") from None
-
-    def _append_part(self, lane: Lane, part: RecordColumns, numbers: Sequence[int] | None) -> None:
-        if numbers is None:
-            self._locked(partial(lane.write, lane.build(part)))
-            return
-        for start, stop in stretches(numbers):
-            data = lane.build(part.cut(start, stop, numbers[start]))
-            self._locked(partial(self._lanes.write_numbered, lane, data, numbers[stop - 1]))
-
-    def append_arrow(
-        self,
-        table: pa.Table | pa.RecordBatch,
-        *,
-        value_column: str | None = "value",
-        key_column: str | None = None,
-        timestamp_column: str | None = None,
-        headers_column: str | None = None,
-        **placing: Unpack[PlacingKeywords],
-    ) -> None:
-        """Append a record per row of an Arrow table, as `append_many`, with its partition, topic,
-        ids and first_id.
-
-        With a value column (binary or string), the columns named key, timestamp and headers count
-        too if they are there and no others are named, so that what a subscriber's `arrow` gave can
-        be appended as it is. With value_column=None a record's value is its whole row as a JSON
-        object, and only named columns give keys, timestamps and headers.
-
-        Raises: as `append`; ValueError when a column is missing or of another type.
-        """
-        from samelog.publisher.arrow_rows import columns_of
-
-        columns = columns_of(table, value_column, key_column, timestamp_column, headers_column)
-        self.append_many(
-            columns.values,
-            keys=columns.keys,
-            headers=columns.headers,
-            timestamps=columns.timestamps,
-            **placing,
-        )
-
-    # --- inside an append ----------------------------------------------------------------------
-
-    def _locked(self, action: Callable[[], None], deadline: float | None = None) -> None:
-        """Do it under the lock; again whenever room was made, if it needs some."""
-        while True:
-            try:
-                with self._lock:
-                    return action()
-            except NoRoom:
-                self._wait_for_room_or_raise(deadline)
-
-    def _wait_for_room_or_raise(self, deadline: float | None = None) -> None:
-        late = deadline is not None and time.monotonic() > deadline
-        if late or self._options.on_full is OnFull.RAISE:
-            raise BudgetExceeded(self._no_room()) from None
-        self._wait_for_room()
-
-    def _wait_for_room(self) -> None:
-        wait_for_release(self._writer.directory)
-
-    def _no_room(self) -> str:
-        return (
-            f"session {self._options.session!r} holds its disk budget, "
-            f"{self._options.budget_bytes} bytes, in {self._options.directory}, and nothing of it "
-            "is released yet: see that it is shipped, or raise budget_bytes"
-        )
 
     # --- after appending -----------------------------------------------------------------------
 
@@ -472,10 +254,6 @@ def _open_writer(fs: OsFileSystem, options: PublisherOptions) -> SessionWriter:
         dedup_id=options.dedup_id,
         stage=options.stage,
     )
-
-
-def _as_column(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
-    return values if isinstance(values, list | tuple) else list(values)
 
 
 _living: weakref.WeakSet[Publisher] = weakref.WeakSet()

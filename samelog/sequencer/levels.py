@@ -18,11 +18,13 @@ LEVELS: Mapping[int, str] = {
     2: "A leader plans what it has received: records are acknowledged after one round.",
     3: "Many commands in one entry; what is set over Kafka's protocol; batches of up to 64 MiB.",
     4: "Transactions.",
+    5: "Topics have schemas.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
 ACCESS = LONG_BATCHES = 3
 TRANSACTIONS = 4
+SCHEMAS = 5
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

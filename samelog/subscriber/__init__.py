@@ -20,16 +20,23 @@ if TYPE_CHECKING:
         SubscriberError,
         TopicDeleted,
         UnknownTopic,
+        UnreadableRecord,
     )
+    from samelog.subscriber.setup import Corrupt
     from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
+    from samelog.subscriber.typed_rows import TypedRow
+    from samelog.typed.schema import NobodyAnswers, NoSchema
 
 __all__ = [
     "AsyncSubscriber",
     "AutoOffsetReset",
     "CopyStopped",
+    "Corrupt",
     "LogReset",
     "NamedStart",
+    "NoSchema",
+    "NobodyAnswers",
     "NotCaughtUp",
     "OffsetNotHere",
     "OffsetOutOfRange",
@@ -37,7 +44,9 @@ __all__ = [
     "SubscriberClosed",
     "SubscriberError",
     "TopicDeleted",
+    "TypedRow",
     "UnknownTopic",
+    "UnreadableRecord",
 ]
 
 _MODULES = {
@@ -48,12 +57,17 @@ _MODULES = {
     "NotCaughtUp": "samelog.subscriber.errors",
     "OffsetNotHere": "samelog.subscriber.errors",
     "OffsetOutOfRange": "samelog.subscriber.errors",
+    "Corrupt": "samelog.subscriber.setup",
     "NamedStart": "samelog.subscriber.start",
+    "NoSchema": "samelog.typed.schema",
+    "NobodyAnswers": "samelog.typed.schema",
+    "TypedRow": "samelog.subscriber.typed_rows",
     "Subscriber": "samelog.subscriber.subscriber",
     "SubscriberClosed": "samelog.subscriber.errors",
     "SubscriberError": "samelog.subscriber.errors",
     "TopicDeleted": "samelog.subscriber.errors",
     "UnknownTopic": "samelog.subscriber.errors",
+    "UnreadableRecord": "samelog.subscriber.errors",
 }
 
 

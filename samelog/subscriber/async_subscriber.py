@@ -18,7 +18,10 @@ from samelog.subscriber.setup import SubscriberKeywords
 from samelog.subscriber.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
+
+    from samelog.subscriber.typed_rows import TypedRow
 
 T = TypeVar("T")
 
@@ -74,13 +77,44 @@ class AsyncSubscriber:
             timeout,
         )
 
+    async def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[TypedRow]:
+        """As `Subscriber.rows`."""
+        return await self._until(
+            lambda: self._subscriber.rows(max_records, 0.0), len, timeout, in_thread=True
+        )
+
+    async def table(
+        self, max_records: int = 100_000, timeout: float | None = None
+    ) -> pa.Table | None:
+        """As `Subscriber.table`."""
+        return await self._until(
+            lambda: self._subscriber.table(max_records, 0.0),
+            lambda table: 0 if table is None else int(table.num_rows),
+            timeout,
+            in_thread=True,
+        )
+
+    async def pandas(
+        self, max_records: int = 100_000, timeout: float | None = None
+    ) -> pd.DataFrame | None:
+        """As `Subscriber.pandas`."""
+        found = await self.table(max_records, timeout)
+        return None if found is None else found.to_pandas()
+
     async def _until(
-        self, take: Callable[[], T], size_of: Callable[[T], int], timeout_s: float | None
+        self,
+        take: Callable[[], T],
+        size_of: Callable[[T], int],
+        timeout_s: float | None,
+        *,
+        in_thread: bool = False,
     ) -> T:
-        """What `take` gives, once it is not empty or the time is over."""
+        """What `take` gives, once it is not empty or the time is over. `in_thread`: it may ask the
+        cluster.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            taken = take()
+            taken = await asyncio.to_thread(take) if in_thread else take()
             left_s = None if deadline is None else deadline - time.monotonic()
             is_late = left_s is not None and left_s <= 0
             if size_of(taken) or is_late:

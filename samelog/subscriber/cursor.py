@@ -63,6 +63,12 @@ class Cursor:
         self._drop_chunk()
         self.position = self.done = offset
 
+    def put_back(self, offset: int) -> None:
+        """Hand out `offset` again: it was not dealt with. Raises OffsetOutOfRange."""
+        done = self.done
+        self.seek(offset)
+        self.done = done
+
     def leave(self) -> None:
         """Hand out no more records, and close the reader."""
         self._drop_chunk()

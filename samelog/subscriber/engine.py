@@ -207,6 +207,11 @@ class Engine:
                 return cursor
         return None
 
+    def keep_turn(self, cursor: Cursor) -> None:
+        """It was filled, and nothing was taken: it is the next one again."""
+        self._turn.remove(cursor)
+        self._turn.insert(0, cursor)
+
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
         known = Known(error.earliest, error.end, error.end, error.end)
         cursor.seek(self._finder.reset(cursor.reader, error.offset, known))
@@ -300,6 +305,19 @@ class Engine:
         """The application asks for more: what it was handed is dealt with."""
         for cursor in self._turn:
             cursor.done = cursor.position
+
+    def undone(self) -> list[tuple[Name, int, int]]:
+        """By partition, from where to where offsets were handed out and not dealt with."""
+        return [
+            (name, cursor.done, cursor.position)
+            for name, cursor in self.cursors.items()
+            if cursor.done < cursor.position
+        ]
+
+    def rewind(self) -> None:
+        """Hand out again what was not dealt with. Raises OffsetOutOfRange: it was archived."""
+        for name, done, _ in self.undone():
+            self.cursors[name].put_back(done)
 
     def commit(self, *, durable: bool) -> None:
         """Store what is dealt with, if that is news. Raises DiskFault."""

@@ -42,6 +42,16 @@ class OffsetNotHere(OffsetOutOfRange):
         self.offset, self.end = offset, end
 
 
+class UnreadableRecord(SubscriberError):
+    """A record cannot be read as a row of the reader's version of its topic's schema."""
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
+        super().__init__(
+            f"{topic}-{partition}: {problem}; seek behind it, or set corrupt to 'skip'"
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+
 class NotCaughtUp(SubscriberError, TimeoutError):
     """The end of the log was not reached before the deadline."""
 

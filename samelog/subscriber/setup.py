@@ -6,8 +6,9 @@ Invariant: what is returned works; if anything is wrong, nothing is left running
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
@@ -18,6 +19,14 @@ from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
+from samelog.typed.filters.selection import RowsWanted
+
+
+class Corrupt(Enum):
+    """What happens with a record that cannot be read as the reader's version."""
+
+    RAISE = "raise"
+    SKIP = "skip"
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -32,6 +41,10 @@ class SubscriberKeywords(TypedDict, total=False):
     commit_interval_s: float
     auto_offset_reset: str | AutoOffsetReset
     follow: bool
+    version: int | None
+    corrupt: str | Corrupt
+    where: str | None
+    columns: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,10 @@ class Setup:
     directory: str
     name: str | None
     engine: Engine
+    client: ClientConfig | None
+    version: int | None
+    corrupt: Corrupt
+    wanted: RowsWanted
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -56,12 +73,14 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         None if partitions is None else frozenset(partitions),
         given.get("follow", True),
     )
-    wanted = parse_start(given.get("start"), is_named=name is not None)
+    corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
+    wanted = RowsWanted(given.get("where"), given.get("columns"))
+    start = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = None if name is None else PositionStore(fs, root, name)
-    finder = StartFinder(wanted, reset, store)
+    finder = StartFinder(start, reset, store)
     engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
@@ -70,7 +89,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine)
+    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt, wanted)
 
 
 def _keep(

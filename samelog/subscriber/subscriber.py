@@ -6,25 +6,26 @@ subscriber goes on with what it was not done with (at least once).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from samelog.format._kernels import Record
 from samelog.format.arrow import to_arrow
-from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
-from samelog.subscriber.errors import SubscriberClosed, SubscriberError, UnknownTopic
-from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
+from samelog.subscriber.errors import UnknownTopic
+from samelog.subscriber.handling import BatchForm, Handling, HandlingKeywords
+from samelog.subscriber.pacing import Pacing, TakeLimits, deadline_after
+from samelog.subscriber.setup import SubscriberKeywords
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-FOREVER = float("inf")
+    from samelog.subscriber.typed_rows import RowReader, TypedRow
 
 
-class Subscriber:
+class Subscriber(Pacing):
     """Reads topics below one directory, and keeps the copies there up to date. A context manager.
 
     One thread reads; `close`, `pause`, `resume` and the properties may be used from any.
@@ -47,6 +48,14 @@ class Subscriber:
         auto_offset_reset: "earliest" or "latest": go on there when an offset is archived, or beyond
             the end; "error": raise OffsetOutOfRange.
         follow: False: end at the end that there is at the start.
+        version: of the topic's schema, as which rows are read. Default: the newest that there is
+            when a topic's rows are first read.
+        where: a condition of SQL over the columns of the schema, and over _key, _offset,
+            _timestamp, _partition and _header('name'); `rows`, `table` and `pandas` have the rows
+            that meet it. Positions count what was passed over.
+        columns: of the schema, which they have. Default: all.
+        corrupt: "raise" UnreadableRecord for a record that is no row of that version, or "skip" it,
+            with a warning.
 
     Raises:
         ValueError, InvalidName, ConfigError: an option or the config is wrong.
@@ -58,19 +67,9 @@ class Subscriber:
         self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberKeywords]
     ) -> None:
         """Open the copies, and start keeping them."""
-        self._setup: Setup = prepare(topics, options)
-        self._engine = self._setup.engine
-        self._commit_interval_s = options.get("commit_interval_s", 1.0)
-        self._commits = options.get("auto_commit", True) and self._setup.name is not None
-        now = time.monotonic()
-        self._next_commit = now + self._commit_interval_s if self._commits else FOREVER
-        self._using = threading.Lock()
-        """Held while the engine is used; not while the application has a record."""
-        self._is_closed = False
+        super().__init__(topics, **options)
+        self._rows: RowReader | None = None
         self._is_released = False
-        self._is_paused = False
-        self._attention = False
-        """Closed or paused: look before handing out another record."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,13 +84,20 @@ class Subscriber:
 
         Raises: as `poll`.
         """
+        self._check_whole()
         while (cursor := self._ready(None, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
 
     def present(self) -> Iterator[Record]:
         """The records that are there, without waiting for more. Raises: as `poll`."""
+        self._check_whole()
         while (cursor := self._ready(0.0, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
+
+    def _check_whole(self) -> None:
+        """Raises ValueError if only some rows are wanted: records come all."""
+        if not self._setup.wanted.is_all:
+            raise ValueError("where and columns are for rows, table and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
         """The rest of a partition's chunk; ends early on `pause`, `close` and `seek`."""
@@ -122,11 +128,14 @@ class Subscriber:
 
         Raises: as `poll`.
         """
-        deadline = _deadline(timeout)
+        return self._take_records(max_records, TakeLimits(deadline_after(timeout), CHUNK_BYTES))
+
+    def _take_records(self, max_records: int, limits: TakeLimits) -> list[Record]:
+        self._check_whole()
         self._settle()
         records: list[Record] = []
         while len(records) < max_records:
-            cursor = self._ready_after(records, deadline, CHUNK_BYTES)
+            cursor = self._ready_after(records, limits)
             if cursor is None:
                 break
             records += cursor.next_records(max_records - len(records))
@@ -143,6 +152,7 @@ class Subscriber:
             records = self.batch(max_records, timeout)
             if records or not self.is_over:
                 yield records
+                self._dealt_with()
 
     def arrow(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table:
         """As `batch`, as an Arrow table; without rows if none comes in time.
@@ -152,137 +162,148 @@ class Subscriber:
 
         Raises: as `poll`; ArrowMissing without pyarrow.
         """
-        deadline = _deadline(timeout)
+        return _concatenated(self._take(max_records, timeout))
+
+    def _take(self, max_records: int, timeout: float | None) -> list[pa.Table]:
+        self._check_whole()
+        limits = TakeLimits(deadline_after(timeout), ARROW_CHUNK_BYTES)
         self._settle()
         tables: list[pa.Table] = []
         rows = 0
         while rows < max_records:
-            cursor = self._ready_after(tables, deadline, ARROW_CHUNK_BYTES)
+            cursor = self._ready_after(tables, limits)
             if cursor is None:
                 break
             table = cursor.take_table(max_records - rows)
             if table is not None:
                 tables.append(table)
                 rows += table.num_rows
-        return _concatenated(tables)
+        return tables
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def rows(self, max_records: int = 1000, timeout: float | None = None) -> list[TypedRow]:
+        """As `batch`, as rows of the topics' schemas: those of up to `max_records` records. The
+        value of a record that is an Arrow stream has many rows.
+
+        Raises: as `poll`; NoSchema; UnreadableRecord (corrupt="raise"): no row before that record
+            is left; BadFilter; ArrowMissing without pyarrow, or sqlglot for a filter.
+        """
+        from samelog.subscriber.typed_rows import as_rows
+
+        return as_rows(self._take_typed(max_records, timeout))
+
+    def table(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table | None:
+        """As `rows`, as an Arrow table of one topic; None if none comes in time.
+
+        Columns: those of the schema, and _topic, _partition, _offset, _timestamp and _key of the
+        record that a row is of. The row of a record without a value is null in all columns.
+
+        Raises: as `rows`.
+        """
+        from samelog.subscriber.typed_rows import joined
+
+        return joined(self._take_typed(max_records, timeout))
+
+    def pandas(
+        self, max_records: int = 100_000, timeout: float | None = None
+    ) -> pd.DataFrame | None:
+        """As `table`, as a DataFrame of pandas. Raises: as `rows`; ImportError without pandas."""
+        found = self.table(max_records, timeout)
+        return None if found is None else found.to_pandas()
+
+    def _take_typed(
+        self, max_records: int, timeout: float | None, throttle_s: float = 0.0
+    ) -> list[pa.Table]:
+        """Tables of one topic."""
+        limits = TakeLimits(deadline_after(timeout), ARROW_CHUNK_BYTES, throttle_s)
+        self._settle()
+        tables: list[pa.Table] = []
+        taken = 0
+        while taken < max_records:
+            cursor = self._ready_after(tables, limits)
+            if cursor is None or not self._is_of_same_topic(cursor, tables):
+                break
+            records = cursor.take_table(max_records - taken)
+            if records is None:
+                continue
+            found = self._row_reader().read(cursor, records)
+            if found.table is not None:
+                tables.append(found.table)
+            taken += records.num_rows if tables else 0
+            if found.problem is not None and not tables:
+                raise found.problem
+            if found.problem is not None:
+                break  # the next call meets it again
+        return tables
+
+    def _is_of_same_topic(self, cursor: Cursor, tables: Sequence[pa.Table]) -> bool:
+        """If it is not, it is the cursor's turn when the next table is taken."""
+        if not tables or tables[0]["_topic"][0].as_py() == cursor.reader.topic:
+            return True
+        self._engine.keep_turn(cursor)
+        return False
+
+    def _row_reader(self) -> RowReader:
+        if self._rows is None:
+            from samelog.subscriber.typed_rows import RowReader
+
+            self._rows = RowReader(self._setup)
+        return self._rows
 
     def run(
         self,
-        handler: Callable[[Record], object] | Callable[[list[Record]], object],
+        handler: Callable[[Any], object],
         *,
-        batch: bool = False,
-        max_records: int = 1000,
+        batch: int | None = None,
+        throttle_s: float = 1.0,
+        as_: str | BatchForm = BatchForm.RECORDS,
+        **failing: Unpack[HandlingKeywords],
     ) -> None:
-        """Call `handler` with every record (`batch`: with lists of them) until `close`.
+        """Call `handler` with every record until `close`, or with batches. Also ends at the end if
+        not following.
 
-        A record is dealt with when the handler returns; what it raises ends the run. Also ends at
-        the end if not following. Raises: as `poll`.
+        A record is dealt with when the handler returns.
+
+        Args:
+            batch: call it with so many records at once, or with fewer `throttle_s` after the first
+                of them came.
+            as_: what a batch is: "records", a list; "rows", as `rows` gives them; "table", as
+                `table`, so of one topic; "pandas", as `pandas`.
+            on_error: what the handler raises ends the run ("stop", the default), with the position
+                before what it failed for; or it is called again with the same ("retry"), after
+                0.1 s, then after longer, up to 30 s; or that is left out ("skip"), with a warning.
+            on_skipped: called with what was left out (`Skipped`) of each partition.
+
+        Raises: as `poll`, and as `rows`.
         """
-        items: Iterable[Any] = self.batches(max_records) if batch else self
-        for item in items:
-            handler(item)
+        form = BatchForm(as_)
+        if batch is None and form is not BatchForm.RECORDS:
+            raise ValueError(f"as_={form.value!r} goes with batch: how many records at once")
+        handling = Handling(handler, self._engine, self._closed, failing)
+        items = self if batch is None else self._batches_of(form, batch, throttle_s)
+        handling.run(items, self._tend)
 
-    # --- waiting -------------------------------------------------------------------------------
+    def _batches_of(self, form: BatchForm, count: int, throttle_s: float) -> Iterator[Any]:
+        while not self.is_over:
+            found = self._batch_of(form, count, throttle_s)
+            if found is not None and not self._is_closed:
+                yield found
+                self._dealt_with()
 
-    def _settle(self) -> None:
-        """The application asks for more: what it was handed is dealt with."""
-        with self._using:
-            if self._is_closed:
-                raise SubscriberClosed("the subscriber is closed")
-            self._engine.settle()
-            self._commit_if_due()
+    def _batch_of(self, form: BatchForm, count: int, throttle_s: float) -> Any:
+        """The next batch; None: there is none."""
+        if form is BatchForm.RECORDS:
+            return self._take_records(count, TakeLimits(None, CHUNK_BYTES, throttle_s)) or None
+        from samelog.subscriber.typed_rows import as_rows, joined
 
-    def _ready_after(
-        self, taken: Sequence[object], deadline: float | None, limit_bytes: int
-    ) -> Cursor | None:
-        """A partition with more; once something was taken, without waiting, and without an error:
-        the next call meets it again.
-        """
-        if not taken:
-            return self._ready(deadline, limit_bytes)
-        try:
-            return self._ready(0.0, limit_bytes)
-        except (SubscriberError, LogFormatError):
-            return None
-
-    def _ready(self, deadline: float | None, limit_bytes: int) -> Cursor | None:
-        """A partition with something to hand out; None: not in time, or never more."""
-        engine = self._engine
-        with self._using:
-            while not self._is_closed:
-                if not self._is_paused:
-                    cursor = engine.next_filled(limit_bytes)
-                    if cursor is not None:
-                        return cursor
-                    if not engine.choice.follow and engine.is_finished:
-                        return None
-                left_s = FOREVER if deadline is None else deadline - time.monotonic()
-                if left_s > 0:
-                    engine.waiter.wait(min(self._wait_s(), left_s))
-                elif not engine.rescan_if_due():
-                    return None
-        return None
-
-    def _wait_s(self) -> float:
-        """Do what is due; how long to wait for the engine's waiter before reading again."""
-        engine = self._engine
-        if time.monotonic() >= self._next_commit:
-            self._commit_if_due()
-        if engine.watch() or engine.rescan_if_due():
-            return 0.0
-        return max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
-
-    def prepare_wait(self) -> float:
-        """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""
-        with self._using:
-            return 0.0 if self._is_closed else self._wait_s()
-
-    def fileno(self) -> int:
-        """For event loops: readable when there may be more; then call `take_events`."""
-        return self._engine.waiter.fileno()
-
-    def take_events(self) -> None:
-        """For event loops: take note of what made `fileno` readable."""
-        with self._using:
-            if not self._is_closed:
-                self._engine.waiter.wait(0.0)
-
-    def _tend(self) -> None:
-        with self._using:
-            if not self._is_closed:
-                self._commit_if_due()
-
-    def _commit_if_due(self) -> None:
-        if time.monotonic() >= self._next_commit:
-            self._engine.commit(durable=False)
-            self._next_commit = time.monotonic() + self._commit_interval_s
+        tables = self._take_typed(count, None, throttle_s)
+        if form is BatchForm.ROWS:
+            return as_rows(tables) or None
+        table = joined(tables)
+        return table if table is None or form is BatchForm.TABLE else table.to_pandas()
 
     # --- control -------------------------------------------------------------------------------
-
-    def pause(self) -> None:
-        """Hand out nothing until `resume`; the local files keep growing."""
-        self._is_paused = self._attention = True
-
-    def resume(self) -> None:
-        """Hand out records again."""
-        self._is_paused = False
-        self._attention = self._is_closed
-        self._engine.waiter.wake()
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether `pause` is in force."""
-        return self._is_paused
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the application was handed everything there is: what comes now is live."""
-        return self._engine.is_at_end
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will be handed out again: closed, or not following and at the end."""
-        return self._is_closed or self._engine.is_finished
 
     def wait_caught_up(self, timeout: float | None = None) -> None:
         """Wait until the local copies hold everything that the cluster has merged by now.
@@ -322,11 +343,6 @@ class Subscriber:
             self._engine.settle()
             self._engine.commit(durable=True)
 
-    def stop_soon(self) -> None:
-        """Hand out nothing more, and end what waits; `close` is still to be called."""
-        self._is_closed = self._attention = True
-        self._engine.waiter.wake()
-
     def close(self) -> None:
         """Stop handing out, store the positions (auto_commit), and keep the copies no more.
 
@@ -343,10 +359,6 @@ class Subscriber:
                     self._engine.commit(durable=True)
             finally:
                 self._engine.close()
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:

@@ -89,7 +89,7 @@ def test_what_is_read_is_let_go_before_the_connection_ends(
     wanted = OffsetRange(PartitionName("t", 0), "id", 0, 9)
     monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
     monkeypatch.setattr("samelog.spark.logs.nodes.Nodes", Served)
-    monkeypatch.setattr(peek, "_ranges", lambda *place: [wanted])
+    monkeypatch.setattr(peek, "ranges_of", lambda *place: [wanted])
     monkeypatch.setattr(peek, "decode_records", lambda *place: [record(0)])
     monkeypatch.setattr(peek, "_print", nobody_takes_it)
     CliRunner().invoke(command, ["t", "--config", "c.toml"])

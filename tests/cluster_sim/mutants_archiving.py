@@ -120,10 +120,15 @@ def believe_what_is_there() -> Iterator[None]:
         if target.open(job.log.file("segments", job.base)) is None:
             return original(fs, target, job, **how)
         zeros = "00" * 32
-        sums = {"begin_checksum": job.begin_checksum, "end_checksum": job.end_checksum}
-        ends = {"first_offset": job.base, "next_offset": job.next_offset, "size": job.size}
-        times = {"first_ms": 0, "last_ms": 0, "copied_ms": 0}
-        made = Manifest(log=job.log, sha256=zeros, files={}, **ends, **sums, **times)
+        facts: dict[str, Any] = {
+            "begin_checksum": job.begin_checksum,
+            "end_checksum": job.end_checksum,
+            "first_offset": job.base,
+            "next_offset": job.next_offset,
+            "size": job.size,
+            **dict.fromkeys(("first_ms", "last_ms", "copied_ms"), 0),
+        }
+        made = Manifest(log=job.log, sha256=zeros, files={}, **facts)
         copying.write_file(target, job.log.manifest(job.base), encode_manifest(made))
         return made
 

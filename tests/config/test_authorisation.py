@@ -22,6 +22,7 @@ def test_nobody_may_do_anything_by_default(identity: str, name: str) -> None:
     assert not none.may_publish(identity, name, name)
     assert not none.may_use_dedup_id(identity, name)
     assert not none.may_subscribe(identity, name)
+    assert not none.may_see(identity, name)
     assert not none.is_admin(identity)
     assert not none.is_peer(identity)
 
@@ -56,6 +57,21 @@ def test_a_session_of_one_grant_does_not_get_the_topics_of_another() -> None:
     assert some.may_publish(EWR, "a", "x")
     assert some.may_publish(EWR, "b", "y")
     assert not some.may_publish(EWR, "a", "y")
+
+
+def test_who_reads_or_writes_a_topic_may_see_what_its_values_are() -> None:
+    some = rights(
+        Grant(identity=EWR, publish_sessions=("ewr",), publish_topics=("flights*",)),
+        Grant(identity="samelog://subscriber/*", subscribe_topics=("weather",)),
+        Grant(identity="samelog://admin/*", admin=True),
+    )
+    assert some.may_see(EWR, "flights-late")
+    assert not some.may_see(EWR, "weather")
+    assert some.may_see("samelog://subscriber/s", "weather")
+    assert not some.may_see("samelog://subscriber/s", "flights")
+    assert some.may_see("samelog://admin/a", "anything")
+    assert some.may_see("samelog://node/n1", "anything")
+    assert not some.may_see("samelog://node/n3", "anything")
 
 
 def test_only_voters_are_peers_and_peers_may_read() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 from tests.e2e.commands import as_json, samelog
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
 
@@ -62,6 +63,49 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     nodes = [node.data for node in world.cluster.nodes]
     verified = samelog("verify", *nodes, copy)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_records_of_all_versions_are_rows_of_one(single: World) -> None:
+    config = ("--config", single.cluster.client_file)
+    file = single.directory / "schema.json"
+
+    def set_schema(*columns: str) -> subprocess.CompletedProcess[str]:
+        fields = [dict(zip(("name", "type"), each.split(" "), strict=True)) for each in columns]
+        file.write_text(json.dumps({"format": "json", "columns": fields}))
+        return samelog("schema", "set", "t", str(file), *config)
+
+    def publish(*values: bytes) -> None:
+        with single.publisher("a") as publisher:
+            for value in values:
+                publisher.append(value)
+            publisher.wait_merged(timeout=PATIENCE_S)
+
+    publish(b'{"a":1}')
+    wait_for(lambda: set_schema("a int32").returncode == 0, "the cluster has its feature level")
+    publish(b'{"a":2}', b"no json")
+    assert set_schema("a string").returncode == 1
+    assert set_schema("a int64", "b bool").returncode == 0
+    publish(b'{"a":3,"b":true}')
+    peeked = samelog("schema", "rows", "t", *config)
+    assert peeked.returncode == 1
+    assert [json.loads(line) for line in peeked.stdout.splitlines()] == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": None},
+        {"a": 3, "b": True},
+    ]
+    assert "offset 2, written with version 1, read with version 2" in peeked.stderr
+    only = ("--offset", "1", "--max", "1", "--json")
+    newest = samelog("schema", "rows", "t", *only, *config)
+    assert (newest.returncode, json.loads(newest.stdout)) == (
+        0,
+        {"offset": 1, "row": {"a": 2, "b": None}},
+    )
+    where = samelog(*("schema", "rows", "t", "--where", "a > 1 AND b", "--columns", "a"), *config)
+    assert [json.loads(line) for line in where.stdout.splitlines()] == [{"a": 3}]
+    bad = samelog("schema", "rows", "t", "--where", "c = 1", *config)
+    assert (bad.returncode, "there is no column 'c'" in bad.stderr) == (1, True)
+    older = samelog("schema", "rows", "t", "--version", "9", *config)
+    assert (older.returncode, "has 2 versions" in older.stderr) == (1, True)
 
 
 def test_topics_are_created_and_deleted(single: World) -> None:

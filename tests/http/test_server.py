@@ -43,12 +43,16 @@ class Look(AdminRequest[Done], frozen=True):
     """Looks."""
 
 
+class Use(AdminRequest[Done], frozen=True):
+    """Looks at what the handler says that one may."""
+
+
 class Change(AdminRequest[Done], frozen=True):
     """Changes."""
 
 
 class OneApi:
-    """Implements routes.HttpApi: `/look` and `/change` do what the test says."""
+    """Implements routes.HttpApi: `/look`, `/use` and `/change` do what the test says."""
 
     title, cluster = "a test", "tested"
 
@@ -58,8 +62,10 @@ class OneApi:
 
         look = Route(Operation("GET", "/look", "Look.", WhoMayAsk.READER, Look), handle)
         change = Route(Operation("POST", "/change", "Change.", WhoMayAsk.ADMIN, Change), handle)
+        use = Route(Operation("GET", "/use", "Use.", WhoMayAsk.TOPIC_USER, Use), handle)
         self.problem = ""
-        self.routes = (*probe_routes(self, lambda: self.problem, Metrics({}, ())), look, change)
+        probes = probe_routes(self, lambda: self.problem, Metrics({}, ()))
+        self.routes = (*probes, look, use, change)
 
     def may_read(self, identity: str) -> bool:
         return identity == ADMIN
@@ -139,14 +145,14 @@ def test_with_certificates_identities_count(
     async def asked(client: TlsFiles, *, show: bool = True) -> list[int]:
         context = client_of(client, show=show)
         async with serving(OneApi(), MUTUAL, authority.node("n0"), context) as ask:
-            paths = ("/healthz", "/readyz", "/openapi.json", "/look")
+            paths = ("/healthz", "/readyz", "/openapi.json", "/use", "/look")
             found = [(await ask("GET", path))[0] for path in paths]
             return [*found, (await ask("POST", "/change"))[0]]
 
     with caplog.at_level(logging.INFO, "samelog.audit"):
-        assert asyncio.run(asked(admin)) == [200] * 5
-        assert asyncio.run(asked(authority.publisher("p"))) == [200, 200, 200, 403, 403]
-        assert asyncio.run(asked(admin, show=False)) == [200, 200, 403, 403, 403]
+        assert asyncio.run(asked(admin)) == [200] * 6
+        assert asyncio.run(asked(authority.publisher("p"))) == [200, 200, 200, 200, 403, 403]
+        assert asyncio.run(asked(admin, show=False)) == [200, 200, 403, 403, 403, 403]
     whose = [line.split("who=")[1].split('"')[1] for line in caplog.messages]
     assert whose == [ADMIN, "samelog://publisher/p", "nobody"]
     context = client_of(stranger, show=True)
@@ -333,6 +339,7 @@ def test_the_description_has_every_route() -> None:
         "/openapi.json",
         "/metrics",
         "/look",
+        "/use",
         "/change",
     }
     assert document["components"]["schemas"]["Done"]["properties"] == {"done": {"type": "boolean"}}

@@ -56,6 +56,7 @@ from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -332,6 +333,7 @@ PLANTED = (
             *REPAIRING,
             *SHARING,
             *TELLING,
+            *TYPED,
             *UPGRADING,
         ),
     ),

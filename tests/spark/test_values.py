@@ -25,12 +25,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from samelog.admin.answers import SchemaInfo, SchemaPage
 from samelog.archiver.copies.value_schema import TYPES as SETTING_TYPES
 from samelog.spark.errors import BadOption, CorruptValue
-from samelog.spark.payload.own_schema import TYPES, common_schema
+from samelog.spark.payload.own_schema import TYPES, common_schema, schema_as_setting
 from samelog.spark.payload.value_formats import csv_parser, decode_each, json_parser
 from tests.spark.local import batch_reader, rows, source
 from tests.subscriber.merged import Growing
+from tests.typed.known import schema_text
 
 SCHEMA = pa.schema([("name", pa.string()), ("size", pa.int64())])
 TYPED = StructType(
@@ -226,6 +228,27 @@ def test_topics_have_a_schema_of_their_own() -> None:
     with pytest.raises(BadOption, match="topics a and b differ in their value_schema: give valueS"):
         common_schema({"a": text, "b": ""})
     assert TYPES.keys() == set(SETTING_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("schema", "setting"),
+    [
+        (
+            schema_text("name string", "at timestamp[ms]"),
+            '{"name": "string", "at": "timestamp[ms]"}',
+        ),
+        (schema_text("size uint64"), ""),
+        (schema_text("name string", value_format="csv"), ""),
+        (schema_text(*(f"{'n' * 200}{n} string" for n in range(200))), ""),
+        (None, ""),
+    ],
+)
+def test_the_newest_version_of_a_topics_schema_counts_without_the_setting(
+    schema: str | None, setting: str
+) -> None:
+    versions = () if schema is None else (SchemaInfo(1, 1, "", schema),)
+    page = SchemaPage("t", "backward", len(versions), versions, more=False)
+    assert schema_as_setting(page) == setting
 
 
 def test_columns_with_the_names_of_the_records(tmp_path: Path) -> None:

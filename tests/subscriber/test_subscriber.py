@@ -182,7 +182,7 @@ def test_a_handler_gets_every_record_or_batch(tmp_path: Path, growing: Growing) 
     assert values(found) == numbers(0, 30)
     found.clear()
     with Subscriber("t", directory=tmp_path, follow=False) as subscriber:
-        subscriber.run(found.extend, batch=True, max_records=7)
+        subscriber.run(found.extend, batch=7)
     assert values(found) == numbers(0, 30)
 
 

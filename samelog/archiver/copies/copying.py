@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from samelog.archiver.copies.manifests import (
     PARQUET,
     SEGMENTS,
@@ -57,7 +59,11 @@ def copy_segment(
     there = {} if known is None else _intact(target, known, progress)
     missing = [kind for kind in job.formats if kind not in there]
     if known is not None and not missing and len(there) == len(known.files):
-        return known
+        if known.schemas == job.schemas:
+            return known
+        made = replace(known, schemas=job.schemas)  # an older version did not note them
+        write_file(target, job.log.manifest(job.base), encode_manifest(made))
+        return made
     made = _SegmentCopies(target, job, missing).make(fs, now_ms, there, progress=progress)
     write_file(target, job.log.manifest(job.base), encode_manifest(made))
     return made
@@ -111,6 +117,7 @@ class _SegmentCopies:
             end_checksum=job.end_checksum,
             copied_ms=now_ms,
             files=files,
+            schemas=job.schemas,
         )
 
     def _begin(self) -> None:
@@ -119,7 +126,9 @@ class _SegmentCopies:
             self._uploads[kind] = _Hashed(self._target.create(name))
         if PARQUET in self._uploads:
             schema = parse_schema(self._job.value_schema)
-            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.log, schema)
+            self._parquet = ParquetSink(
+                self._uploads[PARQUET], self._job.log, schema, self._job.schemas
+            )
 
     def _pour(self, fs: FileSystem, progress: ReportBytes) -> tuple[str, int]:
         """All of the segment into the copies: its SHA-256 and first timestamp."""

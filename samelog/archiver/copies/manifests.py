@@ -97,6 +97,19 @@ class CopiedLog(msgspec.Struct, frozen=True):
         return f"{self.manifests}/{segment_name(base, '.json')}"
 
 
+class SegmentSchemas(msgspec.Struct, frozen=True):
+    """What records of a segment were written with, so that they can be read without the cluster:
+    the texts of all versions of the topic's schema up to the one in force at its end, from version
+    1 on, and which were in force, as pairs of offset and version (docs/typed.md, T13).
+    """
+
+    texts: tuple[str, ...] = ()
+    since: tuple[tuple[int, int], ...] = ()
+
+
+NO_SCHEMAS = SegmentSchemas()
+
+
 class CopyJob(msgspec.Struct, frozen=True):
     """A sealed segment to be copied: the file and what it must hold. `begin_checksum` and
     `end_checksum` are the running checksums where it begins and ends; `value_schema` is the topic's
@@ -114,6 +127,7 @@ class CopyJob(msgspec.Struct, frozen=True):
     end_checksum: int
     formats: tuple[str, ...]
     value_schema: str = ""
+    schemas: SegmentSchemas = NO_SCHEMAS
 
 
 class CopiedFile(msgspec.Struct, frozen=True):
@@ -140,6 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     end_checksum: int
     copied_ms: int
     files: dict[str, CopiedFile]
+    schemas: SegmentSchemas = NO_SCHEMAS
 
     def is_of(self, job: CopyJob) -> bool:
         """Whether it is about the very bytes that are to be copied."""

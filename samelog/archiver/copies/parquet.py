@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
-from samelog.archiver.copies.manifests import CopiedLog, CopyFault
+from samelog.archiver.copies.manifests import NO_SCHEMAS, CopiedLog, CopyFault, SegmentSchemas
+from samelog.archiver.copies.schema_fields import schema_fields
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 from samelog.format.batch import HELD_BATCH_BYTES
@@ -75,6 +76,10 @@ class TypedValues:
         import pyarrow as arrow
 
         return arrow.struct(list(zip(self._names, self._types, strict=True)))
+
+    def of(self, records: pa.Table) -> pa.Array:
+        """The column for these records."""
+        return self.column(records["value"].to_pylist())
 
     def column(self, values: Sequence[bytes | None]) -> pa.Array:
         """The column for these values."""
@@ -129,12 +134,18 @@ class RowGroupSpan(NamedTuple):
 class ParquetSink:
     """Writes the rows of one segment's copy."""
 
-    def __init__(self, stream: Any, log: CopiedLog, schema: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        log: CopiedLog,
+        schema: Mapping[str, str],
+        schemas: SegmentSchemas = NO_SCHEMAS,
+    ) -> None:
         """`stream`: what takes the bytes of the file; it stays open. `schema`: of the values, as
-        `parse_schema` gives it.
+        `parse_schema` gives it; without one, the topic's `schemas` count.
         """
         self._stream = stream
-        self._typed = TypedValues(schema) if schema else None
+        self._typed = TypedValues(schema) if schema else schema_fields(schemas)
         self._log = log
         self._writer: Any = None
         self.groups: list[RowGroupSpan] = []
@@ -146,8 +157,7 @@ class ParquetSink:
         """
         table = to_arrow(data, 0, size, topic=self._log.topic, partition=self._log.partition)
         if self._typed is not None:
-            values = table.column("value").to_pylist()
-            table = table.append_column(FIELDS, self._typed.column(values))
+            table = table.append_column(FIELDS, self._typed.of(table))
         self._open(table.schema)
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)

@@ -19,8 +19,10 @@ import asyncio
 import logging
 import os
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,12 +34,13 @@ from samelog.archiver.copies.manifests import (
     CopyFault,
     CopyJob,
     Manifest,
+    SegmentSchemas,
     SourceFault,
     formats_of,
 )
 from samelog.archiver.copies.process import SegmentCopier
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
-from samelog.archiver.parts import ArchiverParts
+from samelog.archiver.parts import ArchiverParts, PartitionView, StateView
 from samelog.archiver.plan import ArchiveProposal
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
@@ -249,6 +252,7 @@ class RequiredCopies:
             end_checksum=-1 if end is None else end,
             formats=formats,
             value_schema=topic.settings.get(VALUE_SCHEMA, ""),
+            schemas=schemas_of(state, partition, segment),
         )
 
     def copy_of(self, job: CopyJob) -> Manifest | None:
@@ -280,3 +284,15 @@ class RequiredCopies:
         """The state of copying, for an operator."""
         found = self.queue.state(self.target or "")
         return replace(found, problem=self.trouble[:500])
+
+
+def schemas_of(state: StateView, partition: PartitionView, segment: Segment) -> SegmentSchemas:
+    """What its records were written with. Newer versions change nothing: the segment is sealed, and
+    who marks a record with a version has seen it in force.
+    """
+    since = [pair for pair in partition.schema_since if pair[0] < segment.next_offset]
+    if not since:
+        return SegmentSchemas()
+    at_base = bisect_right(since, segment.base_offset, key=itemgetter(0)) - 1
+    texts = state.schema_texts(partition.topic_id, since[-1][1])
+    return SegmentSchemas(texts, tuple(since[max(0, at_base) :]))

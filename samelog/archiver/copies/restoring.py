@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from samelog.admin.known_schemas import KnownSchemas
 from samelog.archiver.copies.copying import ReportBytes, pieces_of, read_back, read_manifest
 from samelog.archiver.copies.manifests import (
     PARQUET,
@@ -123,9 +124,29 @@ class RangeRestore:
             restored = self._describe(log, path)
         finally:
             log.close()
+        self._note_schemas(directory, copied)
         self._fs.rename(temporary, path)
         self._fs.sync_directory(directory)
         return restored
+
+    def _note_schemas(self, directory: str, copied: CopiedLog) -> None:
+        """Where subscribers look that have no cluster to ask. Raises CopyFault, DiskFault."""
+        told = [copy.manifest.schemas for copy in self._copies]
+        texts = max((each.texts for each in told), key=len)
+        if not texts:
+            return
+        known = KnownSchemas(self._fs, directory, None)
+        before = known.known(copied.topic)
+        if before is not None and before.topic_id != copied.topic_id:
+            raise CopyFault(
+                f"{directory} has the schema of another log of {copied.topic}: choose another "
+                "directory"
+            )
+        since = tuple(sorted({pair for each in told for pair in each.since}))
+        end = self._copies[-1].manifest.next_offset
+        known.note(
+            copied.topic, copied.topic_id, texts, {copied.partition: (end, since)}, durable=True
+        )
 
     def _describe(self, log: MergedLog, path: str) -> Restored:
         copied, ends = self._copies[0].manifest.log, (log.start_offset, log.next_offset)

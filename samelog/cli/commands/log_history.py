@@ -6,14 +6,13 @@ Invariant: files are shown as they come, a page at a time: a million of them tak
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import click
 
 from samelog.admin.answers import LogFile
 from samelog.admin.client import log_history
 from samelog.cli.live_names import complete_topics
-from samelog.cli.output import client_option, json_option, print_table, wants_json
+from samelog.cli.output import client_option, json_option, print_table, utc, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import LOG, segment_name
 from samelog.wire.plain import to_json
@@ -71,20 +70,10 @@ def _row(each: LogFile) -> tuple[object, ...]:
         segment_name(each.first_offset, LOG),
         each.next_offset,
         each.size_bytes,
-        _time(each.first_ms),
-        _time(each.last_ms),
-        _time(each.rolled_ms),
-        _time(each.archived_ms),
+        utc(each.first_ms),
+        utc(each.last_ms),
+        utc(each.rolled_ms),
+        utc(each.archived_ms),
         each.reason,
         f"{each.copy_formats} at {each.copy_url}" if each.copy_url else "",
     )
-
-
-def _time(ms: int) -> str:
-    """In UTC; nothing if there is none, the number if no calendar has it."""
-    if ms < 0:
-        return ""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return str(ms)

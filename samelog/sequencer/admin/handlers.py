@@ -22,6 +22,7 @@ from samelog.sequencer.admin import (
     readers,
     records,
     resets,
+    schemas,
     sessions,
     stages,
     status,
@@ -47,6 +48,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.AlterTopic: topics.alter_topic,
     ask.DeleteTopic: topics.delete_topic,
     ask.GetLatestPositions: topics.latest_positions,
+    ask.SetSchema: schemas.set_schema,
     ask.VoidRecords: voids.void_records,
     ask.LogHistory: archiving.log_history,
     ask.PlanArchive: archiving.plan_archive,
@@ -69,6 +71,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }
 IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
+    ask.ListSchemas: schemas.list_schemas,
     ask.ListTopics: topics.list_topics,
     ask.GetIdentity: access.whoami,
     ask.PeekRecords: records.peek_records,

@@ -25,6 +25,7 @@ from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.transactions.commands import Begin, End, TransactionCommand
 
@@ -347,6 +348,7 @@ AnyCommand = (
     | PublishStageCommand
     | SettingCommand
     | AccessCommand
+    | SchemaCommand
     | ResetCommand
     | GroupCommand
     | TransactionCommand

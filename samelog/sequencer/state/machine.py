@@ -41,6 +41,7 @@ from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
+from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
@@ -172,6 +173,7 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
         del self.state.names[topic.name]
         del self._by_log[topic.log_id]
+        self.state.schemas.forget(topic.schemas)
         gone = set(topic.partition_numbers)
         for number in gone:
             del self.state.partitions[number]
@@ -340,7 +342,9 @@ class StateMachine:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def _change_settings(self, command: SettingCommand) -> SettingCommand | Rejection:
+    def _change_settings(
+        self, command: SettingCommand | SchemaCommand
+    ) -> SettingCommand | SchemaCommand | Rejection:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 

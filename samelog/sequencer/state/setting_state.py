@@ -18,6 +18,7 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
+from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
 if TYPE_CHECKING:
@@ -105,4 +106,5 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AlterTopicCommand: _alter_topic,
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
+    **SCHEMA_CHANGES,
 }

@@ -22,6 +22,7 @@ from samelog.archiver.policy import (
     RETENTION_BYTES,
     RETENTION_MS,
 )
+from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
 _RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
@@ -138,6 +139,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_MS: _number(1, _MOST),
     MIN_INSYNC: _number(1, (1 << 31) - 1),
     COMPRESSION_TYPE: _one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
+    COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},
     **{key: check for key, (_, check) in ADVICE.items()},
 }

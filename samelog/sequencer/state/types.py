@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
 
@@ -47,6 +48,8 @@ class Topic(msgspec.Struct):
     """The id of its log; empty: that of the topic, whose log was never begun anew."""
     former_logs: list[str] = []
     """The ids that its log had before each hard reset."""
+    schemas: list[SchemaVersion] = []
+    """The versions of its schema, from version 1 on."""
 
     @property
     def log_id(self) -> str:
@@ -84,6 +87,14 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
+    schema_since: list[tuple[int, int]] = []
+    """(offset, version): from there on, that version of the topic's schema was in force."""
+
+    def begin_version(self, version: int) -> None:
+        """A version of the topic's schema is in force from the next offset on."""
+        if self.schema_since and self.schema_since[-1][0] == self.next_offset:
+            self.schema_since.pop()  # no record has it
+        self.schema_since.append((self.next_offset, version))
 
 
 class Run(msgspec.Struct):
@@ -216,6 +227,7 @@ class State(msgspec.Struct):
     access: AccessState = msgspec.field(default_factory=AccessState)
     """What administrators set over the Kafka protocol."""
     transactions: Transactions = msgspec.field(default_factory=Transactions)
+    schemas: Schemas = msgspec.field(default_factory=Schemas)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -231,11 +243,19 @@ class State(msgspec.Struct):
         self.events.append(event)
         del self.events[:-EVENTS_REMEMBERED]
 
+    def schema_texts(self, topic_id: str, newest: int) -> tuple[str, ...]:
+        """The texts of a topic's schema, from version 1 up to `newest`."""
+        versions = self.topics[topic_id].schemas[:newest]
+        return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""
         number = self.next_partition
         self.next_partition += 1
-        self.partitions[number] = Partition(number, topic.topic_id, topic.partitions)
+        partition = Partition(number, topic.topic_id, topic.partitions)
+        if topic.schemas:
+            partition.begin_version(len(topic.schemas))
+        self.partitions[number] = partition
         topic.partition_numbers.append(number)
 
 

@@ -1,22 +1,27 @@
-"""The schema that topics have of their own: their setting `value_schema` (docs/archiving.md).
+"""The schema that topics have of their own: their setting `value_schema` (docs/archiving.md), or
+the newest version of their schema (docs/typed.md), if that is of JSON and Spark has its types.
 
 Invariant: all topics of a query have the same one, or it is an error.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
-from samelog.admin.client import ask
+from samelog.admin.answers import SchemaPage
+from samelog.admin.client import ask, topic_schemas
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
-from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
+from samelog.archiver.copies.value_schema import TEXT_CHARACTERS, VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.access import config_path
 from samelog.spark.options import Options, TopicSelection
+from samelog.typed.schema import SchemaFormat
+from samelog.typed.schema import parse_schema as read_schema
 
 TYPES: Mapping[str, str] = {
     "bool": "BOOLEAN",
@@ -41,14 +46,32 @@ def own_schema(options: Options) -> str | None:
     if path is None:
         return None
     try:
-        found = ask(load_client(path), ListTopics()).topics
+        client = load_client(path)
+        found = ask(client, ListTopics()).topics
+        read = [topic for topic in found if _is_read(options.selection, topic.name)]
+        pages = {topic.name: topic_schemas(client, topic.name) for topic in read}
     except (AdminError, ConfigError) as error:
         raise NotReadable(
             f"the topics' own {VALUE_SCHEMA} cannot be looked up: {error}; give the option "
             "valueSchema, or a schema to the query"
         ) from error
-    told = {topic.name: topic.settings.get(VALUE_SCHEMA, "") for topic in found}
-    return common_schema({name: told[name] for name in told if _is_read(options.selection, name)})
+    told = {
+        topic.name: topic.settings.get(VALUE_SCHEMA) or schema_as_setting(pages[topic.name])
+        for topic in read
+    }
+    return common_schema(told)
+
+
+def schema_as_setting(page: SchemaPage) -> str:
+    """The newest version of a topic's schema as the setting would say it; empty if it cannot."""
+    if not page.versions:
+        return ""
+    schema = read_schema(page.versions[-1].schema)
+    columns = {column.name: column.type.text for column in schema.columns}
+    if schema.format is not SchemaFormat.JSON or not TYPES.keys() >= {*columns.values()}:
+        return ""
+    text = json.dumps(columns)
+    return text if len(text) <= TEXT_CHARACTERS else ""
 
 
 def _is_read(selection: TopicSelection, topic: str) -> bool:

@@ -166,7 +166,7 @@ def command(
     deadline = time.monotonic() + timeout_s
     remedy = "give more time with --timeout"
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
-        ranges = _ranges(RemoteLogs(nodes), topic, partition, begin)
+        ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
         with closing(_records(nodes, ranges, deadline)) as records:
             count = _print(matching(records, RecordFilter(_bytes(key), pattern), limit))
     if count == 0:
@@ -177,7 +177,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _ranges(
+def ranges_of(
     logs: RemoteLogs, topic: str, partition: int | None, begin: Beginning
 ) -> list[OffsetRange]:
     """What to look at, of each partition that has something. Raises OperatorError."""

@@ -1,0 +1,71 @@
+"""What commands about schemas change in the replicated state.
+
+Invariant: a version never changes, and lasts as long as its topic; each follows the one that its
+author saw, and is compatible with it as the topic's setting says (docs/typed.md, T4, T5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
+from samelog.typed.compatibility import (
+    BY_DEFAULT,
+    COMPATIBILITY,
+    Compatibility,
+    problems_between,
+)
+from samelog.typed.schema import BadSchema, Schema, parse_schema
+from samelog.typed.versions import VERSIONS_MOST
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State, Topic
+
+
+def mode_of(settings: Mapping[str, str]) -> Compatibility:
+    """How a topic's versions must follow each other."""
+    return Compatibility(settings.get(COMPATIBILITY, BY_DEFAULT.value))
+
+
+def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | None:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    try:
+        schema = parse_schema(command.text)
+    except BadSchema as error:
+        return "INVALID_SCHEMA", str(error)
+    newest = len(topic.schemas)
+    is_same = bool(newest) and topic.schemas[-1].fingerprint == schema.fingerprint
+    if is_same and newest - command.follows in (0, 1):
+        return None  # proposed twice, because its fate was not known; or nothing new
+    if command.follows != newest:
+        return "SCHEMA_MOVED", f"the newest version of {topic.name!r} is {newest}"
+    problem = _misfit(state, topic, schema)
+    if problem is not None:
+        return problem
+    topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
+    for number in topic.partition_numbers:
+        state.partitions[number].begin_version(newest + 1)
+    return None
+
+
+def _misfit(state: State, topic: Topic, schema: Schema) -> tuple[str, str] | None:
+    """Why a schema cannot be a topic's next version. Keeps its text if it can."""
+    if topic.schemas:
+        newest = state.schemas.schema_of(topic.schemas[-1])
+        problems = problems_between(mode_of(topic.settings), schema, newest)
+        if problems:
+            return "INCOMPATIBLE_SCHEMA", "; ".join(problems)
+    if len(topic.schemas) >= VERSIONS_MOST:
+        return "TOO_MANY_SCHEMAS", f"{topic.name!r} has {VERSIONS_MOST} versions, and no more"
+    if not state.schemas.keep(schema):
+        return "TOO_MANY_SCHEMAS", f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
+    return None
+
+
+SCHEMA_CHANGES: Mapping[type, Callable[[Any, Any], tuple[str, str] | None]] = {
+    SetSchemaCommand: _set_schema
+}

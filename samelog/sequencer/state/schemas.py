@@ -1,0 +1,62 @@
+"""The texts of topics' schemas, as the replicated state has them.
+
+Invariant: equal texts are kept once, as long as a topic has them, and all together are bounded
+(docs/typed.md, T14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from samelog.typed.schema import Schema, parse_schema
+
+TEXTS_BYTES_MOST = 16 << 20
+"""Of all texts together."""
+
+
+class SchemaVersion(msgspec.Struct, frozen=True, array_like=True):
+    """One version of a topic's schema: which text it is, and since when."""
+
+    fingerprint: str
+    set_ms: int
+
+
+class KeptText(msgspec.Struct, array_like=True):
+    """A schema's text, and how many versions of all topics it is."""
+
+    text: str
+    uses: int = 0
+
+
+class Schemas(msgspec.Struct):
+    """The texts of all versions of all topics, by fingerprint."""
+
+    texts: dict[str, KeptText] = {}
+    size_bytes: int = 0
+
+    def keep(self, schema: Schema) -> bool:
+        """Whether there is room for it."""
+        known = self.texts.get(schema.fingerprint)
+        if known is None:
+            size = len(schema.text.encode())
+            if self.size_bytes + size > TEXTS_BYTES_MOST:
+                return False
+            known = self.texts[schema.fingerprint] = KeptText(schema.text)
+            self.size_bytes += size
+        known.uses += 1
+        return True
+
+    def forget(self, versions: Sequence[SchemaVersion]) -> None:
+        """Their topic is deleted."""
+        for version in versions:
+            kept = self.texts[version.fingerprint]
+            kept.uses -= 1
+            if not kept.uses:
+                del self.texts[version.fingerprint]
+                self.size_bytes -= len(kept.text.encode())
+
+    def schema_of(self, version: SchemaVersion) -> Schema:
+        """What a version is."""
+        return parse_schema(self.texts[version.fingerprint].text)

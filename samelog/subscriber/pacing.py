@@ -1,0 +1,172 @@
+"""When a subscriber has something to hand out: it waits for that, stores positions in passing,
+pauses and ends.
+
+Invariant: nobody waits for what is there already, and whoever waits notices `close` and `resume`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+from samelog.format.errors import LogFormatError
+from samelog.subscriber.cursor import Cursor
+from samelog.subscriber.errors import SubscriberClosed, SubscriberError
+from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
+
+FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class TakeLimits:
+    """How long to wait for the first that comes, and for more after that."""
+
+    deadline: float | None
+    limit_bytes: int
+    """Of what is read at a time."""
+    throttle_s: float = 0.0
+    more_until: float | None = None
+
+
+class Pacing:
+    """The part of a subscriber that waits."""
+
+    def __init__(
+        self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberKeywords]
+    ) -> None:
+        """Open the copies, and start keeping them."""
+        self._setup: Setup = prepare(topics, options)
+        self._engine = self._setup.engine
+        self._commit_interval_s = options.get("commit_interval_s", 1.0)
+        self._commits = options.get("auto_commit", True) and self._setup.name is not None
+        now = time.monotonic()
+        self._next_commit = now + self._commit_interval_s if self._commits else FOREVER
+        self._using = threading.Lock()
+        """Held while the engine is used; not while the application has a record."""
+        self._is_closed = False
+        self._closed = threading.Event()
+        self._is_paused = False
+        self._attention = False
+        """Closed or paused: look before handing out another record."""
+
+    # --- waiting -------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """The application asks for more: what it was handed is dealt with."""
+        with self._using:
+            if self._is_closed:
+                raise SubscriberClosed("the subscriber is closed")
+            self._engine.settle()
+            self._commit_if_due()
+
+    def _dealt_with(self) -> None:
+        """All that was handed out is, whether or not the application asks for more."""
+        with self._using:
+            if not self._is_closed:
+                self._engine.settle()
+
+    def _ready_after(self, taken: Sequence[object], limits: TakeLimits) -> Cursor | None:
+        """A partition with more; once something was taken, without an error: the next call meets it
+        again.
+        """
+        if not taken:
+            return self._ready(limits.deadline, limits.limit_bytes)
+        if limits.more_until is None:
+            limits.more_until = time.monotonic() + limits.throttle_s
+        try:
+            return self._ready(limits.more_until, limits.limit_bytes)
+        except (SubscriberError, LogFormatError):
+            return None
+
+    def _ready(self, deadline: float | None, limit_bytes: int) -> Cursor | None:
+        """A partition with something to hand out; None: not in time, or never more."""
+        engine = self._engine
+        with self._using:
+            while not self._is_closed:
+                if not self._is_paused:
+                    cursor = engine.next_filled(limit_bytes)
+                    if cursor is not None:
+                        return cursor
+                    if not engine.choice.follow and engine.is_finished:
+                        return None
+                left_s = FOREVER if deadline is None else deadline - time.monotonic()
+                if left_s > 0:
+                    engine.waiter.wait(min(self._wait_s(), left_s))
+                elif not engine.rescan_if_due():
+                    return None
+        return None
+
+    def _wait_s(self) -> float:
+        """Do what is due; how long to wait for the engine's waiter before reading again."""
+        engine = self._engine
+        if time.monotonic() >= self._next_commit:
+            self._commit_if_due()
+        if engine.watch() or engine.rescan_if_due():
+            return 0.0
+        return max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
+
+    def prepare_wait(self) -> float:
+        """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""
+        with self._using:
+            return 0.0 if self._is_closed else self._wait_s()
+
+    def fileno(self) -> int:
+        """For event loops: readable when there may be more; then call `take_events`."""
+        return self._engine.waiter.fileno()
+
+    def take_events(self) -> None:
+        """For event loops: take note of what made `fileno` readable."""
+        with self._using:
+            if not self._is_closed:
+                self._engine.waiter.wait(0.0)
+
+    def _tend(self) -> None:
+        with self._using:
+            if not self._is_closed:
+                self._commit_if_due()
+
+    def _commit_if_due(self) -> None:
+        if time.monotonic() >= self._next_commit:
+            self._engine.commit(durable=False)
+            self._next_commit = time.monotonic() + self._commit_interval_s
+
+    # --- control -------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`; the local files keep growing."""
+        self._is_paused = self._attention = True
+
+    def resume(self) -> None:
+        """Hand out records again."""
+        self._is_paused = False
+        self._attention = self._is_closed
+        self._engine.waiter.wake()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` is in force."""
+        return self._is_paused
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the application was handed everything there is: what comes now is live."""
+        return self._engine.is_at_end
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be handed out again: closed, or not following and at the end."""
+        return self._is_closed or self._engine.is_finished
+
+    def stop_soon(self) -> None:
+        """Hand out nothing more, and end what waits; `close` is still to be called."""
+        self._is_closed = self._attention = True
+        self._closed.set()
+        self._engine.waiter.wake()
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """When a timeout is over, in monotonic seconds."""
+    return None if timeout is None else time.monotonic() + timeout

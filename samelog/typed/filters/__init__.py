@@ -1,0 +1,1 @@
+"""Filters of records: a subset of SQL's WHERE (docs/typed.md, "Filters")."""

@@ -1,0 +1,1 @@
+"""Rows as values and back, in the four formats."""

@@ -1,0 +1,49 @@
+"""Rows from a publisher to a subscriber, over a real cluster, while the schema moves on."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tests.e2e.commands import samelog
+from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
+from tests.typed.known import schema_text
+
+
+def test_rows_keep_their_version_however_late_they_come(single: World) -> None:
+    file = single.directory / "schema.json"
+
+    def set_schema(*columns: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(schema_text(*columns, value_format="csv"))
+        config = ("--config", single.cluster.client_file)
+        return samelog("schema", "set", "t", str(file), *config)
+
+    with single.publisher("a") as publisher:
+        publisher.append(b"1,one")
+        publisher.wait_merged(timeout=PATIENCE_S)
+    wait_for(lambda: set_schema("a int64", "b string").returncode == 0, "schemas may be set")
+    with single.publisher("late", ship=False) as publisher:
+        publisher.append_rows([{"a": 3, "b": "three"}])
+        assert set_schema("b string", "c string", "a int64").returncode == 0
+        publisher.append_rows([{"a": 4, "b": "four"}])  # two texts: read otherwise they would fit
+    with single.publisher("b") as publisher:
+        publisher.append(b"two,c,2")
+        publisher.wait_merged(timeout=PATIENCE_S)
+    with single.publisher("late") as publisher:
+        publisher.wait_merged(timeout=PATIENCE_S)
+        publisher.append_rows([{"a": 5, "c": "new"}])
+        publisher.wait_merged(timeout=PATIENCE_S)
+    with single.subscriber(follow=False) as subscriber:
+        found = subscriber.rows(timeout=PATIENCE_S)
+    assert [row.values for row in found] == [
+        {"b": "one", "c": None, "a": 1},
+        {"b": "two", "c": "c", "a": 2},
+        {"b": "three", "c": None, "a": 3},
+        {"b": "four", "c": None, "a": 4},
+        {"b": None, "c": "new", "a": 5},
+    ]
+    assert [row.offset for row in found] == list(range(5))
+    with single.subscriber(follow=False, version=1) as subscriber:
+        table = subscriber.table(timeout=PATIENCE_S)
+    assert table is not None
+    assert table["a"].to_pylist() == [1, 2, 3, 4, 5]

@@ -1,0 +1,230 @@
+"""Planted bugs in what becomes of schemas, and of records that have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from samelog.publisher import typed_rows as publisher_rows
+from samelog.publisher.appender import Appender
+from samelog.publisher.lanes import RunPart
+from samelog.sequencer.state import access_state, schema_state, setting_state
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.schemas import Schemas, SchemaVersion
+from samelog.sequencer.state.types import State, Topic
+from samelog.subscriber import typed_rows as subscriber_rows
+from samelog.subscriber.cursor import Cursor
+from samelog.subscriber.engine import Engine
+from samelog.subscriber.handling import Handling
+from samelog.typed import reading, resolution
+from samelog.typed.filters.operands import Operand
+from samelog.typed.versions import mark
+
+
+@contextmanager
+def set_behind_any_version() -> Iterator[None]:
+    """A version follows whatever is the newest, not the one that its author saw."""
+    original = setting_state.CHANGES[SetSchemaCommand]
+
+    def set_schema(state: State, command: SetSchemaCommand) -> access_state.Problem:
+        newest = len(state.topics[command.topic_id].schemas)
+        return original(state, msgspec.structs.replace(command, follows=newest))
+
+    with patch.dict(setting_state.CHANGES, {SetSchemaCommand: set_schema}):
+        yield
+
+
+@contextmanager
+def judge_no_compatibility() -> Iterator[None]:
+    """A version is taken though it is not compatible with the newest one."""
+    with patch.object(schema_state, "problems_between", lambda mode, new, old: []):
+        yield
+
+
+@contextmanager
+def forget_shared_texts() -> Iterator[None]:
+    """A topic that is deleted takes its schemas' texts along, though another topic has them too."""
+
+    def forget(self: Schemas, versions: Sequence[SchemaVersion]) -> None:
+        for version in versions:
+            self.texts.pop(version.fingerprint, None)
+
+    with patch.object(Schemas, "forget", forget):
+        yield
+
+
+@contextmanager
+def begin_logs_without_a_version() -> Iterator[None]:
+    """No version is in force in a partition that is new, or begins anew."""
+    original = State.add_partition
+
+    def add_partition(self: State, topic: Topic) -> None:
+        original(self, topic)
+        self.partitions[topic.partition_numbers[-1]].schema_since.clear()
+
+    with patch.object(State, "add_partition", add_partition):
+        yield
+
+
+@contextmanager
+def overrule_marks() -> Iterator[None]:
+    """A record has the version that was in force where it was merged, whatever its mark says."""
+    with patch.object(reading, "marks_of", lambda records: {}):
+        yield
+
+
+@contextmanager
+def read_what_is_incompatible() -> Iterator[None]:
+    """A value of a version that cannot be read as the reader's is made to fit."""
+    with patch.object(resolution, "problems_reading", lambda reader, writer: []):
+        yield
+
+
+@contextmanager
+def pass_over_what_cannot_be_read() -> Iterator[None]:
+    """A subscriber goes on behind a record that it could not read, and raised an error for."""
+    with patch.object(Cursor, "put_back", lambda self, offset: None):
+        yield
+
+
+@contextmanager
+def mark_all_with_the_first_version() -> Iterator[None]:
+    """A publisher marks its rows with version 1, whatever version they were encoded with."""
+    with patch.object(publisher_rows, "mark", lambda version: mark(1)):
+        yield
+
+
+@contextmanager
+def append_rows_before_the_one_that_is_refused() -> Iterator[None]:
+    """Batches are built while those before them are written."""
+
+    def build(self: Appender, by_run: Sequence[RunPart]) -> Iterator[Callable[[], None]]:
+        for _, parts in by_run:
+            for lane, part, numbers in parts:
+                yield from self._lanes.writes(lane, part, numbers)
+
+    with patch.object(Appender, "_build", build):
+        yield
+
+
+@contextmanager
+def believe_lists_that_end_too_early() -> Iterator[None]:
+    """A node that lags says which versions were in force, and that counts for all records."""
+    with patch.object(subscriber_rows, "_covers", lambda known, partition, records: True):
+        yield
+
+
+@contextmanager
+def copy_the_newest_version_alone() -> Iterator[None]:
+    """A copy of a segment has the schema that was in force at its end, and none before."""
+    original = State.schema_texts
+
+    def schema_texts(self: State, topic_id: str, newest: int) -> tuple[str, ...]:
+        return original(self, topic_id, newest)[-1:]
+
+    with patch.object(State, "schema_texts", schema_texts):
+        yield
+
+
+@contextmanager
+def go_on_behind_what_failed() -> Iterator[None]:
+    """A handler's error ends the run, and the next one begins behind what it failed for."""
+    with patch.object(Engine, "rewind", lambda self: None):
+        yield
+
+
+@contextmanager
+def end_as_if_it_had_succeeded() -> Iterator[None]:
+    """A subscriber that is closed between two tries goes on to what comes next."""
+    original = Handling._deal_with
+
+    def deal_with(self: Handling, item: Any, tend: Callable[[], None]) -> bool:
+        original(self, item, tend)
+        return True
+
+    with patch.object(Handling, "_deal_with", deal_with):
+        yield
+
+
+@contextmanager
+def compare_nan_as_arrow_does() -> Iterator[None]:
+    """In filters NaN is unequal to itself, and above nothing."""
+    with patch.object(Operand, "is_float", False):
+        yield
+
+
+_STATE, _VERSIONS = "tests/sequencer/test_schema_state.py::", "tests/typed/test_versions.py::"
+_PUBLISHER, _SUBSCRIBER = "tests/publisher/test_rows.py::", "tests/subscriber/test_rows.py::"
+_COPIES = "tests/archiver/test_copied_schemas.py::"
+_HANDLING = "tests/subscriber/test_handling.py::"
+_FILTERS = "tests/typed/test_filters.py::"
+
+TYPED = (
+    (
+        96,
+        set_behind_any_version,
+        _STATE + "test_a_version_is_set_against_the_one_that_was_seen",
+    ),
+    (96, judge_no_compatibility, _STATE + "test_compatibility_is_judged_as_the_topic_says"),
+    (
+        96,
+        forget_shared_texts,
+        _STATE + "test_equal_texts_are_kept_once_and_as_long_as_a_topic_has_them",
+    ),
+    (
+        97,
+        begin_logs_without_a_version,
+        _STATE + "test_resets_keep_all_versions_and_records_of_the_new_log_have_the_newest",
+    ),
+    (97, overrule_marks, _VERSIONS + "test_the_mark_decides_and_not_the_time_of_merging"),
+    (
+        97,
+        read_what_is_incompatible,
+        _VERSIONS + "test_a_step_that_is_compatible_need_not_be_after_two",
+    ),
+    (
+        97,
+        pass_over_what_cannot_be_read,
+        _SUBSCRIBER + "test_a_record_that_cannot_be_read_ends_what_is_handed_out_before_it",
+    ),
+    (
+        99,
+        mark_all_with_the_first_version,
+        _PUBLISHER + "test_a_publisher_stays_with_its_version_until_it_is_asked_for_another",
+    ),
+    (
+        99,
+        append_rows_before_the_one_that_is_refused,
+        _PUBLISHER + "test_one_record_that_is_too_large_refuses_all_partitions",
+    ),
+    (
+        100,
+        believe_lists_that_end_too_early,
+        _SUBSCRIBER + "test_what_is_in_force_is_asked_for_up_to_the_records",
+    ),
+    (
+        101,
+        copy_the_newest_version_alone,
+        _COPIES + "test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end",
+    ),
+    (
+        102,
+        go_on_behind_what_failed,
+        _HANDLING + "test_stopping_leaves_the_position_before_what_failed",
+    ),
+    (
+        102,
+        end_as_if_it_had_succeeded,
+        _HANDLING + "test_closing_ends_retrying_and_what_failed_is_not_dealt_with",
+    ),
+    (
+        98,
+        compare_nan_as_arrow_does,
+        _FILTERS + "test_every_value_compares_with_every_literal_as_in_duckdb",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

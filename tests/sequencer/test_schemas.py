@@ -1,0 +1,86 @@
+"""Schemas on nodes: what administrators ask for is committed, and every node has it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.config.authorisation import ANONYMOUS
+from samelog.sequencer.admin import schemas
+from samelog.sequencer.admin.handlers import answer
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import SUPPORTED
+from samelog.sequencer.node import Node
+from samelog.typed.schema import parse_schema
+from samelog.wire.errors import FaultCode
+from tests.sequencer.cluster import Session, batch, offset, run_with, until
+
+FIRST = '{"format": "json", "columns": [{"name": "a", "type": "int32"}]}'
+SECOND = '{"format": "json", "columns": [{"name": "a", "type": "int64"}]}'
+OTHER = '{"format": "json", "columns": [{"name": "a", "type": "string"}]}'
+
+
+async def refused(asked: Awaitable[object]) -> FaultCode:
+    with pytest.raises(ChangeRefused) as caught:
+        await asked
+    return caught.value.code
+
+
+def test_versions_are_set_seen_and_kept_on_every_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0"))
+        await until(lambda: all(level(node) == SUPPORTED for node in nodes), "schemas may be set")
+        await until(lambda: offset(nodes[0]) == 1, "the record is merged")
+        [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.values()]
+
+        async def ask(node: Node, request: Any) -> Any:
+            return await answer(node, request, ANONYMOUS)
+
+        stranger = answer(nodes[0], ListSchemas(topic), "samelog://publisher/x")
+        assert await refused(stranger) == FaultCode.NOT_AUTHORISED
+        page = await ask(nodes[0], ListSchemas(topic))
+        assert (page.newest, page.versions, page.more) == (0, (), False)
+        for follows, text in enumerate([FIRST, SECOND]):
+            done = await ask(nodes[follows], SetSchema(topic, text, follows))
+            assert (done.version, done.fingerprint) == (follows + 1, parse_schema(text).fingerprint)
+        for follows in (1, 2):  # once more; and nothing new
+            assert (await ask(nodes[2], SetSchema(topic, SECOND, follows))).version == 2
+        again = [ask(nodes[0], SetSchema(topic, text, 0)) for text in (OTHER, "{}")]
+        assert [await refused(each) for each in again] == [
+            *(FaultCode.ALREADY_EXISTS, FaultCode.OUT_OF_RANGE)
+        ]
+        assert await refused(ask(nodes[0], SetSchema(topic, OTHER, 2))) == FaultCode.OUT_OF_RANGE
+        assert await refused(ask(nodes[0], SetSchema("x", OTHER, 0))) == FaultCode.UNKNOWN_TOPIC
+
+        await until(lambda: all(newest(node) == 2 for node in nodes), "all have both")
+        for node in nodes:
+            page = await ask(node, ListSchemas(topic))
+            assert (page.compatibility, page.newest, page.more) == ("backward", 2, False)
+            assert [each.schema for each in page.versions] == [
+                parse_schema(text).text for text in (FIRST, SECOND)
+            ]
+            since = (await ask(node, ListSchemas(topic, partition=0))).since
+            assert since == ((1, 2),)
+        assert await refused(ask(nodes[0], ListSchemas(topic, partition=7))) == (
+            FaultCode.UNKNOWN_TOPIC
+        )
+        monkeypatch.setattr(schemas, "PAGE_BYTES", 1)
+        pages = [await ask(nodes[0], ListSchemas(topic, version)) for version in (1, 2, 3)]
+        assert [([v.version for v in page.versions], page.more) for page in pages] == [
+            *(([1], True), ([2], False), ([], False))
+        ]
+
+    def level(node: Node) -> int:
+        return node.logs.machine.state.level
+
+    def newest(node: Node) -> int:
+        [topic] = node.logs.machine.state.topics.values()
+        return len(topic.schemas)
+
+    run_with(tmp_path, 3, body)

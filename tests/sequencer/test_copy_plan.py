@@ -48,6 +48,20 @@ def test_a_stream_that_brought_something_goes_on_at_once_with_the_same_peer() ->
     assert list(plan.next([5, 6], SOON + 1e-9)) == [first]
 
 
+def test_who_gave_what_a_majority_has_not_is_asked_again_only_if_there_is_no_other_one() -> None:
+    plan, now, asked = CopyPlan(), SOON, []
+    lacking(plan, 10)
+    for _ in range(3):
+        (copy,) = plan.next([4, 5], now)
+        asked.append(copy.peer)
+        if copy.peer == 5:
+            plan.distrust(0, 5)
+        plan.ended(0, 0, now, failed=True)
+        now += RETRY_S * 1.01
+    assert asked == [5, 4, 4]
+    assert [copy.peer for copy in plan.next([5], now)] == [5]
+
+
 def test_another_peer_is_asked_at_once_and_all_of_them_again_a_little_later() -> None:
     plan, now, asked = CopyPlan(), SOON, []
     lacking(plan, 10)

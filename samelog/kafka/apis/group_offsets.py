@@ -206,7 +206,8 @@ def _group(
         offsets = {} if group is None else group.offsets
         asked = _all(call, {*offsets, *unstable}) if topics is None else asked
     answers = _nested(
-        (topic, _partition(call, topic, index, offsets, error, unstable)) for topic, index in asked
+        (topic, _partition(call, topic, index, offsets, error, unstable=unstable))
+        for topic, index in asked
     )
     return OffsetFetchResponseGroup(group_id, answers, error)
 
@@ -230,6 +231,7 @@ def _partition(
     index: int,
     offsets: Mapping[int, CommittedOffset],
     error: ErrorCode,
+    *,
     unstable: Collection[int],
 ) -> OffsetFetchResponsePartition:
     error = error or _refusal(call, topic)

@@ -244,13 +244,10 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        known = self._machine.state.transactions
-        while (
-            (self._unsettled.to_plan or known.deciding)
-            and self._planner.has_room
-            and self._plan_once()
-        ):
-            pass
+        known, planner = self._machine.state.transactions, self._planner
+        while (self._unsettled.to_plan or known.deciding) and planner.has_room:
+            if not self._plan_once():
+                break
         if self.ended:
             self._close_runs()
 

@@ -240,9 +240,7 @@ class MergedLog(MergedReader):
         return True
 
     def _write(self, data: Bytes, growth: Growth) -> int:
-        known, growing = self._chain.transactions, self._chain.growing
-        if known.offset != growing.next_offset:
-            known = self._transactions.catch_up()
+        known = self._transactions.catch_up()
         writer = self._writer or self._open_segment()
         position = writer.append(data)
         if position == 0:  # the file's name may be as new: whoever made it may have been killed
@@ -260,7 +258,7 @@ class MergedLog(MergedReader):
         return growth.next_offset
 
     def _store_aborted(self, base: int, position: int, data: bytes) -> None:
-        file = self._files.held((base, TXN_INDEX)) or self._hold(base, TXN_INDEX)
+        file = self._hold(base, TXN_INDEX)
         file.pwrite(data, position)
         file.truncate(position + len(data))
         self._dirty.touch(file)
@@ -415,8 +413,7 @@ class MergedLog(MergedReader):
 
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
-        if self._chain.transactions.offset != self._chain.growing.next_offset:
-            self._transactions.catch_up()
+        self._transactions.catch_up()
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
         return self._dirty.drain()
@@ -433,11 +430,9 @@ class MergedLog(MergedReader):
         for base in [base for base in self._unsynced if base < durable.base]:
             del self._unsynced[base]
             self._files.release((base, LOG))
-            self._files.drop((base, INDEX))
-            self._files.drop((base, TIME_INDEX))
-            self._files.drop((base, TXN_INDEX))
-        grown = durable.byte - before.byte if durable.base == before.base else durable.byte
-        self._unsaved_bytes += grown
+            for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
+                self._files.drop((base, suffix))
+        self._unsaved_bytes += durable.byte - (before.byte if durable.base == before.base else 0)
         if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
             self._unsaved_bytes = 0
             with suppress(NoSpace):  # marks may lag until there is room
@@ -466,9 +461,7 @@ class MergedLog(MergedReader):
             self._append_entries(self._chain.growing)
 
     def _append_entries(self, segment: GrowingSegment) -> None:
-        """Write new entries; those that find no room are made again from the log when needed. A
-        small segment has none, and its index files are not open.
-        """
+        """Write new entries; without room they are made again when needed. Small logs have none."""
         with suppress(NoSpace):
             for suffix, index in ((INDEX, segment.offsets), (TIME_INDEX, segment.times)):
                 if index.has_unwritten:

@@ -114,6 +114,8 @@ class MergedRepair:
         except (RuntimeFault, ProtocolFault, LogFormatError) as error:
             log_event(log, logging.INFO, "copying failed", partition=_name(partition), error=error)
             failed = True
+            if isinstance(error, CopyDiffers) and order.peer is not None:
+                self._plan.distrust(number, order.peer)
         self._plan.ended(number, partition.log.next_offset, self._clock.now(), failed=failed)
         if self.has_given_up(number):
             await self._take_spares(number, partition)

@@ -7,7 +7,8 @@ nobody waits for ever.
 
 The leader is asked last, because every acknowledgement waits for it. A peer that brings nothing, or
 fails, is followed by the next one at once; when all of them were asked in vain, they are asked
-again a little later.
+again a little later. One whose copy is not what a majority has is asked again only if there is no
+other one, as long as the partition lacks something: a log that differs twice is halted.
 
 Invariant: at most one stream for each partition, at most `STREAMS` in all; whatever is lacking and
 not being copied has a time from which on it is due.
@@ -16,7 +17,7 @@ not being copied has a time from which on it is due.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PATIENCE_S = 0.05
@@ -55,6 +56,8 @@ class _Lacking:
     fruitless: int = 0
     is_copied: bool = False
     """Whether a stream is under way."""
+    distrusted: set[int] = field(default_factory=set)
+    """Peers whose copies were not what a majority has."""
 
 
 class CopyPlan:
@@ -87,12 +90,16 @@ class CopyPlan:
             chosen = due.pop(number)
             chosen.is_copied = True
             self._streams += 1
-            yield CopyOrder(number, _peer(peers, number, chosen.turn) if peers else None)
+            yield CopyOrder(number, _peer(peers, number, chosen) if peers else None)
 
     def _choose(self, due: dict[int, _Lacking]) -> int:
         if self._streams == STREAMS - 1:
             return min(due, key=lambda number: (due[number].since, number))
         return min(due, key=lambda number: (due[number].lack.known - due[number].lack.end, number))
+
+    def distrust(self, partition: int, peer: int) -> None:
+        """The copy of a partition under way, from this peer, is not what a majority has."""
+        self._lacking[partition].distrusted.add(peer)
 
     def ended(self, partition: int, end: int, now: float, *, failed: bool) -> None:
         """The stream of a partition is over, and its log ends at `end`."""
@@ -115,9 +122,9 @@ class CopyPlan:
         return 0 if known is None else known.fruitless
 
 
-def _peer(peers: Sequence[int], partition: int, turn: int) -> int:
-    """Whom to ask in the so many-th turn: partitions begin with different ones."""
-    leader, *others = peers
-    if turn % len(peers) == len(others):
+def _peer(peers: Sequence[int], partition: int, known: _Lacking) -> int:
+    """Whom to ask in this turn: partitions begin with different ones."""
+    leader, *others = [peer for peer in peers if peer not in known.distrusted] or peers
+    if known.turn % (1 + len(others)) == len(others):
         return leader
-    return others[(partition + turn) % len(others)]
+    return others[(partition + known.turn) % len(others)]

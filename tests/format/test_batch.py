@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HEADER_BYTES, BatchHeader, read_header, slice_batch
-from samelog.format.compression import Codec, compress, decompress
+from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec, compress, decompress
 from samelog.format.errors import CorruptBatch, DecompressionError
 from tests.format import oracle
 from tests.format.batches import changes, guarded, logs, lying_batches, outcome, whole_batches
@@ -157,8 +157,9 @@ def test_the_decompressor_that_slices_is_bounded() -> None:
     batch = replace(
         oracle.read_batch(data, 0, len(data), 1000),
         attributes=int(Codec.ZSTD),
-        body=compress(Codec.ZSTD, bytes(65 << 20)),
+        body=compress(Codec.ZSTD, bytes(LIMIT_BYTES_DEFAULT + 1)),
     )
     with pytest.raises(DecompressionError):
         slice_batch(batch.encode(), 0)
-    assert len(decompress(Codec.ZSTD, batch.body, limit_bytes=66 << 20)) == 65 << 20
+    unpacked = decompress(Codec.ZSTD, batch.body, limit_bytes=LIMIT_BYTES_DEFAULT + 1)
+    assert len(unpacked) == LIMIT_BYTES_DEFAULT + 1

@@ -220,12 +220,11 @@ class AnyBroker(ABC):
         taken for one here; told of a dead one, or of none, they ask again only after a second, and
         an election is shorter.
         """
-        try:
+        with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(LEADER_WAIT_S):
                 await self.catch_up()
-        except (ApiError, TimeoutError):
-            return False
-        return True
+                return True
+        return False
 
     async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
         """Catch up if one of these is not known here, as far as that can be done: it might only be

@@ -101,12 +101,8 @@ async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     )
 
 
-async def _topics(
-    call: AnyCall, request: Any, *, is_current: bool
-) -> Sequence[MetadataResponseTopic]:
-    """What is said of the topics that were asked for, or of all that the client may know of. Of one
-    that is not known here nothing can be said unless all that was committed is.
-    """
+async def _topics(call: AnyCall, request: Any, *, is_current: bool) -> list[MetadataResponseTopic]:
+    """What is said of the topics that were asked for, or of all that the client may know of."""
     broker, asked = call.broker, request.topics
     if asked is None or (call.version == 0 and not asked):
         found = [topic for topic in broker.topics() if broker.may_describe(call.client, topic.name)]
@@ -128,13 +124,14 @@ async def _find(call: AnyCall, asked: Any, request: Any, *, is_current: bool) ->
     """The topic, made if it may be. Raises ApiError."""
     broker, topic_id = call.broker, getattr(asked, "topic_id", None)
     if topic_id is not None:
-        return _find_by_id(call, topic_id, is_current=is_current)
+        topic = _look_up(broker, topic_id, is_current=is_current)
+        if topic is None or not broker.may_describe(call.client, topic.name):
+            raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+        return topic
     name = check_name(asked.name or "")
     if not broker.may_describe(call.client, name):
         raise denied(name)
-    topic = broker.topic(name)
-    if topic is None and not is_current:
-        raise _no_leader()
+    topic = _look_up(broker, name, is_current=is_current)
     if topic is None and _may_create(call, name, request):
         await _create(broker, name)
         topic = broker.topic(name)
@@ -143,19 +140,11 @@ async def _find(call: AnyCall, asked: Any, request: Any, *, is_current: bool) ->
     return topic
 
 
-def _find_by_id(call: AnyCall, topic_id: uuid.UUID, *, is_current: bool) -> Topic:
-    broker = call.broker
-    topic = broker.topic(topic_id)
-    if topic is None and not is_current:
-        raise _no_leader()
-    if topic is None or not broker.may_describe(call.client, topic.name):
-        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+def _look_up(broker: AnyBroker, key: str | uuid.UUID, *, is_current: bool) -> Topic | None:
+    topic = broker.topic(key)
+    if topic is None and not is_current:  # it might only be new
+        raise ApiError(ErrorCode.leader_not_available, "no leader has answered: ask again")
     return topic
-
-
-def _no_leader() -> ApiError:
-    """What is not known here might only be new."""
-    return ApiError(ErrorCode.leader_not_available, "no leader has answered: ask again")
 
 
 def _may_create(call: AnyCall, name: str, request: Any) -> bool:

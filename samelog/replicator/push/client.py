@@ -30,7 +30,7 @@ from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.inotify import LoopInotify
-from samelog.runtime.loop import spawn
+from samelog.runtime.loop import end_all, spawn
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem
@@ -140,9 +140,7 @@ class PushClient:
         shippers = (*self._shippers.values(), *self._leaving)
         tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
         self._poller = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
         self._session.close()
 
     def follow(self, config: ClientConfig) -> None:

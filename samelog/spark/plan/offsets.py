@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.spark.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VERSION = 1
 INITIAL: dict[str, Any] = {"init": True, "v": VERSION}
@@ -26,6 +29,15 @@ INITIAL: dict[str, Any] = {"init": True, "v": VERSION}
 
 Span = tuple[int, int]
 """Offsets [first, behind) of one partition."""
+
+
+def within(table: pa.Table, wanted: Span) -> pa.Table:
+    """The records with offsets [first, behind); offsets rise, so that they lie together."""
+    from pyarrow import compute
+
+    offsets = table["offset"]
+    first, last = (compute.sum(compute.less(offsets, bound)).as_py() or 0 for bound in wanted)
+    return table.slice(first, last - first)
 
 
 class PartitionName(NamedTuple):

@@ -240,6 +240,7 @@ class PushClient:
         """A node tells durable, acknowledged, merged."""
         merged_before = self._progress.merged(run, name)
         if self._progress.reached(run, name, places):
+            self._session.reached()
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
         ends = self._progress.ends.get(run)

@@ -9,6 +9,9 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
+# Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
 
 help: ## list the targets

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from samelog.sequencer.state.commands import Range
 
-KEPT_BYTES = 8 << 20
+KEPT_BYTES = 4 << 20
 """What is merged later than so much more was checked is read again."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import gc
 import json
 import re
 import sys

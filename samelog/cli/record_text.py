@@ -13,7 +13,6 @@ import msgspec
 
 from samelog.format._kernels import Record
 
-
 Rows = Sequence[Mapping[str, Any]]
 
 

@@ -55,7 +55,8 @@ def test_peek_shows_rows_of_values_that_are_no_text(single: World) -> None:
         publisher.append(b"\x02\x00")  # before there was a schema
         publisher.wait_merged(timeout=PATIENCE_S)
     file.write_text(schema_text("a int64", "b string", value_format="avro"))
-    assert samelog("schema", "set", "t", str(file), *config).returncode == 0
+    set_schema = ("schema", "set", "t", str(file), *config)
+    wait_for(lambda: samelog(*set_schema).returncode == 0, "schemas may be set")
     with single.publisher("b") as publisher:
         publisher.append_rows([{"a": 3, "b": "three"}])
         publisher.wait_merged(timeout=PATIENCE_S)

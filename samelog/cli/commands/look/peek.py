@@ -172,7 +172,8 @@ def command(
         ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
         with closing(_records(nodes, ranges, deadline)) as records:
             chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
-            count = _print(chosen, {each.name: PartitionRows(client, *each.name) for each in ranges})
+            rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
+            count = _print(chosen, rows)
     if count == 0:
         fail(f"no record of {topic} is as it was asked for")
 

@@ -1,5 +1,5 @@
-"""Jars of those that are compared with, or that pages of docs/ use, fetched by Maven as it is set up
-on this machine, once, and kept below build/.
+"""Jars of those that are compared with, or that pages of docs/ use, fetched by Maven as it is set
+up on this machine, once, and kept below build/.
 
 Invariant: a jar is used only if it is, to the byte, one of those whose hashes are in bench/jars/;
 nothing of the product uses any.
@@ -42,8 +42,8 @@ ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
         ("org.apache.commons", "commons-pool2", "2.11.1"),
     ],
     SPARK_ICEBERG: [
-        ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0"),
-        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.1.0"),
+        ("org.apache.iceberg", "iceberg-spark-runtime-4.0_2.13", "1.11.0"),
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.1"),
         ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         ("org.apache.kafka", "kafka-clients", "3.9.1"),
         ("org.apache.commons", "commons-pool2", "2.12.1"),

@@ -12,7 +12,7 @@ installed() {
 }
 
 installed 4.2.1 "pyspark==4.2.1"
-installed 4.1.4 "pyspark==4.1.4"
+installed 4.0.1 "pyspark==4.0.1"
 installed 3.5.1 "pyspark==3.5.1" "py4j==0.10.9.7"
 .venv/bin/python -c "from bench import maven; maven.jars(maven.OLDER_SPARK_KAFKA); maven.jars(maven.SPARK_ICEBERG)"
 

@@ -13,17 +13,14 @@ import msgspec
 
 from samelog.format._kernels import Record
 
-Rows = Sequence[Mapping[str, Any]]
-
-
-def as_value(record: Record, rows: Rows | None = None) -> bytes:
+def as_value(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
     """A record's value, nothing for null; or its rows, a line each."""
     if rows is not None:
         return b"\n".join(map(msgspec.json.encode, rows))
     return record.value or b""
 
 
-def as_line(record: Record, rows: Rows | None = None) -> bytes:
+def as_line(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
     """All of a record as a JSON object, with its value's rows if it has any."""
     found = {
         "topic": record.topic,

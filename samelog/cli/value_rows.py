@@ -32,7 +32,7 @@ BINARY = (SchemaFormat.AVRO, SchemaFormat.ARROW)
 
 
 def lines(table: pa.Table) -> list[bytes]:
-    """The rows, as JSON. Python has no times behind the year 9999: they are as Arrow writes them."""
+    """The rows, as JSON. Python has no times after the year 9999: they are as Arrow has them."""
     try:
         return [msgspec.json.encode(row, enc_hook=_iso) for row in table.to_pylist()]
     except (OverflowError, ValueError):

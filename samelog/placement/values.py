@@ -10,6 +10,9 @@ import msgspec
 from samelog.format.numbers import Unsigned32
 
 
+REPLICAS_MOST = 7
+
+
 class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
     """What a member has of a group. `replica` is a number that no other one ever has.
 
@@ -80,6 +83,20 @@ class Placement(msgspec.Struct):
     """Member -> the version in which it was let in last: what was made for it before then, another
     directory of it may have had.
     """
+
+    own: list[PlacedReplica] = []
+    """In the state of a data group, where the rest is empty: its replicas. `version` is then that
+    of its configuration.
+    """
+
+    def let_in(self, member: int) -> None:
+        """A member counts again, whatever it has forgotten."""
+        self.version += 1
+        self.let_in_at[member] = self.version
+
+    def is_first(self, replica: PlacedReplica) -> bool:
+        """Whether no other directory of its member can have had this replica."""
+        return replica.made_at > self.let_in_at.get(replica.member, 0)
 
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""

@@ -18,6 +18,7 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
+from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
@@ -107,4 +108,5 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    **PLACEMENT_CHANGES,
 }

@@ -65,11 +65,11 @@ class Node:
         self._watched: WatchedFiles | None = None
         self._told = NodeState.OFFLINE
         """The state that the other members were told of last."""
-        self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
+        self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
         self._events = PeerEvents(self)
         links = Links(
             self._hello,

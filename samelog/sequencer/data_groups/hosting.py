@@ -78,6 +78,8 @@ class DataGroups:
         self._lives = lives
         self._beats = MemberBeats()
         self._runs = False
+        self._is_due = False
+        """The table is to be looked at."""
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
@@ -90,11 +92,17 @@ class DataGroups:
         self.follow()
 
     def follow(self) -> None:
-        """The table may be another one."""
+        """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
+        if self._runs and not self._is_due:
+            self._is_due = True
+            self._host.spawn(self._begin_new())
+
+    async def _begin_new(self) -> None:
+        self._is_due = False
         own = self._member.directory.record.number
-        for number, placed in self._host.placement.groups.items() if self._runs else ():
+        for number, placed in tuple(self._host.placement.groups.items()):
             is_new = number not in self.replicas and number not in self.damaged
-            if is_new and placed.replica_of(own) is not None:
+            if self._runs and is_new and placed.replica_of(own) is not None:
                 self._begin(number)
 
     def _begin(self, number: int) -> None:

@@ -81,7 +81,7 @@ class DataReplica:
         self._host = host
         self._directory = member.directory
         self._on_moved = on_moved
-        self._known = self.placed
+        self._known = host.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record

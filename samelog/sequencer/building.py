@@ -46,6 +46,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.wire.frames import GROUP
 
 
 class ReplicaOwner(Protocol):
@@ -187,7 +188,7 @@ def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
         may_vote=seat.may_vote,
         doubtful=record.doubtful,
     )
-    if seat.founders:
+    if seat.founders and seat.group == GROUP:  # of another one, the table tells who began it
         raft.begin_group()
     return raft
 

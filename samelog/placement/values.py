@@ -5,6 +5,8 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from samelog.format.numbers import Unsigned32
@@ -59,6 +61,15 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         return next((each for each in self.replicas if each.member == member), None)
 
 
+class NewGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A group that is to be made, on these members."""
+
+    copies: Unsigned32
+    members: tuple[Unsigned32, ...]
+    preferred: Unsigned32
+    is_pinned: bool = False
+
+
 class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
     """A partition and the group that has it."""
 
@@ -84,6 +95,8 @@ class Placement(msgspec.Struct):
     directory of it may have had.
     """
 
+    deleted: list[str] = []
+    """Topics that had partitions in data groups: who still has one of these has to let go of it."""
     own: list[PlacedReplica] = []
     """In the state of a data group, where the rest is empty: its replicas. `version` is then that
     of its configuration.
@@ -97,6 +110,13 @@ class Placement(msgspec.Struct):
     def is_first(self, replica: PlacedReplica) -> bool:
         """Whether no other directory of its member can have had this replica."""
         return replica.made_at > self.let_in_at.get(replica.member, 0)
+
+    def forget(self, topic_id: str, partitions: Iterable[int]) -> None:
+        """A topic is deleted: its groups are to let go of it."""
+        gone = [number for number in partitions if self.partitions.pop(number, None)]
+        if gone:
+            self.version += 1
+            self.deleted.append(topic_id)
 
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""

@@ -16,7 +16,8 @@ from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
-from samelog.sequencer.state.placement.commands import MakeGroups, NewGroup
+from samelog.placement.values import NewGroup
+from samelog.sequencer.state.placement.commands import MakeGroups
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.violation import Violation
 
@@ -70,11 +71,11 @@ class DataGroups:
         members = sorted(node.logs.machine.state.members)
         copies = min(self._world.options.replicas, len(members))
         chosen = self._chance.sample(members, copies)
-        return NewGroup(copies, chosen, self._chance.choice(chosen))
+        return NewGroup(copies, tuple(chosen), self._chance.choice(chosen))
 
     def _table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by whoever knows most."""
-        tables = [actor.node.placement for actor in self._world.nodes if actor.node is not None]
+        tables = [actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None]
         newest = max(tables, key=lambda table: table.version, default=None)
         groups = {} if newest is None else newest.groups
         return {number: group.members for number, group in groups.items()}
@@ -85,6 +86,9 @@ class DataGroups:
         """A node has done something."""
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
+            beats = node.data_groups._beats._rests
+            if raft.rests != (number in beats) and not replica.raft.halted:
+                raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
                 raise Violation("one history", f"{actor.host} group {number}: {replica.raft.halted}")
             if raft.role is Role.LEADER:
@@ -153,7 +157,7 @@ class DataGroups:
 
 def _make(node: Node, wanted: NewGroup) -> None:
     with suppress(NotLeader, Busy):
-        node.raft.group.propose([MakeGroups(node.placement.version, [wanted])])
+        node.raft.group.propose([MakeGroups(node.cluster.placement.version, [wanted])])
 
 
 def _record(replica: DataReplica, text: str) -> None:

@@ -6,11 +6,23 @@ and a sentence; the table's version grows with every change of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from samelog.placement.values import REPLICAS_MOST, PlacedGroup, PlacedReplica, Placement
-from samelog.sequencer.state.placement.commands import MakeGroups, NewGroup, SetReplicas
+from samelog.placement.values import (
+    REPLICAS_MOST,
+    NewGroup,
+    PlacedGroup,
+    PlacedPartition,
+    PlacedReplica,
+    Placement,
+)
+from samelog.sequencer.state.placement.commands import (
+    MakeGroups,
+    OpenPartition,
+    PlaceTopic,
+    SetReplicas,
+)
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -19,17 +31,45 @@ Refused = tuple[str, str] | None
 
 
 def _make_groups(state: State, command: MakeGroups) -> Refused:
+    problem = _problem_with_groups(state, command.since, command.groups)
+    if problem is None:
+        state.placement.version += 1
+        _make_all(state.placement, command.groups)
+    return problem
+
+
+def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> Refused:
     table = state.placement
-    if command.since != table.version:
+    if since != table.version:
         return "PLACEMENT_MOVED", f"the table of placement is at version {table.version}"
-    for wanted in command.groups:
-        problem = _problem_with(state, wanted)
-        if problem is not None:
-            return "INVALID_GROUP", problem
-    table.version += 1
-    for wanted in command.groups:
+    problems = (_problem_with(state, wanted) for wanted in groups)
+    problem = next(filter(None, problems), None)
+    return None if problem is None else ("INVALID_GROUP", problem)
+
+
+def _make_all(table: Placement, groups: Sequence[NewGroup]) -> None:
+    for wanted in groups:
         _make_group(table, wanted)
-    return None
+
+
+def problem_with_place(state: State, command: PlaceTopic) -> Refused:
+    """Why the partitions of a new topic cannot be where they are to be; None if they can."""
+    problem = _problem_with_groups(state, command.since, command.new_groups)
+    if problem is not None:
+        return problem
+    table = state.placement
+    made = range(table.next_group, table.next_group + len(command.new_groups))
+    unknown = [each for each in command.groups if each not in table.groups and each not in made]
+    return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
+
+
+def place(state: State, command: PlaceTopic, numbers: Sequence[int]) -> None:
+    """The partitions of a new topic, which have these numbers, are where they are to be."""
+    table = state.placement
+    table.version += 1
+    _make_all(table, command.new_groups)
+    for index, (number, group) in enumerate(zip(numbers, command.groups, strict=True)):
+        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
 
 
 def _problem_with(state: State, wanted: NewGroup) -> str | None:
@@ -71,7 +111,14 @@ def _set_replicas(state: State, command: SetReplicas) -> Refused:
     return None
 
 
+def _open_partition(state: State, command: OpenPartition) -> Refused:
+    """Again, too: the settings may be others, and the topic may have more partitions."""
+    state.open_partition(command)
+    return None
+
+
 PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
     MakeGroups: _make_groups,
+    OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
 }

@@ -7,21 +7,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
 from samelog.format.numbers import Unsigned32
-from samelog.placement.values import PlacedReplica
+from samelog.placement.values import NewGroup, PlacedReplica
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.command_base import Command
-
-
-class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A group to be made, on these members; `preferred` shall lead it."""
-
-    copies: Unsigned32
-    members: list[Unsigned32]
-    preferred: Unsigned32
-    is_pinned: bool = False
 
 
 class MakeGroups(Command, frozen=True, tag=70):
@@ -32,6 +21,40 @@ class MakeGroups(Command, frozen=True, tag=70):
     needs: ClassVar[int] = GROUPS
     since: int
     groups: list[NewGroup]
+
+
+class PlaceTopic(Command, frozen=True, tag=72):
+    """In group 0: as CreateTopicCommand, of a topic whose partitions are in data groups: in these,
+    in order, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+        return len(self.groups)
+
+
+class OpenPartition(Command, frozen=True, tag=77):
+    """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
+    and these partitions, by their numbers in the cluster.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: Unsigned32
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    numbers: list[Unsigned32]
 
 
 class SetReplicas(Command, frozen=True, tag=76):
@@ -48,4 +71,4 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
-PlacementCommand = MakeGroups | SetReplicas
+PlacementCommand = MakeGroups | PlaceTopic | OpenPartition | SetReplicas

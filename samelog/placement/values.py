@@ -1,0 +1,112 @@
+"""What is placed where, as group 0 has it: data groups, their replicas, and partitions in them.
+
+Invariant: numbers of groups and replicas are never used twice; a value is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from samelog.format.numbers import Unsigned32
+from samelog.placement.tasks import PlacementTask, TaskKind
+
+
+class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
+    """What a member has of a group. `replica` is a number that no other one ever has.
+
+    `votes`: it is no learner. `is_whole`: every segment from each log's start is there and checked.
+    `made_at`: the version of the placement in which it was made.
+    """
+
+    member: Unsigned32
+    replica: Unsigned32
+    votes: bool = True
+    is_whole: bool = True
+    made_at: int = 0
+
+
+class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A data group: `copies` is how many replicas it shall have, `version` that of its newest
+    configuration, `preferred` who shall lead it.
+
+    `founders`: who voted when it began. `is_pinned`: an operator chose its members. `wanted`: the
+    members that an operator asked for, until it has them; empty if nobody asks.
+    """
+
+    number: Unsigned32
+    copies: int
+    replicas: tuple[PlacedReplica, ...]
+    preferred: Unsigned32
+    founders: tuple[Unsigned32, ...]
+    version: int = 0
+    is_pinned: bool = False
+    wanted: tuple[Unsigned32, ...] = ()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who has a replica, be it a learner."""
+        return tuple(each.member for each in self.replicas)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Whose votes count."""
+        return tuple(each.member for each in self.replicas if each.votes)
+
+    def replica_of(self, member: int) -> PlacedReplica | None:
+        """A member's replica."""
+        return next((each for each in self.replicas if each.member == member), None)
+
+
+class NewGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A group that is to be made, on these members."""
+
+    copies: int
+    members: tuple[Unsigned32, ...]
+    preferred: Unsigned32
+    is_pinned: bool = False
+
+
+class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
+    """A partition and the group that has it."""
+
+    number: Unsigned32
+    topic_id: str
+    index: int
+    group: Unsigned32
+
+
+class Placement(msgspec.Struct):
+    """The whole of it: a part of the replicated state of group 0. Partitions that are not named
+    here are in group 0 itself.
+    """
+
+    version: int = 0
+    """Grows with every change."""
+    groups: dict[int, PlacedGroup] = {}
+    partitions: dict[int, PlacedPartition] = {}
+    next_group: Unsigned32 = 1
+    next_replica: Unsigned32 = 1
+    let_in_at: dict[int, int] = {}
+    """Member -> the version in which it was let in last: what was made for it before then, another
+    directory of it may have had.
+    """
+
+    draining: list[Unsigned32] = []
+    """Members that shall have no replicas."""
+    tasks: dict[int, PlacementTask] = {}
+    """Those that are not over, by number."""
+    ended: list[PlacementTask] = []
+    """The newest that are over."""
+    next_task: Unsigned32 = 1
+    are_paused: bool = False
+    """Whether no task is begun."""
+    declined: list[tuple[TaskKind, Unsigned32]] = []
+    """Kinds of tasks, and groups, that an operator cancelled: they are begun again when asked for.
+    """
+    moves: dict[int, int] = {}
+    """Partition -> the group that it shall be in."""
+
+    def group_of(self, partition: int) -> int:
+        """The group that has a partition."""
+        placed = self.partitions.get(partition)
+        return 0 if placed is None else placed.group

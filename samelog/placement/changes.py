@@ -285,16 +285,14 @@ def _preferred(group: PlacedGroup, voters: list[int]) -> int:
 
 def _want_members(table: PlacementTable, change: WantMembers) -> None:
     group, members = group_numbered(table, change.group), change.members
-    copies = len(members) if members else group.copies
-    pinned = group.is_pinned or bool(members)
-    table.put_group(replace(group, wanted=members, copies=copies, is_pinned=pinned))
+    table.put_group(replace(group, wanted=members, is_pinned=group.is_pinned or bool(members)))
 
 
 def _reach_members(table: PlacementTable, change: ReachMembers) -> None:
     group = group_numbered(table, change.group)
     first = group.wanted[0] if group.wanted else group.preferred
     preferred = first if first in group.voters else group.preferred
-    table.put_group(replace(group, wanted=(), preferred=preferred))
+    table.put_group(replace(group, copies=group.goal, wanted=(), preferred=preferred))
 
 
 def _prefer(table: PlacementTable, change: PreferLeader) -> None:

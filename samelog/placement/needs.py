@@ -81,13 +81,17 @@ class Outlook:
 
 
 def need_of(look: Outlook, group: PlacedGroup) -> Need | None:
-    """What a group needs most, None if nothing."""
-    needs = (judge(look, group) for judge in _JUDGES)
-    need = next((each for each in needs if each is not None), None)
-    if need is None or (need.kind, need.group) not in look.table.placement.declined:
-        return need
-    obstacle = f"it was cancelled: samelog tasks resume --group {group.number}"
-    return look.blocked(need.kind, group, need.reason, obstacle)
+    """What a group needs most that can be done; else what it needs most, None if nothing."""
+    blocked = None
+    for judge in _JUDGES:
+        need = judge(look, group)
+        if need is not None and (need.kind, need.group) in look.table.placement.declined:
+            obstacle = f"it was cancelled: samelog tasks resume --group {group.number}"
+            need = look.blocked(need.kind, group, need.reason, obstacle)
+        if need is not None and not need.obstacle:
+            return need
+        blocked = blocked or need
+    return blocked
 
 
 def _nobody(group: PlacedGroup) -> str:
@@ -112,7 +116,7 @@ def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
     if len(healthy) * 2 <= len(group.voters):
         obstacle = f"{len(healthy)} of {len(group.voters)} voters are no majority: samelog recover"
         return look.blocked(TaskKind.REPLACE, group, reason, obstacle)
-    if len(group.replicas) > group.copies:
+    if len(group.replicas) > group.goal:
         return look.need(TaskKind.REPLACE, group, reason, loses=lost[0])
     gets = look.member_for(group, lost[0])
     if gets is None:
@@ -121,9 +125,9 @@ def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
-    if len(group.replicas) >= group.copies:
+    if len(group.replicas) >= group.goal:
         return None
-    reason = f"{len(group.replicas)} of {group.copies} copies"
+    reason = f"{len(group.replicas)} of {group.goal} copies"
     gets = look.member_for(group)
     if gets is None:
         return look.blocked(TaskKind.FILL, group, reason, _nobody(group))
@@ -150,7 +154,7 @@ def _leaving(look: Outlook, group: PlacedGroup) -> Need | None:
     if not leaving:
         return None
     reason = f"{look.table.names(leaving)} is drained"
-    if len(group.replicas) > group.copies:
+    if len(group.replicas) > group.goal:
         return look.need(TaskKind.DRAIN, group, reason, loses=leaving[0])
     gets = look.member_for(group, leaving[0])
     if gets is None:
@@ -159,7 +163,7 @@ def _leaving(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
-    if len(group.replicas) <= group.copies:
+    if len(group.replicas) <= group.goal:
         return None
     healthy = look.table.healthy(group)
 
@@ -169,7 +173,7 @@ def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
         return (member in healthy, shared, -look.holdings.count(member), member)
 
     loses = min(group.members, key=worth)
-    reason = f"{len(group.replicas)} copies, {group.copies} wanted"
+    reason = f"{len(group.replicas)} copies, {group.goal} wanted"
     return look.need(TaskKind.SURPLUS, group, reason, loses=loses)
 
 

@@ -49,27 +49,44 @@ def _some(groups: Iterable[int]) -> str:
 
 
 def drain(table: PlacementTable, states: MemberStates, name: str) -> list[Change]:
-    """Empty a member. Raises PlacementRefused if somebody else cannot take all it has."""
+    """Empty a member. Raises PlacementRefused if nobody else can take what it has; who cannot be
+    reached is given up by this, which takes nothing from anybody.
+    """
     member = _member(table, name)
     if table.is_draining(member.number):
         return []
-    others = {each for each in states.expected if each != member.number}
-    held = table.held.get(member.number, set())
-    homeless = [
-        each
-        for each in held
-        if len(table.groups[each].replicas) <= table.groups[each].copies
-        and others <= set(table.groups[each].members)
-    ]
-    if homeless:
-        text = f"nobody else can take over {_some(homeless)} of {name}: all {len(others)} have them"
-        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
-        raise PlacementRefused("NO_MEMBER", text, remedy)
-    alone = [each for each in held if table.healthy(table.groups[each]) in ([], [member.number])]
-    if alone and not table.is_heard(member.number):
+    if table.is_heard(member.number):
+        _check_homes(table, states, member)
+        return [DrainMember(member.number, is_draining=True)]
+    if alone := _alone(table, member.number):
         text = f"{name} has the only copy of {_some(alone)}, and cannot be reached"
         raise PlacementRefused("LAST_COPY", text, f"start {name}; if it is lost: samelog recover")
     return [DrainMember(member.number, is_draining=True)]
+
+
+def _alone(table: PlacementTable, number: int) -> list[int]:
+    """Groups of which nobody else has a copy that is whole and can be reached."""
+    held = table.held.get(number, set())
+    return [each for each in held if not {*table.healthy(table.groups[each])} - {number}]
+
+
+def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
+    """With all that are drained already, enough members have to be left for every group."""
+    others = [each for each in states.expected if each != member.number]
+    leaving = [member.number, *table.placement.draining]
+    groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
+    homeless = [each for each in groups if len(others) < _least(table, each)]
+    if homeless:
+        names = table.names(others) or "nobody"
+        text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
+        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
+        raise PlacementRefused("NO_MEMBER", text, remedy)
+
+
+def _least(table: PlacementTable, number: int) -> int:
+    """How many members a group needs to be no worse off than now."""
+    group = table.groups[number]
+    return min(group.goal, len(group.replicas))
 
 
 def stop_draining(table: PlacementTable, name: str) -> list[Change]:
@@ -86,8 +103,7 @@ def check_removal(table: PlacementTable, name: str) -> None:
     held = table.held.get(member.number, set())
     if not held:
         return
-    alone = [each for each in held if table.healthy(table.groups[each]) in ([], [member.number])]
-    if alone:
+    if alone := _alone(table, member.number):
         text = f"{name} has the only copy of {_some(alone)}"
         raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
     text = f"{name} has replicas of {_some(held)}"

@@ -54,11 +54,11 @@ def next_step(
     if task.kind is TaskKind.LEAD:
         return _lead(table, states, task, group)
     if task.state is TaskState.CANCELLING:
-        return _undo(table, task, group)
+        return _undo(table, states, task, group)
     reason = _why_not_any_more(table, states, task, group)
     if reason:
         return _end(task, TaskState.CANCELLING, reason)
-    return _carry_on(table, task, group)
+    return _carry_on(table, states, task, group)
 
 
 def _end(task: PlacementTask, state: TaskState, reason: str = "") -> Step:
@@ -73,7 +73,9 @@ def _new(task: PlacementTask, group: PlacedGroup) -> PlacedReplica | None:
     return next((each for each in group.replicas if each.replica == task.replica), None)
 
 
-def _carry_on(table: PlacementTable, task: PlacementTask, group: PlacedGroup) -> Step:
+def _carry_on(
+    table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
+) -> Step:
     new = _new(task, group)
     if task.gets is not None and new is None:
         return _end(task, TaskState.CANCELLING, "its new replica was removed")
@@ -82,7 +84,8 @@ def _carry_on(table: PlacementTable, task: PlacementTask, group: PlacedGroup) ->
         return Step(_order(task, group, action, new), waits_for=_ADDED[action])
     if task.loses is None or group.replica_of(task.loses) is None:
         return _end(task, TaskState.DONE)
-    return _remove(table, task, group, task.loses)
+    step = _remove(table, task, group, task.loses)
+    return _yielding(states, task, group, step)
 
 
 _ADDED = {Action.ADD_LEARNER: "copying", Action.PROMOTE: "becoming a voter"}
@@ -91,7 +94,7 @@ _ADDED = {Action.ADD_LEARNER: "copying", Action.PROMOTE: "becoming a voter"}
 def _remove(table: PlacementTable, task: PlacementTask, group: PlacedGroup, member: int) -> Step:
     """Not before the rest are enough, and somebody else leads."""
     healthy = table.healthy(group)
-    obstacle = refuse_removal(group, member, healthy, group.copies)
+    obstacle = refuse_removal(group, member, healthy, group.goal)
     if obstacle:
         return Step(waits_for=obstacle)
     if table.leaders.get(group.number) == member:
@@ -101,6 +104,16 @@ def _remove(table: PlacementTable, task: PlacementTask, group: PlacedGroup, memb
         return Step(_order(task, group, Action.LEAD, replica), waits_for="another leader")
     replica = group.replica_of(member)
     return Step(_order(task, group, Action.REMOVE, replica), waits_for="removing")
+
+
+def _yielding(states: MemberStates, task: PlacementTask, group: PlacedGroup, step: Step) -> Step:
+    """Where nothing may be removed because others were lost meanwhile, the new replica stays
+    instead of one of those.
+    """
+    others = [each for each in group.members if each != task.loses]
+    if step.order is None and any(map(states.must_be_replaced, others)):
+        return _end(task, TaskState.DONE, "its new copy takes the place of one that was lost")
+    return step
 
 
 def _order(
@@ -113,24 +126,26 @@ def _order(
         group.version,
         member=None if replica is None else replica.member,
         replica=None if replica is None else replica.replica,
-        copies=group.copies,
+        copies=group.goal,
     )
 
 
-def _undo(table: PlacementTable, task: PlacementTask, group: PlacedGroup) -> Step:
+def _undo(
+    table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
+) -> Step:
     """Remove what was made. What has taken another's place, or is needed, stays."""
     new = _new(task, group)
     if new is None:
         return _end(task, TaskState.CANCELLED)
     is_replaced = task.loses is not None and group.replica_of(task.loses) is None
-    if new.votes and (is_replaced or (task.loses is None and len(group.replicas) <= group.copies)):
+    if new.votes and (is_replaced or (task.loses is None and len(group.replicas) <= group.goal)):
         return _end(task, TaskState.DONE, "too late to be cancelled")
     if not new.votes:
         return Step(_order(task, group, Action.REMOVE, new), waits_for="undoing")
     step = _remove(table, task, group, new.member)
     if step.order is None and task.loses is not None:
-        return _remove(table, task, group, task.loses)
-    return step
+        step = _remove(table, task, group, task.loses)
+    return _yielding(states, task, group, step)
 
 
 def _why_not_any_more(

@@ -68,12 +68,14 @@ def place_topic(
 
 
 def _able(states: MemberStates, copies: int) -> list[int]:
-    """Who may hold a new group: whoever is away for a moment only if it takes that."""
-    able = states.in_service if len(states.in_service) >= copies else states.expected
-    if not states.in_service:
+    """Who may hold a new group: of those who are away for a moment, a minority."""
+    able = states.in_service
+    if not able:
         text = "no member is in service"
         raise PlacementRefused("NO_MEMBER", text, "samelog node list shows why")
-    return able
+    away = [each for each in states.expected if each not in able]
+    lacks = max(0, copies - len(able))
+    return able + away[: min(lacks, len(able) - 1)]
 
 
 def _groups_wanted(partitions: int, members: int, copies: int, limits: PlacementLimits) -> int:

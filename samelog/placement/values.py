@@ -52,6 +52,11 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         """Whose votes count."""
         return tuple(each.member for each in self.replicas if each.votes)
 
+    @property
+    def goal(self) -> int:
+        """How many replicas it shall have now."""
+        return len(self.wanted) or self.copies
+
     def replica_of(self, member: int) -> PlacedReplica | None:
         """A member's replica."""
         return next((each for each in self.replicas if each.member == member), None)

@@ -84,6 +84,8 @@ def _carry_on(
         return Step(_order(task, group, action, new), waits_for=_ADDED[action])
     if task.loses is None or group.replica_of(task.loses) is None:
         return _end(task, TaskState.DONE)
+    if new is not None and len(group.replicas) <= group.goal:
+        return _end(task, TaskState.DONE, "its new copy is needed beside the others")
     step = _remove(table, task, group, task.loses)
     return _yielding(states, task, group, step)
 
@@ -138,7 +140,7 @@ def _undo(
     if new is None:
         return _end(task, TaskState.CANCELLED)
     is_replaced = task.loses is not None and group.replica_of(task.loses) is None
-    if new.votes and (is_replaced or (task.loses is None and len(group.replicas) <= group.goal)):
+    if new.votes and (is_replaced or len(group.replicas) <= group.goal):
         return _end(task, TaskState.DONE, "too late to be cancelled")
     if not new.votes:
         return Step(_order(task, group, Action.REMOVE, new), waits_for="undoing")

@@ -29,9 +29,9 @@ class Domains:
 
     def shared(self, member: int, others: Iterable[int]) -> Shared:
         """What a member shares with others."""
-        mine, counts = self._of(member), [0] * DEPTH
+        mine, counts = self.path(member), [0] * DEPTH
         for other in others:
-            for depth, (here, there) in enumerate(zip(mine, self._of(other), strict=True)):
+            for depth, (here, there) in enumerate(zip(mine, self.path(other), strict=True)):
                 counts[depth] += here == there
         return tuple(counts)
 
@@ -39,7 +39,9 @@ class Domains:
         """What members share with each other."""
         counts = [0] * DEPTH
         for one, other in combinations(members, 2):
-            for depth, (here, there) in enumerate(zip(self._of(one), self._of(other), strict=True)):
+            for depth, (here, there) in enumerate(
+                zip(self.path(one), self.path(other), strict=True)
+            ):
                 counts[depth] += here == there
         return tuple(counts)
 
@@ -61,7 +63,8 @@ class Domains:
             self._least[key] = self.shared_within(self.choose(copies, among, lambda _each: ()))
         return self._least[key]
 
-    def _of(self, member: int) -> tuple[str, ...]:
+    def path(self, member: int) -> tuple[str, ...]:
+        """The domains that a member is in, the widest first."""
         return self._paths.get(member) or _paths("")
 
 

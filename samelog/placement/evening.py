@@ -10,7 +10,7 @@ Invariant: where any moves can even two members out, some are found.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from samelog.placement.domains import Domains
@@ -31,19 +31,22 @@ Find = Callable[[int, int, Collection[int]], int | None]
 """A group that may go from the first member to the second, and is none of some."""
 
 
-def _way(counts: dict[int, int], find: Find) -> list[GroupMove]:
-    """The moves that even out two members, none if there are none."""
+def _way(counts: dict[int, int], find: Find, stuck: set[int]) -> list[GroupMove]:
+    """The moves that even out two members, none if there are none. Who is stuck stays so while
+    groups only leave those that have most, and move once: nobody whom one of them reaches is asked
+    again.
+    """
     order = sorted(counts, key=lambda each: (-counts[each], each))
     for fullest in order:
         if counts[fullest] - counts[order[-1]] < 2:
             break
-        if way := _way_from(fullest, counts, order, find):
+        if fullest not in stuck and (way := _way_from(fullest, counts, order, find, stuck)):
             return way
     return []
 
 
 def _way_from(
-    fullest: int, counts: dict[int, int], order: list[int], find: Find
+    fullest: int, counts: dict[int, int], order: list[int], find: Find, stuck: set[int]
 ) -> list[GroupMove]:
     """Breadth first; the emptiest are tried first."""
     came: dict[int, GroupMove] = {}
@@ -61,6 +64,7 @@ def _way_from(
             if counts[fullest] - counts[there] >= 2:
                 return _traced(came, fullest, there)
             waiting.append(there)
+    stuck.update((fullest, *came))
     return []
 
 
@@ -90,11 +94,13 @@ class Evening:
         self._members = members
         self._may_move = may_move
         self._taken: set[int] = set()
+        self._allowed: dict[tuple[int, tuple[str, ...]], set[int]] = {}
+        """(member, where another is) -> groups that may go from the one to there."""
 
     def copies(self) -> list[GroupMove]:
         """Replicas that should move, one at most of each group; they are planned."""
-        found = []
-        while moves := _way(self._counts(self._holdings.count), self._copy_to_move):
+        found, stuck = [], set[int]()
+        while moves := _way(self._counts(), self._copy_to_move, stuck):
             for move in moves:
                 self._taken.add(move.group)
                 self._holdings.plan(self._table.groups[move.group], move.gets, move.loses)
@@ -103,14 +109,14 @@ class Evening:
 
     def leaders(self) -> list[GroupMove]:
         """Groups that another of their members should lead; each once."""
-        found = []
+        found, stuck = [], set[int]()
         led = {each: set(self._holdings.led.get(each, ())) for each in self._members}
 
         def find(here: int, there: int, used: Collection[int]) -> int | None:
             both = led[here] & self._holdings.held.get(there, set())
             return min((each for each in both - set(used) if self._is_free(each)), default=None)
 
-        while moves := _way({each: len(led[each]) for each in led}, find):
+        while moves := _way({each: len(led[each]) for each in led}, find, stuck):
             for move in moves:
                 self._taken.add(move.group)
                 led[move.loses].discard(move.group)
@@ -118,24 +124,23 @@ class Evening:
             found += moves
         return found
 
-    def _counts(self, count: Callable[[int], int]) -> dict[int, int]:
-        return {each: count(each) for each in self._members}
+    def _counts(self) -> dict[int, int]:
+        return {each: self._holdings.count(each) for each in self._members}
 
     def _is_free(self, group: int) -> bool:
         return group not in self._taken and self._may_move(group)
 
     def _copy_to_move(self, here: int, there: int, used: Collection[int]) -> int | None:
         """One that brings no copies nearer to each other."""
-        held = self._holdings.held
-        candidates = held.get(here, set()) - held.get(there, set()) - set(used)
-        return min(self._movable(candidates, here, there), default=None)
-
-    def _movable(self, groups: Collection[int], here: int, there: int) -> Iterator[int]:
-        for group in groups:
-            if not self._is_free(group):
-                continue
-            if self._domains.are_one or self._is_as_far(group, here, there):
-                yield group
+        place = here, self._domains.path(there)
+        if place not in self._allowed:
+            self._allowed[place] = {
+                each
+                for each in self._holdings.held.get(here, ())
+                if self._is_free(each) and self._is_as_far(each, here, there)
+            }
+        held = self._holdings.held.get(there, set())
+        return min(self._allowed[place] - held - self._taken - set(used), default=None)
 
     def _is_as_far(self, group: int, here: int, there: int) -> bool:
         rest = [each for each in self._holdings.members[group] if each != here]

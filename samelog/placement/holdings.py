@@ -6,8 +6,6 @@ member. Invariant: counts are those of the groups' planned members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedGroup
 
@@ -54,6 +52,10 @@ class Holdings:
         if number in self.preferred:
             self.led[self.preferred.pop(number)].discard(number)
 
+    def of(self, number: int) -> tuple[tuple[int, ...], int | None]:
+        """Planned members and leader of a group."""
+        return self.members.get(number, ()), self.preferred.get(number)
+
     def count(self, member: int) -> int:
         """How many groups a member will hold."""
         return len(self.held.get(member, ()))
@@ -61,11 +63,3 @@ class Holdings:
     def leads(self, member: int) -> int:
         """How many groups a member shall lead."""
         return len(self.led.get(member, ()))
-
-    def gaps(self, members: Iterable[int]) -> tuple[int, int]:
-        """How many groups the fullest of some members holds more than the emptiest, and how many
-        more the first of them leads than the last.
-        """
-        held = [self.count(each) for each in members]
-        led = [self.leads(each) for each in members]
-        return (max(held) - min(held), max(led) - min(led)) if held else (0, 0)

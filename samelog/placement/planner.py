@@ -97,12 +97,14 @@ class PlacementPlanner:
         if moved:
             groups.update(*[self._table.held.get(each, ()) for each in moved])
             groups.update(each.group for each in self._needs.values() if self._is_open(each))
-        self._is_even = self._is_even and not groups and not moved
+        before = {number: self._holdings.of(number) for number in groups}
         for number in sorted(groups):
             self._forget(number)
         look = Outlook(self._table, states, self._domains, self._holdings)
         for number in sorted(groups & self._table.groups.keys()):
             self._judge(look, self._table.groups[number])
+        is_same = all(self._holdings.of(number) == before[number] for number in groups)
+        self._is_even = self._is_even and is_same and not moved
 
     @staticmethod
     def _is_open(need: Need) -> bool:

@@ -39,6 +39,8 @@ def test_no_member_has_two_groups_more_than_another(
         assert max(held(table)) - min(held(table)) <= 1
         counts = Counter(placed.groups).values()
         assert max(counts) - min(counts) <= 1
+        of_kind = [each for each in table.groups.values() if each.copies == copies]
+        assert len(counts) == min(partitions, len(of_kind))
     for group in table.groups.values():
         assert len(set(group.members)) == min(group.copies, members)
 

@@ -10,7 +10,7 @@ Invariant: term and commit never decrease; `leadership` exists exactly while the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from samelog.consensus.doubt import Doubt, Trust
@@ -44,6 +44,7 @@ class Leadership:
     __slots__ = (
         "append",
         "append_key",
+        "beat_index",
         "commit_message",
         "counted",
         "dirty",
@@ -80,6 +81,8 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
+        self.beat_index = 0
+        """Where the log ended at the last heartbeat."""
         self.follow(core)
 
     def follow(self, core: Core) -> None:
@@ -116,6 +119,7 @@ class Core:
         "elected",
         "election_deadline",
         "forwarded",
+        "heard",
         "installing",
         "leader",
         "leader_seen",
@@ -131,6 +135,7 @@ class Core:
         "random",
         "reads",
         "receiver",
+        "rests",
         "retry_deadline",
         "role",
         "saves",
@@ -199,6 +204,10 @@ class Core:
         self.touched = True
         """Something was called that may have caused effects since they were taken."""
         self._handed = hard_state
+        self.heard: Callable[[], float] | None = None
+        """When the member that leads was last heard of; None: groups here are never quiet."""
+        self.rests = False
+        """It is quiet: no heartbeats, no timer (quiet.py)."""
         self.retry_deadline = now
         self.patience = Patience(config.election_timeout_s, now)
         self.restart_election_timer()
@@ -309,6 +318,7 @@ class Core:
             self.vote = None
             self.elected = leader
         self.role = Role.FOLLOWER
+        self.rests = False
         self.votes = {}
         self.end_leadership()
         self.set_leader(leader)

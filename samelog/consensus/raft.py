@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
-from samelog.consensus import election, follower, membership, replication
+from samelog.consensus import election, follower, membership, quiet, replication
 from samelog.consensus import messages as wire
 from samelog.consensus.core import Core, Leadership
 from samelog.consensus.effects import NOTHING, Effects
@@ -45,6 +45,7 @@ _HANDLERS: dict[type[wire.RaftMessage], Callable[[Core, int, Any], None]] = {
     wire.Commit: follower.on_commit,
     wire.Heartbeat: follower.on_heartbeat,
     wire.SnapshotChunk: follower.on_snapshot_chunk,
+    wire.Quiet: follower.on_quiet,
     wire.AppendReply: replication.on_append_reply,
     wire.AppendReject: replication.on_append_reject,
     wire.HeartbeatReply: replication.on_heartbeat_reply,
@@ -52,7 +53,7 @@ _HANDLERS: dict[type[wire.RaftMessage], Callable[[Core, int, Any], None]] = {
     wire.ReadRequest: replication.on_read_request,
     wire.ReadReply: replication.on_read_reply,
 }
-_FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk)
+_FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk, wire.Quiet)
 _FROM_ANYBODY = frozenset((*_FROM_LEADER, wire.PreVote, wire.Vote, wire.TimeoutNow, wire.ReadReply))
 """Taken from nodes that we don't know as members too: they may hold a newer configuration."""
 
@@ -127,6 +128,8 @@ class Raft(Core):
         kind = type(message)
         if sender == self.node_id or not (sender in self.peers or kind in _FROM_ANYBODY):
             return
+        if self.rests:
+            quiet.wake(self)
         if message.term != self.term and not self._meet_other_term(sender, message, kind):
             return
         _HANDLERS[kind](self, sender, message)
@@ -164,6 +167,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
+        if self.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -183,6 +188,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
+        if self.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -211,6 +218,7 @@ class Raft(Core):
         """Ask for an index that covers everything committed by now; see Effects.reads."""
         self.now = now
         self.touched = True
+        quiet.wake(self)
         replication.read_index(self, context)
 
     def transfer_leadership(self, to: int, now: float) -> None:
@@ -222,6 +230,7 @@ class Raft(Core):
         self.touched = True
         if self.leadership is None:
             raise NotLeader(self.leader)
+        quiet.wake(self)
         if to not in self.voters or not self.counts(to):
             raise ValueError(f"node {to} is no other voter that counts")
         replication.start_transfer(self, self.leadership, to)
@@ -281,7 +290,20 @@ class Raft(Core):
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
         self.now = now
         self.touched = True
+        quiet.wake(self)
         election.leader_lost(self)
+
+    def allow_quiet(self, heard: Callable[[], float]) -> None:
+        """This replica may rest when nothing happens: the driver tells from then on whether the
+        others live. `heard`: when the member that this one follows was last heard of.
+        """
+        self.heard = heard
+
+    def wake(self, now: float) -> None:
+        """Somebody does not rest, is silent, or began anew: before anything else that says so."""
+        self.now = now
+        self.touched = True
+        quiet.wake(self)
 
     def saved(self, up_to: SaveToken) -> None:
         """The save of the batch with this token, and of all before it, is done.

@@ -19,7 +19,9 @@ from samelog.placement.values import NewGroup, PlacedGroup, PlacedPartition, Pla
 ENDED_REMEMBERED = 128
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True, tag_field="c"):
+class Change(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="c", forbid_unknown_fields=True
+):
     """Base of all changes; the tag is their number on disk."""
 
 
@@ -124,6 +126,25 @@ class DrainMember(Change, frozen=True, tag=15):
 
     number: Unsigned32
     is_draining: bool
+
+
+AnyChange = (
+    StartTask
+    | TurnTask
+    | PauseTasks
+    | AllowTasks
+    | PlaceGroups
+    | DropGroup
+    | ConfirmGroup
+    | WantMembers
+    | ReachMembers
+    | PreferLeader
+    | PlacePartitions
+    | DropPartitions
+    | WantGroup
+    | PartitionMoved
+    | DrainMember
+)
 
 
 def apply_change(table: PlacementTable, change: Change) -> None:
@@ -298,7 +319,7 @@ def _reach_members(table: PlacementTable, change: ReachMembers) -> None:
 def _prefer(table: PlacementTable, change: PreferLeader) -> None:
     group = group_numbered(table, change.group)
     if change.member not in group.voters:
-        text = f"{table.names([change.member])} is no voter of group {group.number}"
+        text = f"member {change.member} is no voter of group {group.number}"
         raise PlacementRefused("NO_VOTER", text)
     table.put_group(replace(group, preferred=change.member))
 

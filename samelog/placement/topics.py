@@ -17,9 +17,8 @@ from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import NewGroup
+from samelog.placement.values import REPLICAS_MOST, NewGroup
 
-COPIES_MAX = 7
 LED_PER_MEMBER = 20
 """So many groups for each member are made at most, however many partitions there are."""
 
@@ -36,8 +35,8 @@ class TopicPlacement:
 
 def check_copies(copies: int) -> None:
     """Raises PlacementRefused."""
-    if not 1 <= copies <= COPIES_MAX:
-        text = f"replication factor {copies}: there can be 1 to {COPIES_MAX} copies"
+    if not 1 <= copies <= REPLICAS_MOST:
+        text = f"replication factor {copies}: there can be 1 to {REPLICAS_MOST} copies"
         raise PlacementRefused("INVALID_REPLICATION_FACTOR", text)
 
 

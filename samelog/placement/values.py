@@ -10,6 +10,8 @@ import msgspec
 from samelog.format.numbers import Unsigned32
 from samelog.placement.tasks import PlacementTask, TaskKind
 
+REPLICAS_MOST = 7
+
 
 class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
     """What a member has of a group. `replica` is a number that no other one ever has.
@@ -62,10 +64,10 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         return next((each for each in self.replicas if each.member == member), None)
 
 
-class NewGroup(msgspec.Struct, frozen=True, array_like=True):
-    """A group that is to be made, on these members."""
+class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A group to be made, on these members; `preferred` shall lead it."""
 
-    copies: int
+    copies: Unsigned32
     members: tuple[Unsigned32, ...]
     preferred: Unsigned32
     is_pinned: bool = False
@@ -96,6 +98,11 @@ class Placement(msgspec.Struct):
     directory of it may have had.
     """
 
+    own: list[PlacedReplica] = []
+    """In the state of a data group, where the rest is empty: its replicas. `version` is then that
+    of its configuration.
+    """
+
     draining: list[Unsigned32] = []
     """Members that shall have no replicas."""
     tasks: dict[int, PlacementTask] = {}
@@ -110,6 +117,15 @@ class Placement(msgspec.Struct):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
+
+    def let_in(self, member: int) -> None:
+        """A member counts again, whatever it has forgotten."""
+        self.version += 1
+        self.let_in_at[member] = self.version
+
+    def is_first(self, replica: PlacedReplica) -> bool:
+        """Whether no other directory of its member can have had this replica."""
+        return replica.made_at > self.let_in_at.get(replica.member, 0)
 
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""

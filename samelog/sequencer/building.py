@@ -8,13 +8,14 @@ Invariant: a part knows of others only what it is given here, and tells what hap
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
+from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
@@ -24,7 +25,6 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
-from samelog.sequencer.cluster.restoring import restored
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
@@ -52,8 +52,13 @@ from samelog.wire.frames import GROUP
 class ReplicaOwner(Protocol):
     """What a replica asks of the member of the cluster that it runs in."""
 
-    def new_syncer(self) -> NodeSyncer:
-        """Makes files durable, in rounds of its own; closed by the member."""
+    @property
+    def raft_syncer(self) -> NodeSyncer:
+        """Makes the Raft log durable, and what its entries name; closed by the member."""
+
+    @property
+    def merged_syncer(self) -> NodeSyncer:
+        """Makes merged logs durable, in rounds of its own; closed by the member."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
@@ -65,13 +70,34 @@ class ReplicaOwner(Protocol):
         """The members' names, by number."""
 
     def members_changed(self) -> None:
-        """The replicated member list is another one."""
+        """The replicated member list is another one, or a life of a member counts again."""
+
+    def placement_changed(self) -> None:
+        """The table of data groups is another one."""
+
+    def after_pump(self) -> None:
+        """The Raft core may have moved: its replica may rest now, or may have woken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which replica of which group it is, as whom it votes. `founders`: who voted when the group
+    began, if this replica was there; `may_vote`: it has forgotten nothing that it promised.
+    """
+
+    group: int
+    replica: int
+    founders: Sequence[int]
+    may_vote: bool
+    may_rest: bool = False
+    """It may be quiet, as its member tells the others that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSite:
     """What a replica is built on: what its member gives it, and who hears what its parts tell."""
 
+    seat: Seat
     given: NodeResources
     directory: NodeDirectory
     peers: PeerSender
@@ -89,23 +115,24 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
+    raft = _restored(site, store)
     entry_bytes = EntryBytes(
         raft,
         machine,
         sessions,
         sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=site.owner.new_syncer(),
+        syncer=site.owner.raft_syncer,
         on_named=site.events.bytes_named,
     )
     group = RaftGroup(
         raft,
         store,
         clock=given.clock,
-        send=partial(site.peers.send_raft, GROUP),
+        send=partial(site.peers.send_raft, site.seat.group),
         applier=replica,
         entry_bytes=entry_bytes,
         on_fault=site.owner.fail,
+        after_pump=site.owner.after_pump if site.seat.may_rest else None,
     )
     replica.decoded = entry_bytes.decoded
     coordinator = Coordinator(
@@ -138,6 +165,32 @@ def raft_parts(
     )
     decided = proposer, upgrade, coordinator, staging, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
+
+
+def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
+    """A follower with everything that is in the files; without a vote, or in doubt, as its seat and
+    its member's record say.
+    """
+    given, seat, record = site.given, site.seat, site.directory.record
+    settings = given.config.raft
+    raft = Raft(
+        record.number,
+        tuple(seat.founders),
+        config=RaftConfig(
+            heartbeat_s=settings.heartbeat_ms / 1000,
+            election_timeout_s=settings.election_ms / 1000,
+        ),
+        random=given.rng,
+        now=given.clock.now(),
+        snapshot=store.snapshot,
+        entries=store.entries,
+        hard_state=store.hard_state,
+        may_vote=seat.may_vote,
+        doubtful=record.doubtful,
+    )
+    if seat.founders and seat.group == GROUP:  # of another one, the table tells who began it
+        raft.begin_group()
+    return raft
 
 
 def log_parts(

@@ -112,6 +112,9 @@ class ApplyEvents(Protocol):
     def members_changed(self) -> None:
         """The replicated member list is another one."""
 
+    def placement_changed(self) -> None:
+        """The table of data groups, or a data group's configuration, is another one."""
+
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""
 

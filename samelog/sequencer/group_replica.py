@@ -19,10 +19,17 @@ from contextlib import suppress
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
-from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
+from samelog.sequencer.building import (
+    ReplicaOwner,
+    ReplicaSite,
+    Seat,
+    care_parts,
+    log_parts,
+    raft_parts,
+)
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
-from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
+from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.events import Ends
@@ -51,6 +58,7 @@ from samelog.wire.peer_messages import (
     ForwardedAll,
     HistoryAsked,
     HistoryTold,
+    PeerMessage,
     Report,
     RunEnded,
 )
@@ -70,6 +78,7 @@ class GroupReplica:
 
     def __init__(
         self,
+        seat: Seat,
         given: NodeResources,
         directory: NodeDirectory,
         peers: PeerSender,
@@ -80,9 +89,11 @@ class GroupReplica:
         pulls: PeerPulls,
         measures: Measures,
     ) -> None:
+        """`given.config.data`: where its files are."""
         config = given.config
-        self._site = ReplicaSite(given, directory, peers, presence, owner, self)
-        self.store = RaftStore.open(given.fs, log)
+        self.seat = seat
+        self._site = ReplicaSite(seat, given, directory, peers, presence, owner, self)
+        self.store = RaftStore.open(given.fs, log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
@@ -90,7 +101,7 @@ class GroupReplica:
             os.path.join(config.data, "merged"),
             sessions,
             machine,
-            syncer=owner.new_syncer(),
+            syncer=owner.merged_syncer,
             events=self,
             measures=measures,
         )
@@ -129,7 +140,6 @@ class GroupReplica:
         self._run_keeper = RunKeeper(machine, is_there, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
             site.given.config,
-            site.directory,
             group=self.raft.group,
             replica=replica,
             staging=self.raft.staging,
@@ -376,6 +386,9 @@ class GroupReplica:
     def members_changed(self) -> None:
         self._site.owner.members_changed()
 
+    def placement_changed(self) -> None:
+        self._site.owner.placement_changed()
+
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
@@ -389,6 +402,7 @@ class GroupReplica:
     def snapshot_installed(self) -> None:
         self.raft.coordinator.leadership_changed()
         self._site.owner.members_changed()
+        self._site.owner.placement_changed()
         self.reporter.state_again()
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:

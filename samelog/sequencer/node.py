@@ -18,9 +18,11 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
+from samelog.placement.values import Placement
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
@@ -30,6 +32,7 @@ from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
@@ -62,11 +65,11 @@ class Node:
         self._watched: WatchedFiles | None = None
         self._told = NodeState.OFFLINE
         """The state that the other members were told of last."""
-        self.syncers: list[NodeSyncer] = []
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
+        self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
         self._events = PeerEvents(self)
         links = Links(
             self._hello,
@@ -79,6 +82,7 @@ class Node:
         )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
+            Seat(0, 0, record.voters, record.may_vote),
             given,
             directory,
             links,
@@ -107,6 +111,7 @@ class Node:
         )
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
+        self.data_groups = DataGroups(given, self, self.member, links, presence, lives)
 
     def _hello(self) -> Hello:
         config, life = self._given.config, self.life.told()
@@ -117,7 +122,22 @@ class Node:
         return self.peers.members.told()
 
     def _level(self) -> int:
+        return self.level
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
         return self.raft.replica.level
+
+    @property
+    def placement(self) -> Placement:
+        """The table of data groups."""
+        return self.logs.machine.state.placement
+
+    @property
+    def syncers(self) -> tuple[NodeSyncer, ...]:
+        """What makes files of the data directory durable, in rounds of their own."""
+        return self.merged_syncer, self.raft_syncer
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -138,6 +158,7 @@ class Node:
             limits=config.limits,
         )
         self.group_replica.start()
+        self.data_groups.start()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
         self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services))
@@ -174,6 +195,7 @@ class Node:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
         self.member.status.is_stopping = True
         self._tell_state()
+        self.data_groups.hand_over()
         if self.raft.group.raft.role is Role.LEADER:
             await self.peers.changes.hand_over()
         for service in self.services:
@@ -182,12 +204,15 @@ class Node:
             self._server.close()
         if self._watched is not None:
             self._watched.close()
-        await self.group_replica.stop()
+        for replicas in (self.group_replica, self.data_groups):
+            await replicas.stop()
         await self._tasks.cancel()
-        await self.group_replica.make_durable()
+        for replicas in (self.group_replica, self.data_groups):
+            await replicas.make_durable()
         for syncer in self.syncers:
             await syncer.close()
         self.group_replica.close()
+        self.data_groups.close()
         self.member.raft_log.close()
         self.member.directory.stopped_cleanly()
         self.member.directory.close()
@@ -195,11 +220,8 @@ class Node:
 
     # --- what its replica asks and tells ----------------------------------------------------------
 
-    def new_syncer(self) -> NodeSyncer:
-        """Makes files of the data directory durable, in rounds of its own."""
-        syncer = self._given.host.new_syncer(self._given.config.data)
-        self.syncers.append(syncer)
-        return syncer
+    def _new_syncer(self) -> NodeSyncer:
+        return self._given.host.new_syncer(self._given.config.data)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the node, and ends it if it fails."""
@@ -225,6 +247,13 @@ class Node:
             log_event(log, logging.ERROR, "no member", error=error)
             self.fail(error)
 
+    def placement_changed(self) -> None:
+        """The table of data groups moved."""
+        self.data_groups.follow()
+
+    def after_pump(self) -> None:
+        """Group 0 is never quiet: nothing is to be told."""
+
     def _use_members(self) -> None:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
@@ -237,16 +266,19 @@ class Node:
     def tick(self) -> None:
         """See housekeeping.Ticked."""
         self.group_replica.tick()
+        self.data_groups.tick()
         if self._told is not self.member.status.state:
             self._tell_state()
 
     def loop_delayed(self, by_s: float) -> None:
         """See housekeeping.Ticked."""
         self.raft.group.loop_delayed(by_s)
+        self.data_groups.loop_delayed(by_s)
 
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
+        self.data_groups.tick_membership()
 
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""
@@ -259,7 +291,15 @@ class Node:
         if self.logs.intake.stopped is not None and self.raft.group.is_leader:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
+        self.data_groups.tick_slowly()
+        self._settle_doubt()
         self._tell_state()
+
+    def _settle_doubt(self) -> None:
+        """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""
+        is_doubtful = self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful
+        if self.member.directory.record.doubtful and not is_doubtful:
+            self.member.directory.is_whole_again()
 
     def _tell_state(self) -> None:
         self._told = self.member.status.state

@@ -13,12 +13,22 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import PeerMessage, PeerServer
+from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP
-from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
+from samelog.wire.peer_messages import (
+    Beat,
+    BeatAnswer,
+    Forgotten,
+    InGroup,
+    MemberList,
+    MemberState,
+    NotQuiet,
+    PeerMessage,
+)
 
 
 class PeerOwner(ServedNode, Protocol):
@@ -27,6 +37,10 @@ class PeerOwner(ServedNode, Protocol):
     @property
     def group_replica(self) -> GroupReplica:
         """Its replica of the group."""
+
+    @property
+    def data_groups(self) -> DataGroups:
+        """Its replicas of data groups."""
 
     @property
     def life(self) -> OwnLife:
@@ -50,12 +64,18 @@ class PeerEvents:
         for part in parts:
             if part[:3] == (GROUP, 0, 0):
                 self._node.raft.group.receive(node, part.messages)
+            elif part.group != GROUP:
+                self._node.data_groups.on_raft(node, part)
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """See peers.PeerListener."""
         peers = self._node.peers
         if isinstance(message, MemberState):
             peers.presence.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, InGroup):
+            self._node.data_groups.on_message(node, message)
+        elif isinstance(message, Beat | BeatAnswer | NotQuiet):
+            self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
@@ -72,6 +92,7 @@ class PeerEvents:
         peers.links.send(node, peers.members.told())
         peers.links.send(node, own_state(self._node))
         self._node.group_replica.reporter.tell_everything(node)
+        self._node.data_groups.welcomed(node)
 
     def on_forgotten(self, node: int, message: Forgotten) -> None:
         """See peers.PeerListener."""
@@ -82,6 +103,7 @@ class PeerEvents:
     def forgot(self, found: Contradiction) -> None:
         """This node has forgotten something."""
         error = self._node.life.forgot(found)
+        self._node.data_groups.is_suspect()
         if error is not None:
             self._node.fail(error)
 
@@ -94,9 +116,11 @@ class PeerEvents:
         """A peer dials in: in another life, what it acknowledged before counts no more."""
         if is_new:
             self._node.raft.group.raft.peer_restarted(node)
+            self._node.data_groups.began_anew(node)
 
     def on_peer_gone(self, server: PeerServer) -> None:
         """A connection that a peer dialled broke. The peer is gone if it was the last one."""
         self._node.peers.callers.remove(server)
         if self._node.peers.presence.broke(server.number, self._node.member.clock.now()):
             self._node.group_replica.peer_gone(server.number)
+            self._node.data_groups.gone(server.number)

@@ -5,7 +5,9 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import msgspec
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
@@ -162,3 +164,59 @@ class MemberState(Message, frozen=True, tag=49):
     boot: Place63
     applied_index: Place63
     level: Unsigned32
+
+
+class InGroup(Message, frozen=True, tag=60):
+    """What a replica of a data group says to another one: one of the messages above, as its
+    MessagePack bytes.
+    """
+
+    needs: ClassVar[int] = 7
+    group: Unsigned32
+    sender: Unsigned32
+    receiver: Unsigned32
+    message: bytes
+
+
+class Beat(Message, frozen=True, tag=61):
+    """I live, and lead what has this digest, of all that rests between us."""
+
+    needs: ClassVar[int] = 7
+    number: Place63
+    digest: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+
+
+class BeatAnswer(Message, frozen=True, tag=62):
+    """I follow the same. Or not: then this is what I follow, and in which terms."""
+
+    needs: ClassVar[int] = 7
+    number: Place63
+    agrees: bool
+    followed: tuple[tuple[Unsigned32, Place63], ...] = ()
+
+
+class NotQuiet(Message, frozen=True, tag=63):
+    """These groups I do not lead, or they do not rest."""
+
+    needs: ClassVar[int] = 7
+    groups: tuple[Unsigned32, ...]
+
+
+PeerMessage = (
+    Report
+    | Cursors
+    | Forward
+    | ForwardAll
+    | Forwarded
+    | ForwardedAll
+    | RunEnded
+    | MemberList
+    | HistoryAsked
+    | HistoryTold
+    | MemberState
+    | InGroup
+    | Beat
+    | BeatAnswer
+    | NotQuiet
+)
+"""What a member says on the connections that it dialled."""

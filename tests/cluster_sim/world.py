@@ -28,6 +28,7 @@ from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker
+from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
@@ -81,6 +82,7 @@ class World:
         self.resets = Resets(self)
         self.upgrades = Upgrades(self)
         self.transactions = Transactions(self)
+        self.data_groups = DataGroups(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -105,6 +107,7 @@ class World:
                 self.resets.plan()
                 self.membership.plan()
                 self.transactions.plan()
+                self.data_groups.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
@@ -153,7 +156,13 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        parts = (self.resets, self.membership, self.upgrades, self.transactions)
+        parts = (
+            self.resets,
+            self.membership,
+            self.upgrades,
+            self.transactions,
+            self.data_groups,
+        )
         if waits := next(filter(None, (part.waits_for() for part in parts)), ""):
             return waits
         lineage = self.checker.lineage

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.cluster.peers import PeerMessage
+from samelog.wire.peer_messages import PeerMessage
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.raft.views import NodeView

@@ -37,6 +37,7 @@ TICK_S = 0.02
 TIMERS_FIRST_S = 1e-6
 """A loop that comes to itself runs its timers before it reads."""
 SETTLED_S = 10.0
+REST_S = 5.0
 ELECTIONS_MAX = 3
 """Of starved nodes, once they have settled: a leader that lives is to stay."""
 MOST_EVENTS = 4_000_000
@@ -56,6 +57,8 @@ class World:
         self.chance = random.Random(options.seed)
         self.now = 0.0
         self.healed = False
+        self.is_idle = False
+        """Nobody proposes or reads any more."""
         self.events = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
@@ -82,6 +85,8 @@ class World:
         self._repeat(self.options.read_every_s, self._read)
         if self.options.reach_chance:
             self._repeat(0.1, self._release)
+        if self.options.quiet:
+            self._repeat(self.options.config.heartbeat_s, self._beat)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
         self._run_until(min(SETTLED_S, self.options.safety_s), None)
@@ -131,6 +136,28 @@ class World:
         answered = self.checker.reads + 3
         if not self._run_until(end, lambda: self.checker.reads >= answered):
             raise Violation("reads are not answered")
+        if self.options.quiet and not self.options.changes:  # who was removed asks for votes
+            self._check_rest()
+
+    def _check_rest(self) -> None:
+        """A group in which nothing happens has no timers; when something does, it goes on."""
+        self.is_idle = True
+        if not self._run_until(self.now + self.options.liveness_s, self._all_rest):
+            raise Violation(f"an idle group does not rest: {self.nodes_state()}")
+        self._run_until(self.now + REST_S, None)
+        if not self._all_rest():
+            raise Violation(f"an idle group woke: {self.nodes_state()}")
+        self.is_idle = False
+        target = self.checker.committed_index + 3
+        if not self._run_until(
+            self.now + self.options.liveness_s, lambda: self._applied_everywhere(target)
+        ):
+            raise Violation(f"a group that rested does not go on: {self.nodes_state()}")
+
+    def _all_rest(self) -> bool:
+        members = self.checker.membership
+        there = [node for node in self.nodes if node.number in members]
+        return all(node.up and node.raft.rests for node in there)
 
     def _applied_everywhere(self, index: int) -> bool:
         members = self.checker.membership
@@ -160,6 +187,11 @@ class World:
         if chance.random() < options.codec_chance:
             (part,) = decode_groups(encode_groups([GroupMessages(0, 0, 0, [cast(Any, message)])]))
             (message,) = part.messages
+        self.carry(sender, to, lambda node, boot: node.receive(sender.number, boot, message))
+
+    def carry(self, sender: SimNode, to: int, hear: Callable[[SimNode, int], None]) -> None:
+        """Have a node hear something of this life of another one, or not, or twice."""
+        options, chance = self.options, self.chance
         copies = 1
         if not self.healed:
             if (sender.number, to) in self._cuts or chance.random() < options.drop_chance:
@@ -171,7 +203,7 @@ class World:
             arrival = self.now + self._delay()
             if options.in_order:
                 arrival = self._last_arrival[link] = max(arrival, self._last_arrival[link])
-            self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, message))
+            self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, hear))
 
     def after_sync(self, node: SimNode, action: Callable[[], None], later_s: float = 0.0) -> None:
         """Do something when the node's disk has synced, unless it crashes before."""
@@ -255,15 +287,17 @@ class World:
             return self.chance.uniform(0.0002, 0.004)
         return self.chance.uniform(0, self.options.slow_s)
 
-    def _deliver(self, sender: SimNode, boot: int, receiver: SimNode, message: RaftMessage) -> None:
+    def _deliver(
+        self, sender: SimNode, boot: int, receiver: SimNode, hear: Callable[[SimNode, int], None]
+    ) -> None:
         if not receiver.up or (not self.healed and (sender.number, receiver.number) in self._cuts):
             return
         if sender.wiped and boot != sender.boot:
             return  # the node's boot number tells that it is not the one that sent this
         if self.now < receiver.stands_until:
-            self._when_it_goes_on(receiver, lambda: self._deliver(sender, boot, receiver, message))
+            self._when_it_goes_on(receiver, lambda: self._deliver(sender, boot, receiver, hear))
             return
-        self._guard(receiver, lambda: receiver.receive(sender.number, boot, message))
+        self._guard(receiver, lambda: hear(receiver, boot))
 
     def _start_ticking(self, node: SimNode) -> None:
         """Some drivers tick now and then, others exactly when the core wants it."""
@@ -301,7 +335,7 @@ class World:
 
     def _propose(self) -> None:
         leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
-        if not leaders:
+        if not leaders or self.is_idle:
             return
         leader = self.chance.choice(leaders)
         count = self.chance.choice((1, 1, 1, 2, 7))
@@ -330,9 +364,14 @@ class World:
         if node.up:
             self._guard(node, node.release)
 
+    def _beat(self) -> None:
+        for node in self.nodes:
+            if node.up and self.now >= node.stands_until:
+                self._guard(node, node.beats.tick)
+
     def _read(self) -> None:
         node = self.chance.choice(self.nodes)
-        if node.up:
+        if node.up and not self.is_idle:
             context = next(self._counter)
             self._guard(node, lambda: node.read(context))
 

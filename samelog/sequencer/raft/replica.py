@@ -46,6 +46,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Input, Rejection
@@ -189,6 +190,8 @@ class Replica:
         """What a command means here that is about neither topics nor runs."""
         if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
+        elif isinstance(command, PlacementCommand):
+            self._events.placement_changed()
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):

@@ -24,6 +24,7 @@ from samelog.sequencer.levels import TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
@@ -349,6 +350,7 @@ AnyCommand = (
     | SettingCommand
     | AccessCommand
     | SchemaCommand
+    | PlacementCommand
     | ResetCommand
     | GroupCommand
     | TransactionCommand

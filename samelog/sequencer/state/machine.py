@@ -18,6 +18,7 @@ import msgspec
 
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.positions import SessionPosition
+from samelog.placement.table import PlacementTable
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -39,6 +40,8 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
+from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -89,6 +92,7 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+        self.placement = PlacementTable(self.state.placement)
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -348,6 +352,10 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
+    def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
+        problem = PLACEMENT_CHANGES[type(command)](self.state, self.placement, command)
+        return command if problem is None else Rejection(*problem)
+
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
@@ -495,6 +503,7 @@ _APPLY: dict[type, Any] = {
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
+    **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

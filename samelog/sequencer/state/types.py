@@ -16,6 +16,8 @@ import msgspec
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
+from samelog.placement.values import Placement
+from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
@@ -228,6 +230,8 @@ class State(msgspec.Struct):
     """What administrators set over the Kafka protocol."""
     transactions: Transactions = msgspec.field(default_factory=Transactions)
     schemas: Schemas = msgspec.field(default_factory=Schemas)
+    placement: Placement = msgspec.field(default_factory=Placement)
+    """Which data groups there are, and what is in them."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -237,6 +241,8 @@ class State(msgspec.Struct):
         """This life of a member counts, whatever it forgot."""
         known = self.started.get(member, MemberLives())
         self.started[member] = known._replace(let_in=incarnation)
+        if self.level >= GROUPS and not self.placement.own:
+            self.placement.let_in(member)
 
     def remember(self, event: RecordEvent) -> None:
         """Keep an event, and forget the oldest."""

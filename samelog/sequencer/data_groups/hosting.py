@@ -1,0 +1,290 @@
+"""The replicas of data groups of one member: begun as the table of placement says, told what other
+members say, and what is said for all of them at once.
+
+Invariant: what other members say reaches a replica only under its own number, from the replica that
+the table names; a group that rests is known to the beats, and no other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from samelog.consensus import GroupMessages, Role
+from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
+from samelog.sequencer.host import NodeResources
+from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.member_beats import MemberBeats, Rest, Silence
+from samelog.wire.messages import decode_message
+from samelog.wire.pair_liveness import BeatReply, PairBeat
+from samelog.wire.peer_messages import (
+    Beat,
+    BeatAnswer,
+    Cursors,
+    Forward,
+    ForwardAll,
+    Forwarded,
+    ForwardedAll,
+    HistoryAsked,
+    HistoryTold,
+    InGroup,
+    NotQuiet,
+    Report,
+    RunEnded,
+)
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 1.5
+"""Times the election timeout: so long a member is silent before what rests with it wakes."""
+DIGEST_BYTES = 16
+OF_A_GROUP = (
+    Report,
+    Cursors,
+    Forward,
+    ForwardAll,
+    Forwarded,
+    ForwardedAll,
+    RunEnded,
+    HistoryAsked,
+    HistoryTold,
+)
+
+
+class DataGroups:
+    """One member's."""
+
+    def __init__(
+        self,
+        given: NodeResources,
+        host: ReplicaHost,
+        member: MemberParts,
+        links: Links,
+        presence: Presence,
+        lives: Lives,
+    ) -> None:
+        self._given = given
+        self._host = host
+        self._member = member
+        self._links = links
+        self._presence = presence
+        self._lives = lives
+        self._beats = MemberBeats()
+        self._runs = False
+        self._is_due = False
+        """The table is to be looked at."""
+        self.replicas: dict[int, DataReplica] = {}
+        self.damaged: dict[int, str] = {}
+        """Groups whose replica cannot begin here, and why."""
+
+    # --- which there are --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin what the table names, from now on."""
+        self._runs = True
+        self.follow()
+
+    def follow(self) -> None:
+        """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
+        if self._runs and not self._is_due:
+            self._is_due = True
+            self._host.spawn(self._begin_new())
+
+    async def _begin_new(self) -> None:
+        self._is_due = False
+        own = self._member.directory.record.number
+        for number, placed in tuple(self._host.placement.groups.items()):
+            is_new = number not in self.replicas and number not in self.damaged
+            if self._runs and is_new and placed.replica_of(own) is not None:
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        if not self.replicas:
+            self._host.spawn(self._run_beats())
+        try:
+            replica = DataReplica(
+                number,
+                self._given,
+                self._host,
+                self._member,
+                self._links,
+                self._presence,
+                lives=self._lives,
+                on_moved=self._moved,
+            )
+        except RaftStoreError as error:
+            self.damaged[number] = str(error)
+            what = "replica cannot begin"
+            log_event(log, logging.CRITICAL, what, group=number, error=error)
+            return
+        self.replicas[number] = replica
+        replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
+        replica.start()
+        for node in self._links.connected:
+            replica.group_replica.reporter.tell_everything(node)
+
+    @property
+    def awake(self) -> Iterator[DataReplica]:
+        """Those that do not rest."""
+        return (each for each in self.replicas.values() if not each.raft.raft.rests)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether any may lack what it acknowledged, after a loss of power."""
+        return any(each.raft.raft.is_doubtful for each in self.replicas.values())
+
+    def with_member(self, node: int) -> Iterator[DataReplica]:
+        """Those of which the other member has a replica, too."""
+        return (each for each in self.replicas.values() if each.sender.replica(node))
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """To be called some times a second."""
+        for replica in self.awake:
+            replica.tick()
+
+    def tick_membership(self) -> None:
+        """To be called about four times a second."""
+        for replica in self.replicas.values():
+            replica.tick_membership()
+
+    def tick_slowly(self) -> None:
+        """To be called about once a second."""
+        for replica in self.replicas.values():
+            replica.tick_slowly()
+
+    def loop_delayed(self, by_s: float) -> None:
+        """The event loop ran so late."""
+        for replica in self.awake:
+            replica.raft.loop_delayed(by_s)
+
+    # --- quiet groups -----------------------------------------------------------------------------
+
+    async def _run_beats(self) -> None:
+        """Until cancelled."""
+        settings, clock = self._given.config.raft, self._given.clock
+        patience_s = PATIENCE * settings.election_ms / 1000
+        while True:
+            await asyncio.sleep(settings.heartbeat_ms / 1000)
+            now = clock.now()
+            for number, beat in self._beats.due(now):
+                digest = beat.digest.to_bytes(DIGEST_BYTES, "big")
+                self._links.send(number, Beat(beat.number, digest))
+            self._wake(self._beats.silent(now, patience_s))
+
+    def _moved(self, replica: DataReplica) -> None:
+        raft = replica.raft.raft
+        if not raft.rests or replica.raft.halted:
+            self._beats.woke(replica.number)
+        elif raft.role is Role.LEADER:
+            rest = Rest(raft.term, True, raft.peers)
+            self._beats.rests(replica.number, rest, self._given.clock.now())
+        elif raft.leader is not None:
+            rest = Rest(raft.term, False, (raft.leader,))
+            self._beats.rests(replica.number, rest, self._given.clock.now())
+
+    def _wake(self, silence: Silence) -> None:
+        for number in silence.led & self.replicas.keys():
+            self.replicas[number].raft.leader_lost()
+        for number in silence.followed & self.replicas.keys():
+            self.replicas[number].raft.wake()
+
+    def on_beat(self, node: int, message: Beat | BeatAnswer | NotQuiet) -> None:
+        """What another member says for all groups that rest between us."""
+        now = self._given.clock.now()
+        if isinstance(message, Beat):
+            beat = PairBeat(message.number, int.from_bytes(message.digest, "big"))
+            self._links.send(node, BeatAnswer(*self._beats.hear(node, beat, now)))
+            return
+        if isinstance(message, NotQuiet):
+            here = self._beats.not_led(node, message.groups)
+        else:
+            here, there = self._beats.answered(node, BeatReply(*_answer(message)), now)
+            if there:
+                self._links.send(node, NotQuiet(tuple(sorted(there))))
+        for number in here & self.replicas.keys():
+            self.replicas[number].raft.wake()
+
+    # --- what other members say -------------------------------------------------------------------
+
+    def on_raft(self, node: int, part: GroupMessages) -> None:
+        """Raft messages of a data group."""
+        replica = self._addressed(node, part.group, part.sender, part.receiver)
+        if replica is not None:
+            replica.raft.receive(node, part.messages)
+            self._moved(replica)
+
+    def on_message(self, node: int, message: InGroup) -> None:
+        """Anything else of a data group. Raises ProtocolFault."""
+        replica = self._addressed(node, message.group, message.sender, message.receiver)
+        if replica is None:
+            return
+        said = decode_message(message.message)
+        if not isinstance(said, OF_A_GROUP):
+            raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
+        replica.group_replica.receive(node, said)
+
+    def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
+        """The replica that a message is for; None: it is not here, or another one sent it."""
+        replica = self.replicas.get(group)
+        if replica is None or not receiver:
+            return None
+        own = replica.sender.replica(self._member.directory.record.number)
+        return replica if (own, replica.sender.replica(node)) == (receiver, sender) else None
+
+    def welcomed(self, node: int) -> None:
+        """The connection to another member stands: it is told everything."""
+        for replica in self.with_member(node):
+            replica.group_replica.reporter.tell_everything(node)
+
+    def began_anew(self, node: int) -> None:
+        """Another member is in another life."""
+        self._wake(self._beats.lost(node))
+        for replica in self.with_member(node):
+            replica.raft.peer_restarted(node)
+
+    def gone(self, node: int) -> None:
+        """No connection that another member dialled is left."""
+        self._wake(self._beats.lost(node))
+        for replica in self.with_member(node):
+            replica.group_replica.peer_gone(node)
+
+    def is_suspect(self) -> None:
+        """This member may have forgotten something."""
+        for replica in self.replicas.values():
+            replica.is_suspect()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """The member stops: let others lead."""
+        for replica in self.replicas.values():
+            replica.hand_over()
+
+    async def stop(self) -> None:
+        """Stop repair and copying from other members."""
+        self._runs = False
+        for replica in self.replicas.values():
+            await replica.group_replica.stop()
+
+    async def make_durable(self) -> None:
+        """Everything that was merged."""
+        for replica in self.replicas.values():
+            await replica.group_replica.make_durable()
+
+    def close(self) -> None:
+        """Close every file."""
+        for replica in self.replicas.values():
+            replica.group_replica.close()
+
+
+def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
+    return message.number, message.agrees, message.followed

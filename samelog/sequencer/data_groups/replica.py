@@ -1,0 +1,225 @@
+"""A member's replica of one data group: a group replica with files of its own below the member's,
+and what stands between it and the member.
+
+Invariant: it votes only as its seat says, and says nothing before that is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from samelog.placement.values import PlacedGroup, Placement
+from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
+from samelog.sequencer.data_groups.sender import GroupSender
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.parts import MemberParts
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+
+
+class ReplicaHost(Protocol):
+    """What the replicas of data groups take of their member."""
+
+    @property
+    def raft_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+
+    @property
+    def merged_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+
+    @property
+    def placement(self) -> Placement:
+        """The table, as group 0 has it here."""
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        """Run something that ends with the member, and ends it if it fails."""
+
+    def fail(self, error: BaseException) -> None:
+        """End the member."""
+
+    def names(self) -> Mapping[int, str]:
+        """The members' names, by number."""
+
+
+class DataReplica:
+    """Implements building.ReplicaOwner."""
+
+    def __init__(
+        self,
+        number: int,
+        given: NodeResources,
+        host: ReplicaHost,
+        member: MemberParts,
+        links: Links,
+        presence: Presence,
+        *,
+        lives: Lives,
+        on_moved: Callable[[DataReplica], None],
+    ) -> None:
+        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        self.number = number
+        self._host = host
+        self._directory = member.directory
+        self._on_moved = on_moved
+        self._known = host.placement.groups[number]
+        self._file = SeatFile(given.fs, member.raft_log.directory, number)
+        self._record = self._begin()
+        record = self._directory.record
+        self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.group_replica = GroupReplica(
+            seat_of(self.placed, self._record, record),
+            _below(given, number),
+            self._directory,
+            self.sender,
+            presence,
+            self,
+            log=member.raft_log,
+            pulls=links,
+            measures=member.measures,
+        )
+        self.raft = self.group_replica.raft.group
+        self._upkeep = DataGroupUpkeep(
+            self.group_replica,
+            lambda: self.placed,
+            clock=given.clock,
+            presence=presence,
+            lives=lambda: lives.met,
+            level=lambda: host.level,
+        )
+
+    def _begin(self) -> ReplicaRecord:
+        """Have it on the disk which replica this is. Raises RaftStoreError."""
+        own, table = self._directory.record.number, self._host.placement
+        replica, known = self.placed.replica_of(own), self._file.read()
+        if replica is None:
+            raise ValueError(f"member {own} has no replica of group {self.number}")
+        record = begun(known, replica, table, self._directory.record)
+        if record != known:
+            self._file.write(record)
+        return record
+
+    @property
+    def placed(self) -> PlacedGroup:
+        """The group as the table has it, or had it last."""
+        self._known = self._host.placement.groups.get(self.number, self._known)
+        return self._known
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run, as tasks of the member."""
+        self.group_replica.open_logs()
+        self.group_replica.start()
+        self.spawn(self._come_up())
+
+    async def _come_up(self) -> None:
+        """State positions once all that was committed before is applied here."""
+        replica, logs = self.group_replica.raft.replica, self.group_replica.logs
+        # A look now and then is all this waits for: nobody is told when a group has a leader.
+        while (index := await self.raft.read_index()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(RETRY_S)
+        await replica.wait_applied(index)
+        self.settle()
+        replica.forget_deleted()
+        logs.sessions.set_gaps_aside()
+        self.group_replica.reporter.state_all()
+
+    def tick(self) -> None:
+        """To be called some times a second while it does not rest."""
+        self.group_replica.tick()
+
+    def tick_membership(self) -> None:
+        """To be called about four times a second."""
+        self._upkeep.tick()
+
+    def tick_slowly(self) -> None:
+        """To be called about once a second."""
+        self.settle()
+        self.group_replica.tick()
+        self.group_replica.tick_slowly()
+
+    def settle(self) -> None:
+        """Go by what the group says of this life: a suspect that is let in counts again."""
+        raft, record = self.raft.raft, self._directory.record
+        known = self.group_replica.logs.machine.state.started.get(record.number)
+        if not raft.may_vote and known is not None and known.let_in == record.incarnation:
+            raft.regain_trust()
+            self.raft.pump()
+        if raft.may_vote and self._record.trusted != record.suspicions:
+            self._record = msgspec.structs.replace(self._record, trusted=record.suspicions)
+            self._file.write(self._record)
+            log_event(log, logging.WARNING, "replica counts again", group=self.number)
+
+    def is_suspect(self) -> None:
+        """The member may have forgotten something, and so this replica may."""
+        self.raft.become_suspect()
+
+    def hand_over(self) -> None:
+        """Let another replica lead."""
+        self.raft.hand_over()
+
+    # --- what its replica asks and tells ----------------------------------------------------------
+
+    @property
+    def raft_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+        return self._host.raft_syncer
+
+    @property
+    def merged_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+        return self._host.merged_syncer
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        """See building.ReplicaOwner."""
+        return self._host.spawn(work)
+
+    def fail(self, error: BaseException) -> None:
+        """See building.ReplicaOwner."""
+        self._host.fail(error)
+
+    def names(self) -> Mapping[int, str]:
+        """See building.ReplicaOwner."""
+        return self._host.names()
+
+    def members_changed(self) -> None:
+        """A life of a member counts again in this group, perhaps this one's."""
+        self.settle()
+
+    def placement_changed(self) -> None:
+        """The group's configuration is another one."""
+        own = self.group_replica.logs.machine.state.placement.own
+        self.group_replica.set_members({each.member for each in own})
+
+    def after_pump(self) -> None:
+        """See building.ReplicaOwner."""
+        self._on_moved(self)
+
+
+def _below(given: NodeResources, number: int) -> NodeResources:
+    """The same with a data directory of the group's own."""
+    fs, data = given.fs, os.path.join(given.config.data, "groups")
+    for path in (data, os.path.join(data, str(number))):
+        fs.make_directory(path)
+    config = replace(given.config, data=os.path.join(data, str(number)))
+    return replace(given, config=config)

@@ -1,0 +1,111 @@
+"""What the leader of a data group does beside planning: the group's first configuration, the
+cluster's feature level, suspects that may count again, and leadership for who shall have it.
+
+Invariant: a configuration entry names the version that it follows; a suspect is let in only when it
+has the log and the merged bytes, by an entry that is committed without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.state.commands import LetIn
+from samelog.sequencer.state.placement.commands import SetReplicas
+from samelog.wire.bounds import Life
+
+CLOSE_ENTRIES = 256
+
+
+class DataGroupUpkeep:
+    """One replica's; only the leader's acts."""
+
+    def __init__(
+        self,
+        replica: GroupReplica,
+        group: Callable[[], PlacedGroup],
+        *,
+        clock: Clock,
+        presence: Presence,
+        lives: Callable[[], Mapping[int, Life]],
+        level: Callable[[], int],
+    ) -> None:
+        """`group`: as the table has it now; `lives`: of the members, as they introduced themselves;
+        `level`: the cluster's.
+        """
+        self._replica = replica
+        self._raft = replica.raft.group
+        self._group = group
+        self._clock = clock
+        self._presence = presence
+        self._lives = lives
+        self._level = level
+        self._asked: dict[int, tuple[int, str]] = {}
+        """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self._wanted: dict[int, dict[int, int]] = {}
+        """Suspect -> what it must have merged durably."""
+
+    def tick(self) -> None:
+        """Take the next step, if there is one."""
+        if not self._raft.is_leader:
+            return
+        state = self._replica.logs.machine.state
+        placed = self._group()
+        if not state.placement.own:
+            self._configure(0, list(placed.replicas))
+        elif state.level < self._level():
+            self._configure(state.placement.version, state.placement.own)
+        else:
+            self._let_suspects_in()
+            self._hand_over(placed.preferred)
+
+    def _configure(self, version: int, replicas: list[PlacedReplica]) -> None:
+        """Propose; whatever comes of it shows in the state."""
+        command = SetReplicas(self._group().number, self._level(), version, "", replicas)
+        with suppress(NotLeader, ChangePending):
+            future = self._raft.propose_replicas(command)
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _let_suspects_in(self) -> None:
+        raft, lives = self._raft.raft, self._lives()
+        for number in raft.peers:
+            life = lives.get(number)
+            if life is None or raft.counts(number) or not self._presence.is_there(number):
+                continue
+            asked = raft.term, life.incarnation
+            if self._asked.get(number) != asked and self._is_close(number):
+                with suppress(NotLeader, Busy):
+                    self._raft.propose([LetIn(number, life.incarnation)])
+                    self._asked[number] = asked
+
+    def _is_close(self, number: int) -> bool:
+        """Whether a replica has the log and the merged bytes, but for what came in just now."""
+        raft, partitions = self._raft.raft, self._replica.logs.machine.state.partitions
+        progress = raft.progress(number)
+        if progress is None or progress.state is not ProgressState.REPLICATE:
+            return False
+        if raft.last_index - progress.match > CLOSE_ENTRIES:
+            return False
+        offsets = {each.number: each.next_offset for each in partitions.values()}
+        wanted = self._wanted.setdefault(number, offsets)
+        merged = self._replica.raft.coordinator.views[number].merged_durable
+        if any(merged.get(n, 0) < offset for n, offset in wanted.items() if n in partitions):
+            return False
+        del self._wanted[number]
+        return True
+
+    def _hand_over(self, to: int) -> None:
+        """Let who shall lead do so, if it has all that this one has."""
+        raft = self._raft.raft
+        progress = raft.progress(to)
+        if progress is None or to not in raft.voters or not raft.counts(to):
+            return
+        is_free = raft.leadership is not None and raft.leadership.transfer_to is None
+        if is_free and progress.match == raft.last_index and self._presence.is_there(to):
+            raft.transfer_leadership(to, self._clock.now())
+            self._raft.pump()

@@ -1,0 +1,51 @@
+"""Commands about data groups, and those that a data group has of its own (docs/groups.md).
+
+Invariant: applying a command of a data group needs nothing of group 0; field order is the format.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from samelog.format.numbers import Unsigned32
+from samelog.placement.changes import AnyChange
+from samelog.placement.values import NewGroup, PlacedReplica
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.state.command_base import Command
+
+
+class MakeGroups(Command, frozen=True, tag=70):
+    """In group 0: make data groups, with the next numbers. `since`: the version of the table that
+    they were planned from.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    groups: list[NewGroup]
+
+
+class ChangePlacement(Command, frozen=True, tag=71):
+    """In group 0: changes of the table, each of which is done or refused by itself. With `since`
+    all are refused if the table has another version by now; -1: whatever it has.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    changes: list[AnyChange]
+
+
+class SetReplicas(Command, frozen=True, tag=76):
+    """In a data group, always its share of a configuration entry of Raft: these are its replicas.
+    `level` is the cluster's feature level, `task` asked for it (empty: the group begins), `version`
+    is that of the configuration before it.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    group: Unsigned32
+    level: Unsigned32
+    version: int
+    task: str
+    replicas: list[PlacedReplica]
+
+
+PlacementCommand = MakeGroups | ChangePlacement | SetReplicas

@@ -1,0 +1,98 @@
+"""Data groups beside group 0, in real nodes: they begin, elect, rest, wake, and begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from samelog.consensus import Role
+from samelog.placement.values import NewGroup
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.placement.commands import MakeGroups
+from samelog.sequencer.state.types import Rejection
+from tests.sequencer.cluster import leader_of, make_node, run_with, until
+
+THREE = [0, 1, 2]
+
+
+async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
+    """Groups on these members, the first of which is to lead."""
+    leader = await leader_of(nodes)
+    await until(lambda: leader.level >= GROUPS, "the feature level")
+    wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
+    command = MakeGroups(leader.placement.version, wanted)
+    outcome = await leader.raft.proposer.propose(command)
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def led(nodes: list[Node], group: int) -> list[Node]:
+    """Who leads a data group."""
+    return [
+        node
+        for node in nodes
+        if group in node.data_groups.replicas and node.data_groups.replicas[group].raft.is_leader
+    ]
+
+
+def rests(nodes: list[Node], group: int) -> bool:
+    """Whether all replicas of a group rest."""
+    found = [node.data_groups.replicas.get(group) for node in nodes]
+    return all(each is not None and each.raft.raft.rests for each in found)
+
+
+def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2], [2], [2, 0, 1])
+        for group, wanted in {1: 0, 2: 1, 3: 2, 4: 2}.items():
+            await until(lambda g=group, w=wanted: led(nodes, g) == [nodes[w]], "who shall lead")  # type: ignore[misc]
+        assert sorted(nodes[0].data_groups.replicas) == [1, 4]
+        await until(lambda: rests(nodes, 1) and rests(nodes[1:], 2), "rest")
+        terms = [node.data_groups.replicas[1].raft.raft.term for node in nodes]
+        await asyncio.sleep(0)
+        event = RecordEvent(1, "test", "something happens")
+        await nodes[1].data_groups.replicas[1].group_replica.raft.proposer.propose(event)
+        for node in nodes:
+            state = node.data_groups.replicas[1].group_replica.logs.machine.state
+            await until(lambda s=state: s.events[-1:] == [event], "the event everywhere")  # type: ignore[misc]
+            assert not node.logs.machine.state.events
+        await until(lambda: rests(nodes, 1), "rest again")
+        assert [node.data_groups.replicas[1].raft.raft.term for node in nodes] == terms
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        await until(lambda: led(nodes, 2) == [nodes[1]] and rests(nodes, 2), "rest")
+        await nodes[0].stop()
+        others = nodes[1:]
+        await until(lambda: len(led(others, 1)) == 1, "another leader")
+        assert led(others, 2) == [nodes[1]]
+        nodes[0] = make_node(tmp_path, 3, 0)
+        await nodes[0].start()
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leadership comes back")
+        await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest with it")
+        assert nodes[0].data_groups.replicas[2].raft.raft.role is Role.FOLLOWER
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0])
+        proposer, version = nodes[0].raft.proposer, nodes[0].placement.version
+        for members, preferred in (([], 0), ([0, 0], 0), ([7], 7), ([0], 1)):
+            command = MakeGroups(version, [NewGroup(1, tuple(members), preferred)])
+            outcome = await proposer.propose(command)
+            assert isinstance(outcome, Rejection)
+            assert outcome.code == "INVALID_GROUP"
+        outcome = await proposer.propose(MakeGroups(version - 1, [NewGroup(1, (0,), 0)]))
+        assert isinstance(outcome, Rejection)
+        assert outcome.code == "PLACEMENT_MOVED"
+        assert list(nodes[0].placement.groups) == [1]
+
+    run_with(tmp_path, 1, body)

@@ -288,3 +288,4 @@ class DataGroups:
 
 def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
     return message.number, message.agrees, message.followed
+

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-
+from samelog.placement.tasks import PlacementTask, TaskKind
 
 REPLICAS_MOST = 7
 
@@ -56,13 +56,18 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         """Whose votes count."""
         return tuple(each.member for each in self.replicas if each.votes)
 
+    @property
+    def goal(self) -> int:
+        """How many replicas it shall have now."""
+        return len(self.wanted) or self.copies
+
     def replica_of(self, member: int) -> PlacedReplica | None:
         """A member's replica."""
         return next((each for each in self.replicas if each.member == member), None)
 
 
-class NewGroup(msgspec.Struct, frozen=True, array_like=True):
-    """A group that is to be made, on these members."""
+class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A group to be made, on these members; `preferred` shall lead it."""
 
     copies: Unsigned32
     members: tuple[Unsigned32, ...]
@@ -102,6 +107,21 @@ class Placement(msgspec.Struct):
     of its configuration.
     """
 
+    draining: list[Unsigned32] = []
+    """Members that shall have no replicas."""
+    tasks: dict[int, PlacementTask] = {}
+    """Those that are not over, by number."""
+    ended: list[PlacementTask] = []
+    """The newest that are over."""
+    next_task: Unsigned32 = 1
+    are_paused: bool = False
+    """Whether no task is begun."""
+    declined: list[tuple[TaskKind, Unsigned32]] = []
+    """Kinds of tasks, and groups, that an operator cancelled: they are begun again when asked for.
+    """
+    moves: dict[int, int] = {}
+    """Partition -> the group that it shall be in."""
+
     def let_in(self, member: int) -> None:
         """A member counts again, whatever it has forgotten."""
         self.version += 1
@@ -110,13 +130,6 @@ class Placement(msgspec.Struct):
     def is_first(self, replica: PlacedReplica) -> bool:
         """Whether no other directory of its member can have had this replica."""
         return replica.made_at > self.let_in_at.get(replica.member, 0)
-
-    def forget(self, topic_id: str, partitions: Iterable[int]) -> None:
-        """A topic is deleted: its groups are to let go of it."""
-        gone = [number for number in partitions if self.partitions.pop(number, None)]
-        if gone:
-            self.version += 1
-            self.deleted.append(topic_id)
 
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""

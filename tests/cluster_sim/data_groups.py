@@ -90,7 +90,9 @@ class DataGroups:
             if raft.rests != (number in beats) and not replica.raft.halted:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
-                raise Violation("one history", f"{actor.host} group {number}: {replica.raft.halted}")
+                raise Violation(
+                    "one history", f"{actor.host} group {number}: {replica.raft.halted}"
+                )
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)
                 if known != raft.node_id:
@@ -110,7 +112,9 @@ class DataGroups:
         events = [event.text for event in machine.state.events]
         known = self._events.setdefault(number, [])
         if events[: len(known)] != known[: len(events)]:
-            raise Violation("events stay", f"{actor.host}: group {number} has {events}, not {known}")
+            raise Violation(
+                "events stay", f"{actor.host}: group {number} has {events}, not {known}"
+            )
         self._events[number] = max(known, events, key=len)
 
     def is_suspect(self, actor: NodeActor) -> bool:

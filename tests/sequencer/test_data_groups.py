@@ -6,16 +6,13 @@ import asyncio
 from pathlib import Path
 
 from samelog.consensus import Role
+from samelog.placement.values import NewGroup
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
-from samelog.placement.values import NewGroup
 from samelog.sequencer.state.placement.commands import MakeGroups
 from samelog.sequencer.state.types import Rejection
 from tests.sequencer.cluster import leader_of, make_node, run_with, until
-
-THREE = [0, 1, 2]
-
 
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
     """Groups on these members, the first of which is to lead."""

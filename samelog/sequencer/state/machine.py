@@ -18,6 +18,7 @@ import msgspec
 
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.positions import SessionPosition
+from samelog.placement.table import PlacementTable
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -39,7 +40,12 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.placement.changes import place, problem_with_place
+from samelog.sequencer.state.placement.changes import (
+    PLACEMENT_CHANGES,
+    forget,
+    place,
+    problem_with_place,
+)
 from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     PlacementCommand,
@@ -95,6 +101,7 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+        self.placement = PlacementTable(self.state.placement)
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -170,7 +177,7 @@ class StateMachine:
         if problem is not None:
             return Rejection(*problem)
         topic = self._new_topic(command)
-        place(self.state, command, topic.partition_numbers)
+        place(self.placement, command, topic.partition_numbers)
         return topic
 
     def _known_or_refused(
@@ -203,7 +210,7 @@ class StateMachine:
         gone = set(topic.partition_numbers)
         for number in gone:
             self.state.partitions.pop(number, None)
-        self.state.placement.forget(topic.topic_id, gone)
+        forget(self.placement, topic.topic_id, gone)
         for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
             del self.state.inputs[entry.number]
             del self._by_place[entry.session, entry.partition]
@@ -370,9 +377,13 @@ class StateMachine:
     # --- members ----------------------------------------------------------------------------------
 
     def _change_settings(
-        self, command: SettingCommand | SchemaCommand | PlacementCommand
-    ) -> SettingCommand | SchemaCommand | PlacementCommand | Rejection:
+        self, command: SettingCommand | SchemaCommand
+    ) -> SettingCommand | SchemaCommand | Rejection:
         problem = CHANGES[type(command)](self.state, command)
+        return command if problem is None else Rejection(*problem)
+
+    def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
+        problem = PLACEMENT_CHANGES[type(command)](self.state, self.placement, command)
         if isinstance(command, OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
         return command if problem is None else Rejection(*problem)
@@ -525,6 +536,7 @@ _APPLY: dict[type, Any] = {
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
+    **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

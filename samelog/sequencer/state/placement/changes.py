@@ -6,18 +6,15 @@ and a sentence; the table's version grows with every change of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from samelog.placement.values import (
-    REPLICAS_MOST,
-    NewGroup,
-    PlacedGroup,
-    PlacedPartition,
-    PlacedReplica,
-    Placement,
-)
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import PlacementRefused
+from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition
 from samelog.sequencer.state.placement.commands import (
+    ChangePlacement,
     MakeGroups,
     OpenPartition,
     PlaceTopic,
@@ -30,26 +27,20 @@ if TYPE_CHECKING:
 Refused = tuple[str, str] | None
 
 
-def _make_groups(state: State, command: MakeGroups) -> Refused:
+def _make_groups(state: State, table: PlacementTable, command: MakeGroups) -> Refused:
     problem = _problem_with_groups(state, command.since, command.groups)
     if problem is None:
-        state.placement.version += 1
-        _make_all(state.placement, command.groups)
+        apply_change(table, PlaceGroups(state.placement.next_group, tuple(command.groups)))
     return problem
 
 
 def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> Refused:
-    table = state.placement
-    if since != table.version:
-        return "PLACEMENT_MOVED", f"the table of placement is at version {table.version}"
+    version = state.placement.version
+    if since != version:
+        return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
     problems = (_problem_with(state, wanted) for wanted in groups)
     problem = next(filter(None, problems), None)
     return None if problem is None else ("INVALID_GROUP", problem)
-
-
-def _make_all(table: Placement, groups: Sequence[NewGroup]) -> None:
-    for wanted in groups:
-        _make_group(table, wanted)
 
 
 def problem_with_place(state: State, command: PlaceTopic) -> Refused:
@@ -63,13 +54,22 @@ def problem_with_place(state: State, command: PlaceTopic) -> Refused:
     return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
 
 
-def place(state: State, command: PlaceTopic, numbers: Sequence[int]) -> None:
+def place(table: PlacementTable, command: PlaceTopic, numbers: Sequence[int]) -> None:
     """The partitions of a new topic, which have these numbers, are where they are to be."""
-    table = state.placement
-    table.version += 1
-    _make_all(table, command.new_groups)
+    made = PlaceGroups(table.placement.next_group, tuple(command.new_groups))
+    apply_change(table, made)
     for index, (number, group) in enumerate(zip(numbers, command.groups, strict=True)):
-        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
+        table.put_partition(PlacedPartition(number, command.topic_id, index, group))
+
+
+def forget(table: PlacementTable, topic_id: str, partitions: Iterable[int]) -> None:
+    """A topic is deleted: its groups are to let go of it."""
+    gone = [number for number in partitions if number in table.partitions]
+    for number in gone:
+        table.drop_partition(number)
+    if gone:
+        table.placement.version += 1
+        table.placement.deleted.append(topic_id)
 
 
 def _problem_with(state: State, wanted: NewGroup) -> str | None:
@@ -85,25 +85,20 @@ def _problem_with(state: State, wanted: NewGroup) -> str | None:
     return None
 
 
-def _make_group(table: Placement, wanted: NewGroup) -> None:
-    first = table.next_replica
-    replicas = tuple(
-        PlacedReplica(member, replica, made_at=table.version)
-        for replica, member in enumerate(wanted.members, first)
-    )
-    table.groups[table.next_group] = PlacedGroup(
-        table.next_group,
-        wanted.copies,
-        replicas,
-        wanted.preferred,
-        tuple(wanted.members),
-        is_pinned=wanted.is_pinned,
-    )
-    table.next_group += 1
-    table.next_replica += len(replicas)
+def _change(_state: State, table: PlacementTable, command: ChangePlacement) -> Refused:
+    version = table.placement.version
+    if command.since not in (-1, version):
+        return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
+    refused: Refused = None
+    for change in command.changes:
+        try:
+            apply_change(table, change)
+        except PlacementRefused as error:
+            refused = refused or (error.code, error.message)
+    return refused
 
 
-def _set_replicas(state: State, command: SetReplicas) -> Refused:
+def _set_replicas(state: State, _table: PlacementTable, command: SetReplicas) -> Refused:
     """Raft has accepted them already, so there is nothing to refuse."""
     state.level = max(state.level, command.level)
     state.placement.version = command.version + 1
@@ -111,14 +106,15 @@ def _set_replicas(state: State, command: SetReplicas) -> Refused:
     return None
 
 
-def _open_partition(state: State, command: OpenPartition) -> Refused:
+def _open_partition(state: State, _table: PlacementTable, command: OpenPartition) -> Refused:
     """Again, too: the settings may be others, and the topic may have more partitions."""
     state.open_partition(command)
     return None
 
 
-PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
+PLACEMENT_CHANGES: Mapping[type, Callable[[Any, PlacementTable, Any], Refused]] = {
     MakeGroups: _make_groups,
+    ChangePlacement: _change,
     OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement.changes import AnyChange
 from samelog.placement.values import NewGroup, PlacedReplica
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.command_base import Command
@@ -21,6 +22,16 @@ class MakeGroups(Command, frozen=True, tag=70):
     needs: ClassVar[int] = GROUPS
     since: int
     groups: list[NewGroup]
+
+
+class ChangePlacement(Command, frozen=True, tag=71):
+    """In group 0: changes of the table, each of which is done or refused by itself. With `since`
+    all are refused if the table has another version by now; -1: whatever it has.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    changes: list[AnyChange]
 
 
 class PlaceTopic(Command, frozen=True, tag=72):
@@ -71,4 +82,4 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
-PlacementCommand = MakeGroups | PlaceTopic | OpenPartition | SetReplicas
+PlacementCommand = MakeGroups | ChangePlacement | PlaceTopic | OpenPartition | SetReplicas

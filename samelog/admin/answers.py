@@ -194,6 +194,35 @@ class LevelRaised(AdminAnswer, frozen=True):
     since: int
 
 
+class GroupPlacement(AdminAnswer, frozen=True):
+    """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
+    shall have, and how many entries each member lacks, by the node that leads it (else empty).
+    """
+
+    group: int
+    leader: str | None
+    members: tuple[str, ...]
+    copies: int
+    lag: dict[str, int]
+
+
+class PartitionPlacement(AdminAnswer, frozen=True):
+    """A partition, the group that has it, who leads that, and who has a replica."""
+
+    topic: str
+    partition: int
+    group: int
+    leader: str | None
+    replicas: tuple[str, ...]
+
+
+class PlacementStatus(AdminAnswer, frozen=True):
+    """What is where. Group 0 is on all members."""
+
+    groups: tuple[GroupPlacement, ...]
+    partitions: tuple[PartitionPlacement, ...]
+
+
 class ResetTopic(AdminAnswer, frozen=True):
     """A topic, and the id of its new log."""
 

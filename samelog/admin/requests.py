@@ -23,6 +23,7 @@ from samelog.admin.answers import (
     MaintenanceSet,
     NodeAdded,
     NodeRemoved,
+    PlacementStatus,
     RecordsVoided,
     SchemaPage,
     SchemaSet,
@@ -392,6 +393,10 @@ class MoveLeadership(AdminRequest[LeadershipMoved], frozen=True):
     """Let a node lead; without a name, the most advanced one."""
 
     to: NodeName | UnsetType = UNSET
+
+
+class GetPlacement(AdminRequest[PlacementStatus], frozen=True):
+    """Which groups there are, and which partition is where."""
 
 
 class GetUpgrade(AdminRequest[UpgradeStatus], frozen=True):

@@ -19,6 +19,7 @@ from samelog.sequencer.admin import (
     groups,
     members,
     merge_order,
+    placement,
     readers,
     records,
     resets,
@@ -67,6 +68,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ReadmitNode: members.readmit_node,
     ask.MoveLeadership: members.move_leadership,
     ask.SetMaintenance: members.set_maintenance,
+    ask.GetPlacement: placement.placement_status,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

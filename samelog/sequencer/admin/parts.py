@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
+
+
+class HeldGroups(Protocol):
+    """The data groups, as this node knows them."""
+
+    def leader(self, group: int) -> tuple[int, int] | None:
+        """(term, member) of who leads a group, as far as is known here."""
+
+    def lag(self, group: int) -> Mapping[int, int]:
+        """Member -> entries that it lacks; empty if the group is not led here."""
 
 
 class ServedNode(Protocol):
@@ -31,6 +41,10 @@ class ServedNode(Protocol):
     @property
     def care(self) -> CareParts:
         """The parts that look after the node's files."""
+
+    @property
+    def data_groups(self) -> HeldGroups:
+        """The data groups."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

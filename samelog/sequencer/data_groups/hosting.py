@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.runtime.log import log_event
@@ -163,6 +163,11 @@ class DataGroups:
             return told
         raft = replica.raft.raft
         return None if raft.leader is None else (raft.term, raft.leader)
+
+    def lag(self, group: int) -> Mapping[int, int]:
+        """Member -> entries that it lacks; empty if the group is not led here."""
+        replica = self.replicas.get(group)
+        return {} if replica is None else replica.raft.lag
 
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""

@@ -18,7 +18,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.member_beats import MemberBeats, Rest, Silence
@@ -155,6 +155,14 @@ class DataGroups:
     def holding(self, partition: int) -> DataReplica | None:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
+
+    def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the group that has a partition; None: it has no replica here that knows it yet."""
+        replica = self.holding(partition)
+        if replica is None:
+            return None
+        logs, raft = replica.group_replica.logs, replica.group_replica.raft
+        return (logs, raft) if partition in logs.machine.state.partitions else None
 
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""

@@ -10,7 +10,7 @@ woke is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from samelog.wire.pair_liveness import BeatReply, FollowingEnd, LeadingEnd, PairBeat
@@ -26,11 +26,11 @@ class Silence(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A group rests: in which term, whether it is led here, and on which others that depends."""
+    """A group rests: in which term, on which others that depends, and whether it is led here."""
 
     term: int
-    is_led: bool
     others: tuple[int, ...]
+    is_led: bool = False
 
 
 class _Ends:

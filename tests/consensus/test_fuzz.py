@@ -15,8 +15,8 @@ from samelog.consensus.messages import (
     HeartbeatReply,
     PreVote,
     PreVoteReply,
-    RaftMessage,
     Quiet,
+    RaftMessage,
     SnapshotChunk,
 )
 from tests.consensus.group import Group

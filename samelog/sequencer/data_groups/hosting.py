@@ -237,10 +237,10 @@ class DataGroups:
         if not raft.rests or replica.raft.halted:
             self._beats.woke(replica.number)
         elif raft.role is Role.LEADER:
-            rest = Rest(raft.term, True, raft.peers)
+            rest = Rest(raft.term, raft.peers, is_led=True)
             self._beats.rests(replica.number, rest, self._given.clock.now())
         elif raft.leader is not None:
-            rest = Rest(raft.term, False, (raft.leader,))
+            rest = Rest(raft.term, (raft.leader,))
             self._beats.rests(replica.number, rest, self._given.clock.now())
 
     def _wake(self, silence: Silence) -> None:
@@ -342,4 +342,3 @@ class DataGroups:
 
 def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
     return message.number, message.agrees, message.followed
-

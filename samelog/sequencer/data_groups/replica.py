@@ -17,8 +17,8 @@ import msgspec
 
 from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender

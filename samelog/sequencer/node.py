@@ -83,12 +83,12 @@ class Node:
         )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            Seat(0, 0, record.voters, record.may_vote),
             given,
             directory,
             links,
             presence,
             self,
+            seat=Seat(0, 0, record.voters, record.may_vote),
             log=self.member.raft_log,
             pulls=links,
             measures=self.member.measures,
@@ -112,7 +112,9 @@ class Node:
         )
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
-        self.data_groups = DataGroups(given, self, self.member, links, presence, lives)
+        self.data_groups = DataGroups(
+            given, self, self.member, links, presence=presence, lives=lives
+        )
 
     def _hello(self) -> Hello:
         config, life = self._given.config, self.life.told()

@@ -127,14 +127,14 @@ def resume(table: PlacementTable, number: int) -> list[Change]:
 
 def cancel(table: PlacementTable, number: int) -> list[Change]:
     """Undo a task, or let it end where that is too late. Raises PlacementRefused."""
-    task = task_numbered(table, number)
+    task = task_numbered(table.placement, number)
     if task.state is TaskState.CANCELLING:
         return []
     return [TurnTask(number, TaskState.CANCELLING, "an operator cancelled it", declines=True)]
 
 
 def _turning(table: PlacementTable, number: int, how: str) -> PlacementTask:
-    task = task_numbered(table, number)
+    task = task_numbered(table.placement, number)
     if task.state is TaskState.CANCELLING:
         text = f"task {number} is being cancelled and cannot be {how}"
         raise PlacementRefused("CANCELLING", text, "samelog tasks list")

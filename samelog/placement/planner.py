@@ -61,6 +61,7 @@ class PlacementPlanner:
 
     def look(self, now_ms: int, moved: dict[int, PartitionMove] | None = None) -> Planned:
         """What is to be done now. `moved`: task -> how far the partition is that it moves."""
+        self._table.follow(self._table.placement)
         planned = Planned()
         states = MemberStates(self._table, self._limits, now_ms)
         self._go_on(states, planned, moved or {})

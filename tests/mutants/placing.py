@@ -91,14 +91,17 @@ def begin_any_number() -> Iterator[None]:
 
 @contextmanager
 def forget_who_has_the_group() -> Iterator[None]:
-    """A new leader of group 0 does not know which groups have a task."""
-    original = PlacementTable.__init__
+    """Nobody looks whether a group has a task already."""
+    original = PlacementTable.follow
 
-    def init(self: PlacementTable, placement: Placement, *given: Any) -> None:
-        original(self, placement, *given)
+    def follow(self: PlacementTable, placement: Placement) -> None:
+        original(self, placement)
         self.occupied.clear()
 
-    with patch.object(PlacementTable, "__init__", init):
+    with (
+        patch.object(PlacementTable, "follow", follow),
+        patch.object(changes, "_task_of", lambda *_: None),
+    ):
         yield
 
 
@@ -114,8 +117,8 @@ def begin_what_was_cancelled() -> Iterator[None]:
     """What an operator cancelled is still needed, and begins again."""
     original = changes._turn
 
-    def turn(table: PlacementTable, change: changes.TurnTask) -> None:
-        original(table, replace(change, declines=False))
+    def turn(placement: Placement, change: changes.TurnTask) -> None:
+        original(placement, replace(change, declines=False))
 
     with patch.dict(changes._APPLY, {changes.TurnTask: turn}):
         yield

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from samelog.placement.changes import PlaceGroups, apply_change
-from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup
 from samelog.sequencer.state.placement.commands import (
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 Refused = tuple[str, str] | None
 
 
-def _make_groups(state: State, table: PlacementTable, command: MakeGroups) -> Refused:
+def _make_groups(state: State, command: MakeGroups) -> Refused:
     version = state.placement.version
     if command.since != version:
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
@@ -33,7 +32,7 @@ def _make_groups(state: State, table: PlacementTable, command: MakeGroups) -> Re
         problem = _problem_with(state, wanted)
         if problem is not None:
             return "INVALID_GROUP", problem
-    apply_change(table, PlaceGroups(state.placement.next_group, tuple(command.groups)))
+    apply_change(state.placement, PlaceGroups(state.placement.next_group, tuple(command.groups)))
     return None
 
 
@@ -50,20 +49,20 @@ def _problem_with(state: State, wanted: NewGroup) -> str | None:
     return None
 
 
-def _change(_state: State, table: PlacementTable, command: ChangePlacement) -> Refused:
-    version = table.placement.version
+def _change(state: State, command: ChangePlacement) -> Refused:
+    version = state.placement.version
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
     refused: Refused = None
     for change in command.changes:
         try:
-            apply_change(table, change)
+            apply_change(state.placement, change)
         except PlacementRefused as error:
             refused = refused or (error.code, error.message)
     return refused
 
 
-def _set_replicas(state: State, _table: PlacementTable, command: SetReplicas) -> Refused:
+def _set_replicas(state: State, command: SetReplicas) -> Refused:
     """Raft has accepted them already, so there is nothing to refuse."""
     state.level = max(state.level, command.level)
     state.placement.version = command.version + 1
@@ -71,7 +70,7 @@ def _set_replicas(state: State, _table: PlacementTable, command: SetReplicas) ->
     return None
 
 
-PLACEMENT_CHANGES: Mapping[type, Callable[[Any, PlacementTable, Any], Refused]] = {
+PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
     SetReplicas: _set_replicas,

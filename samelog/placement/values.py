@@ -5,6 +5,8 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from samelog.format.numbers import Unsigned32
@@ -98,6 +100,8 @@ class Placement(msgspec.Struct):
     directory of it may have had.
     """
 
+    deleted: list[str] = []
+    """Topics that had partitions in data groups: who still has one of these has to let go of it."""
     own: list[PlacedReplica] = []
     """In the state of a data group, where the rest is empty: its replicas. `version` is then that
     of its configuration.

@@ -18,7 +18,6 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
-from samelog.placement.values import Placement
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
@@ -39,6 +38,7 @@ from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
@@ -130,9 +130,9 @@ class Node:
         return self.raft.replica.level
 
     @property
-    def placement(self) -> Placement:
-        """The table of data groups."""
-        return self.logs.machine.state.placement
+    def cluster(self) -> State:
+        """The state of group 0, as it is here."""
+        return self.logs.machine.state
 
     @property
     def syncers(self) -> tuple[NodeSyncer, ...]:

@@ -24,6 +24,7 @@ from samelog.wire.peer_messages import (
     BeatAnswer,
     Forgotten,
     InGroup,
+    Leads,
     MemberList,
     MemberState,
     NotQuiet,
@@ -74,6 +75,8 @@ class PeerEvents:
             peers.presence.say(node, message, self._node.member.clock.now())
         elif isinstance(message, InGroup):
             self._node.data_groups.on_message(node, message)
+        elif isinstance(message, Leads):
+            self._node.data_groups.hear_leads(node, message)
         elif isinstance(message, Beat | BeatAnswer | NotQuiet):
             self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):

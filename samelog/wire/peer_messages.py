@@ -202,6 +202,13 @@ class NotQuiet(Message, frozen=True, tag=63):
     groups: tuple[Unsigned32, ...]
 
 
+class Leads(Message, frozen=True, tag=64):
+    """I lead these data groups, in these terms: so clients can be sent here."""
+
+    needs: ClassVar[int] = 7
+    groups: tuple[tuple[Unsigned32, Place63], ...]
+
+
 PeerMessage = (
     Report
     | Cursors
@@ -218,5 +225,6 @@ PeerMessage = (
     | Beat
     | BeatAnswer
     | NotQuiet
+    | Leads
 )
 """What a member says on the connections that it dialled."""

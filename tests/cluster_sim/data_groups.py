@@ -75,7 +75,7 @@ class DataGroups:
 
     def _table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by whoever knows most."""
-        tables = [actor.node.placement for actor in self._world.nodes if actor.node is not None]
+        tables = [actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None]
         newest = max(tables, key=lambda table: table.version, default=None)
         groups = {} if newest is None else newest.groups
         return {number: group.members for number, group in groups.items()}
@@ -86,6 +86,9 @@ class DataGroups:
         """A node has done something."""
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
+            beats = node.data_groups._beats._rests
+            if raft.rests != (number in beats) and not replica.raft.halted:
+                raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
                 raise Violation(
                     "one history", f"{actor.host} group {number}: {replica.raft.halted}"
@@ -158,7 +161,7 @@ class DataGroups:
 
 def _make(node: Node, wanted: NewGroup) -> None:
     with suppress(NotLeader, Busy):
-        node.raft.group.propose([MakeGroups(node.placement.version, [wanted])])
+        node.raft.group.propose([MakeGroups(node.cluster.placement.version, [wanted])])
 
 
 def _record(replica: DataReplica, text: str) -> None:

@@ -14,15 +14,12 @@ from samelog.sequencer.state.placement.commands import MakeGroups
 from samelog.sequencer.state.types import Rejection
 from tests.sequencer.cluster import leader_of, make_node, run_with, until
 
-THREE = [0, 1, 2]
-
-
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
     """Groups on these members, the first of which is to lead."""
     leader = await leader_of(nodes)
     await until(lambda: leader.level >= GROUPS, "the feature level")
     wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
-    command = MakeGroups(leader.placement.version, wanted)
+    command = MakeGroups(leader.cluster.placement.version, wanted)
     outcome = await leader.raft.proposer.propose(command)
     assert not isinstance(outcome, Rejection), outcome
 
@@ -84,7 +81,7 @@ def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
 def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0])
-        proposer, version = nodes[0].raft.proposer, nodes[0].placement.version
+        proposer, version = nodes[0].raft.proposer, nodes[0].cluster.placement.version
         for members, preferred in (([], 0), ([0, 0], 0), ([7], 7), ([0], 1)):
             command = MakeGroups(version, [NewGroup(1, tuple(members), preferred)])
             outcome = await proposer.propose(command)
@@ -93,6 +90,6 @@ def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
         outcome = await proposer.propose(MakeGroups(version - 1, [NewGroup(1, (0,), 0)]))
         assert isinstance(outcome, Rejection)
         assert outcome.code == "PLACEMENT_MOVED"
-        assert list(nodes[0].placement.groups) == [1]
+        assert list(nodes[0].cluster.placement.groups) == [1]
 
     run_with(tmp_path, 1, body)

@@ -35,6 +35,7 @@ from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
     InGroup,
+    Leads,
     NotQuiet,
     Report,
     RunEnded,
@@ -83,6 +84,8 @@ class DataGroups:
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
+        self._leaders: dict[int, tuple[int, int]] = {}
+        """Group -> (term, member) of the newest leader that said so."""
 
     # --- which there are --------------------------------------------------------------------------
 
@@ -100,7 +103,7 @@ class DataGroups:
     async def _begin_new(self) -> None:
         self._is_due = False
         own = self._member.directory.record.number
-        for number, placed in tuple(self._host.placement.groups.items()):
+        for number, placed in tuple(self._host.cluster.placement.groups.items()):
             is_new = number not in self.replicas and number not in self.damaged
             if self._runs and is_new and placed.replica_of(own) is not None:
                 self._begin(number)
@@ -144,6 +147,30 @@ class DataGroups:
         """Those of which the other member has a replica, too."""
         return (each for each in self.replicas.values() if each.sender.replica(node))
 
+    # --- what is where ----------------------------------------------------------------------------
+
+    def holding(self, partition: int) -> DataReplica | None:
+        """The replica of the group that has a partition, by the table; None: it is elsewhere."""
+        return self.replicas.get(self._host.cluster.placement.group_of(partition))
+
+    def leader(self, group: int) -> tuple[int, int] | None:
+        """(term, member) of who leads a group, as far as is known here."""
+        replica, told = self.replicas.get(group), self._leaders.get(group)
+        if replica is None:
+            return told
+        raft = replica.raft.raft
+        return None if raft.leader is None else (raft.term, raft.leader)
+
+    def hear_leads(self, node: int, message: Leads) -> None:
+        """Another member says what it leads."""
+        for group, term in message.groups:
+            if term > self._leaders.get(group, (-1, 0))[0]:
+                self._leaders[group] = term, node
+
+    def _led(self) -> Leads:
+        led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
+        return Leads(tuple((each.number, each.raft.raft.term) for each in led))
+
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -181,7 +208,10 @@ class DataGroups:
             self._wake(self._beats.silent(now, patience_s))
 
     def _moved(self, replica: DataReplica) -> None:
-        raft = replica.raft.raft
+        raft, own = replica.raft.raft, self._presence.number
+        if raft.role is Role.LEADER and self._leaders.get(replica.number) != (raft.term, own):
+            self._leaders[replica.number] = raft.term, own
+            self._links.send_all(Leads(((replica.number, raft.term),)))
         if not raft.rests or replica.raft.halted:
             self._beats.woke(replica.number)
         elif raft.role is Role.LEADER:
@@ -242,6 +272,8 @@ class DataGroups:
 
     def welcomed(self, node: int) -> None:
         """The connection to another member stands: it is told everything."""
+        if self.replicas:
+            self._links.send(node, self._led())
         for replica in self.with_member(node):
             replica.group_replica.reporter.tell_everything(node)
 

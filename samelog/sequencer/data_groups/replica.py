@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from samelog.placement.values import PlacedGroup, Placement
+from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.links import Links
@@ -26,6 +26,7 @@ from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.state.types import State
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +45,8 @@ class ReplicaHost(Protocol):
         """See building.ReplicaOwner."""
 
     @property
-    def placement(self) -> Placement:
-        """The table, as group 0 has it here."""
-
-    @property
-    def level(self) -> int:
-        """The cluster's feature level."""
+    def cluster(self) -> State:
+        """The state of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
@@ -81,7 +78,7 @@ class DataReplica:
         self._host = host
         self._directory = member.directory
         self._on_moved = on_moved
-        self._known = host.placement.groups[number]
+        self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
@@ -104,12 +101,12 @@ class DataReplica:
             clock=given.clock,
             presence=presence,
             lives=lambda: lives.met,
-            level=lambda: host.level,
+            cluster=lambda: host.cluster,
         )
 
     def _begin(self) -> ReplicaRecord:
         """Have it on the disk which replica this is. Raises RaftStoreError."""
-        own, table = self._directory.record.number, self._host.placement
+        own, table = self._directory.record.number, self._host.cluster.placement
         replica, known = self.placed.replica_of(own), self._file.read()
         if replica is None:
             raise ValueError(f"member {own} has no replica of group {self.number}")
@@ -121,7 +118,7 @@ class DataReplica:
     @property
     def placed(self) -> PlacedGroup:
         """The group as the table has it, or had it last."""
-        self._known = self._host.placement.groups.get(self.number, self._known)
+        self._known = self._host.cluster.placement.groups.get(self.number, self._known)
         return self._known
 
     # --- running ----------------------------------------------------------------------------------

@@ -15,11 +15,13 @@ from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.state.commands import LetIn
-from samelog.sequencer.state.placement.commands import SetReplicas
+from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
+from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.types import State, Topic
 from samelog.wire.bounds import Life
 
 CLOSE_ENTRIES = 256
+COMMANDS_AT_ONCE = 200
 
 
 class DataGroupUpkeep:
@@ -33,10 +35,10 @@ class DataGroupUpkeep:
         clock: Clock,
         presence: Presence,
         lives: Callable[[], Mapping[int, Life]],
-        level: Callable[[], int],
+        cluster: Callable[[], State],
     ) -> None:
         """`group`: as the table has it now; `lives`: of the members, as they introduced themselves;
-        `level`: the cluster's.
+        `cluster`: the state of group 0, as it is here.
         """
         self._replica = replica
         self._raft = replica.raft.group
@@ -44,9 +46,11 @@ class DataGroupUpkeep:
         self._clock = clock
         self._presence = presence
         self._lives = lives
-        self._level = level
+        self._cluster = cluster
         self._asked: dict[int, tuple[int, str]] = {}
         """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self._proposed_at = 0
+        """The entry by which topics were followed last."""
         self._wanted: dict[int, dict[int, int]] = {}
         """Suspect -> what it must have merged durably."""
 
@@ -58,18 +62,38 @@ class DataGroupUpkeep:
         placed = self._group()
         if not state.placement.own:
             self._configure(0, list(placed.replicas))
-        elif state.level < self._level():
+        elif state.level < self._cluster().level:
             self._configure(state.placement.version, state.placement.own)
         else:
             self._let_suspects_in()
+            self._follow_topics()
             self._hand_over(placed.preferred)
 
     def _configure(self, version: int, replicas: list[PlacedReplica]) -> None:
         """Propose; whatever comes of it shows in the state."""
-        command = SetReplicas(self._group().number, self._level(), version, "", replicas)
+        command = SetReplicas(self._group().number, self._cluster().level, version, "", replicas)
         with suppress(NotLeader, ChangePending):
             future = self._raft.propose_replicas(command)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _follow_topics(self) -> None:
+        """Open what the table says is in this group, with the settings that the topic has; let go
+        of topics that are known to be deleted. What is not known to group 0 here stays.
+        """
+        here, cluster = self._replica.logs.machine.state, self._cluster()
+        table, number = cluster.placement, self._group().number
+        commands: list[AnyCommand] = [
+            DeleteTopicCommand(topic_id)
+            for topic_id in here.topics.keys() - cluster.topics.keys()
+            if topic_id in table.deleted
+        ]
+        for placed in table.partitions.values():
+            topic = cluster.topics[placed.topic_id]
+            if placed.group == number and not _is_open(here, placed.number, topic):
+                commands.append(_opening(placed.number, topic))
+        if commands and self._raft.applied_index >= self._proposed_at:
+            with suppress(NotLeader, Busy):
+                self._proposed_at = self._raft.propose(commands[:COMMANDS_AT_ONCE])
 
     def _let_suspects_in(self) -> None:
         raft, lives = self._raft.raft, self._lives()
@@ -109,3 +133,23 @@ class DataGroupUpkeep:
         if is_free and progress.match == raft.last_index and self._presence.is_there(to):
             raft.transfer_leadership(to, self._clock.now())
             self._raft.pump()
+
+
+def _is_open(here: State, number: int, topic: Topic) -> bool:
+    known = here.topics.get(topic.topic_id)
+    is_same = known is not None and (known.settings, known.partition_numbers) == (
+        topic.settings,
+        topic.partition_numbers,
+    )
+    return is_same and number in here.partitions
+
+
+def _opening(number: int, topic: Topic) -> OpenPartition:
+    return OpenPartition(
+        number,
+        topic.topic_id,
+        topic.name,
+        dict(topic.settings),
+        topic.created_ms,
+        list(topic.partition_numbers),
+    )

@@ -417,8 +417,10 @@ class RaftGroup:
 
     def peer_restarted(self, number: int) -> None:
         """A member is in another life: what its replica acknowledged before counts no more."""
-        self.raft.wake(self._clock.now())
-        self.raft.peer_restarted(number)
+        if not self.halted:
+            self.raft.wake(self._clock.now())
+            self.raft.peer_restarted(number)
+            self.pump()
 
     # --- durability -------------------------------------------------------------------------------
 

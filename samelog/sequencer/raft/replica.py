@@ -46,12 +46,19 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import PlacementCommand
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    PlacementCommand,
+    PlaceTopic,
+)
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
+
+
+TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, PlaceTopic, OpenPartition)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -177,8 +184,10 @@ class Replica:
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
-        if isinstance(command, CreateTopicCommand | DeleteTopicCommand | AddPartitions):
+        if isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
+            if isinstance(command, PlaceTopic):
+                self._events.placement_changed()
         elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)

@@ -18,7 +18,6 @@ import msgspec
 
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.positions import SessionPosition
-from samelog.placement.table import PlacementTable
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -40,8 +39,17 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.commands import PlacementCommand
+from samelog.sequencer.state.placement.changes import (
+    PLACEMENT_CHANGES,
+    forget,
+    place,
+    problem_with_place,
+)
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    PlacementCommand,
+    PlaceTopic,
+)
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -92,7 +100,6 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
-        self.placement = PlacementTable(self.state.placement)
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -126,11 +133,11 @@ class StateMachine:
         return None if topic_id is None else self.state.topics[topic_id]
 
     def partition_of(self, topic_id: str, index: int) -> Partition | None:
-        """The partition of a living topic."""
+        """The partition of a living topic; None if there is none, or it is in another group."""
         topic = self.state.topics.get(topic_id)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        return self.state.partitions[topic.partition_numbers[index]]
+        return self.state.partitions.get(topic.partition_numbers[index])
 
     def input_of(self, session: str, partition: int) -> Input | None:
         """A session's input of one partition number."""
@@ -157,6 +164,23 @@ class StateMachine:
     # --- topics -----------------------------------------------------------------------------------
 
     def _create_topic(self, command: CreateTopicCommand) -> Topic | Rejection:
+        known = self._known_or_refused(command)
+        return self._new_topic(command) if known is None else known
+
+    def _place_topic(self, command: PlaceTopic) -> Topic | Rejection:
+        known = self._known_or_refused(command)
+        if known is not None:
+            return known
+        problem = problem_with_place(self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
+        topic = self._new_topic(command)
+        place(self.state.placement, command, topic.partition_numbers)
+        return topic
+
+    def _known_or_refused(
+        self, command: CreateTopicCommand | PlaceTopic
+    ) -> Topic | Rejection | None:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
@@ -164,6 +188,9 @@ class StateMachine:
             return Rejection("TOPIC_EXISTS", f"topic {command.name!r} exists already")
         if command.partitions < 1:
             return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
+        return None
+
+    def _new_topic(self, command: CreateTopicCommand | PlaceTopic) -> Topic:
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
         for _ in range(command.partitions):
             self.state.add_partition(topic)
@@ -180,7 +207,8 @@ class StateMachine:
         self.state.schemas.forget(topic.schemas)
         gone = set(topic.partition_numbers)
         for number in gone:
-            del self.state.partitions[number]
+            self.state.partitions.pop(number, None)
+        forget(self.state.placement, topic.topic_id, gone)
         for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
             del self.state.inputs[entry.number]
             del self._by_place[entry.session, entry.partition]
@@ -353,7 +381,9 @@ class StateMachine:
         return command if problem is None else Rejection(*problem)
 
     def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
-        problem = PLACEMENT_CHANGES[type(command)](self.state, self.placement, command)
+        problem = PLACEMENT_CHANGES[type(command)](self.state, command)
+        if isinstance(command, OpenPartition):
+            self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
         return command if problem is None else Rejection(*problem)
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
@@ -486,6 +516,7 @@ class StateMachine:
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
+    PlaceTopic: StateMachine._place_topic,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,

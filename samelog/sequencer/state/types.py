@@ -28,6 +28,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.placement.commands import OpenPartition
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
@@ -253,6 +254,19 @@ class State(msgspec.Struct):
         """The texts of a topic's schema, from version 1 up to `newest`."""
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
+    def open_partition(self, command: OpenPartition) -> None:
+        """A partition of a topic is here, in a data group; the others of the topic may not be."""
+        topic = self.topics.get(command.topic_id)
+        if topic is None:
+            topic = Topic(command.topic_id, command.name, {}, command.at_ms, [])
+            self.topics[command.topic_id] = topic
+            self.names[command.name] = command.topic_id
+        topic.settings, topic.partition_numbers = command.settings, command.numbers
+        if command.number not in self.partitions:
+            index = command.numbers.index(command.number)
+            self.partitions[command.number] = Partition(command.number, command.topic_id, index)
+            self.next_partition = max(self.next_partition, command.number + 1)
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

@@ -6,15 +6,17 @@ and a sentence; the table's version grows with every change of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import REPLICAS_MOST, NewGroup
+from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
+    OpenPartition,
+    PlaceTopic,
     SetReplicas,
 )
 
@@ -25,15 +27,47 @@ Refused = tuple[str, str] | None
 
 
 def _make_groups(state: State, command: MakeGroups) -> Refused:
+    problem = _problem_with_groups(state, command.since, command.groups)
+    if problem is None:
+        apply_change(state.placement, PlaceGroups(state.placement.next_group, tuple(command.groups)))
+    return problem
+
+
+def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> Refused:
     version = state.placement.version
-    if command.since != version:
+    if since != version:
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
-    for wanted in command.groups:
-        problem = _problem_with(state, wanted)
-        if problem is not None:
-            return "INVALID_GROUP", problem
-    apply_change(state.placement, PlaceGroups(state.placement.next_group, tuple(command.groups)))
-    return None
+    problems = (_problem_with(state, wanted) for wanted in groups)
+    problem = next(filter(None, problems), None)
+    return None if problem is None else ("INVALID_GROUP", problem)
+
+
+def problem_with_place(state: State, command: PlaceTopic) -> Refused:
+    """Why the partitions of a new topic cannot be where they are to be; None if they can."""
+    problem = _problem_with_groups(state, command.since, command.new_groups)
+    if problem is not None:
+        return problem
+    table = state.placement
+    made = range(table.next_group, table.next_group + len(command.new_groups))
+    unknown = [each for each in command.groups if each not in table.groups and each not in made]
+    return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
+
+
+def place(table: Placement, command: PlaceTopic, numbers: Sequence[int]) -> None:
+    """The partitions of a new topic, which have these numbers, are where they are to be."""
+    apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
+    for index, (number, group) in enumerate(zip(numbers, command.groups, strict=True)):
+        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
+
+
+def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
+    """A topic is deleted: its groups are to let go of it."""
+    gone = [number for number in partitions if table.partitions.pop(number, None)]
+    for number in gone:
+        table.moves.pop(number, None)
+    if gone:
+        table.version += 1
+        table.deleted.append(topic_id)
 
 
 def _problem_with(state: State, wanted: NewGroup) -> str | None:
@@ -70,8 +104,15 @@ def _set_replicas(state: State, command: SetReplicas) -> Refused:
     return None
 
 
+def _open_partition(state: State, command: OpenPartition) -> Refused:
+    """Again, too: the settings may be others, and the topic may have more partitions."""
+    state.open_partition(command)
+    return None
+
+
 PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
+    OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
 }

@@ -34,6 +34,40 @@ class ChangePlacement(Command, frozen=True, tag=71):
     changes: list[AnyChange]
 
 
+class PlaceTopic(Command, frozen=True, tag=72):
+    """In group 0: as CreateTopicCommand, of a topic whose partitions are in data groups: in these,
+    in order, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+        return len(self.groups)
+
+
+class OpenPartition(Command, frozen=True, tag=77):
+    """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
+    and these partitions, by their numbers in the cluster.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: Unsigned32
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    numbers: list[Unsigned32]
+
+
 class SetReplicas(Command, frozen=True, tag=76):
     """In a data group, always its share of a configuration entry of Raft: these are its replicas.
     `level` is the cluster's feature level, `task` asked for it (empty: the group begins), `version`
@@ -48,4 +82,4 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
-PlacementCommand = MakeGroups | ChangePlacement | SetReplicas
+PlacementCommand = MakeGroups | ChangePlacement | PlaceTopic | OpenPartition | SetReplicas

@@ -157,6 +157,7 @@ def _start(placement: Placement, change: StartTask) -> None:
         raise PlacementRefused("OVERTAKEN", "other tasks were begun meanwhile")
     if task.replica is not None:
         _add_replica(placement, task)
+    _prefer_another(placement, task)
     placement.next_task += 1
     placement.tasks[task.number] = task
 
@@ -177,6 +178,16 @@ def _add_replica(placement: Placement, task: PlacementTask) -> None:
     new = PlacedReplica(task.gets, task.replica, votes=False, is_whole=False, made_at=made_at)
     placement.next_replica += 1
     placement.groups[group.number] = replace(group, replicas=(*group.replicas, new))
+
+
+def _prefer_another(placement: Placement, task: PlacementTask) -> None:
+    """Who loses its replica shall not lead on: its group would hand leadership back to it."""
+    group = placement.groups[task.group]
+    if task.loses is None or group.preferred != task.loses:
+        return
+    heirs = [each.member for each in group.replicas if each.member != task.loses]
+    if heirs:
+        placement.groups[group.number] = replace(group, preferred=heirs[-1])
 
 
 def _turn(placement: Placement, change: TurnTask) -> None:
@@ -266,7 +277,7 @@ def _confirm(placement: Placement, change: ConfirmGroup) -> None:
     if change.version < group.version:
         raise PlacementRefused("OVERTAKEN", f"group {change.number} has a newer configuration")
     replicas = _with_pending(placement, group, change.replicas)
-    preferred = _preferred(group, [each.member for each in replicas if each.votes])
+    preferred = _preferred(group, [each.member for each in replicas])
     placement.groups[group.number] = replace(
         group, version=change.version, replicas=replicas, preferred=preferred
     )
@@ -287,9 +298,9 @@ def _with_pending(
     return (*configured, pending)
 
 
-def _preferred(group: PlacedGroup, voters: list[int]) -> int:
+def _preferred(group: PlacedGroup, members: list[int]) -> int:
     """Who comes instead of the preferred leader is preferred as the newest."""
-    return group.preferred if group.preferred in voters or not voters else voters[-1]
+    return group.preferred if group.preferred in members or not members else members[-1]
 
 
 def _want_members(placement: Placement, change: WantMembers) -> None:

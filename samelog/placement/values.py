@@ -5,8 +5,6 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from samelog.format.numbers import Unsigned32

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from samelog.placement import changes, evening, guards, members, needs, steps, topics
+from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberState, MemberStates
 from samelog.placement.planner import PlacementPlanner
@@ -17,7 +17,6 @@ from samelog.placement.steps import Step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
-from tests.placement import cluster
 
 
 @contextmanager
@@ -25,7 +24,7 @@ def _guarded(guard: Callable[..., str]) -> Iterator[None]:
     """Planner and leaders of groups judge by another guard."""
     with (
         patch.object(steps, "refuse_removal", guard),
-        patch.object(cluster, "refuse_removal", guard),
+        patch.object(orders, "refuse_removal", guard),
     ):
         yield
 

@@ -137,7 +137,7 @@ AnyChange = (
 )
 
 
-def apply_change(placement: Placement, change: Change) -> None:
+def apply_change(placement: Placement, change: AnyChange) -> None:
     """Raises PlacementRefused, and then nothing is changed."""
     _APPLY[type(change)](placement, change)
     placement.version += 1
@@ -365,7 +365,7 @@ def _holds(placement: Placement, member: int, group: int) -> bool:
     return known is not None and member in known.members
 
 
-_APPLY: Mapping[type[Change], Callable[[Placement, Any], None]] = {
+_APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     StartTask: _start,
     TurnTask: _turn,
     PauseTasks: _pause,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from samelog.placement.changes import Change, DropGroup, PreferLeader, ReachMembers, StartTask
+from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
 from samelog.placement.domains import Domains
 from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
@@ -32,7 +32,7 @@ STARTS_AT_ONCE = 256
 class Planned:
     """What one look came to: changes to propose, orders to send again and again."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AnyChange] = field(default_factory=list)
     orders: list[GroupOrder] = field(default_factory=list)
     waits: dict[int, str] = field(default_factory=dict)
     """Task -> what it waits for."""
@@ -49,7 +49,7 @@ class PlacementPlanner:
         self._domains = Domains(table)
         self._needs: dict[int, Need] = {}
         """Group -> what it needs; groups with a task are not here."""
-        self._settling: dict[int, Change] = {}
+        self._settling: dict[int, AnyChange] = {}
         """Group -> what group 0 changes of it without a task."""
         self._is_even = False
         table.changed.update(table.groups)
@@ -147,7 +147,7 @@ class PlacementPlanner:
 
     # --- what group 0 changes by itself -----------------------------------------------------------
 
-    def _to_settle(self, group: PlacedGroup) -> Change | None:
+    def _to_settle(self, group: PlacedGroup) -> AnyChange | None:
         """A group that has the members that were wanted, or that was made for one topic and is
         empty.
         """
@@ -184,10 +184,10 @@ class PlacementPlanner:
 
     # --- what begins ------------------------------------------------------------------------------
 
-    def _starts(self, now_ms: int) -> list[Change]:
+    def _starts(self, now_ms: int) -> list[AnyChange]:
         """The most urgent needs, as far as there is room on the members."""
         placement, running = self._table.placement, self._running()
-        occupied, starts = set(self._table.occupied), list[Change]()
+        occupied, starts = set(self._table.occupied), list[AnyChange]()
         replica = placement.next_replica
         for need in self.needs:
             task = self._task(need, placement.next_task + len(starts), replica, now_ms)

@@ -18,6 +18,7 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
+from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
@@ -32,12 +33,14 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -112,6 +115,15 @@ class Node:
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
         self.data_groups = DataGroups(given, self, self.member, links, presence, lives)
+        self.placing = Placing(
+            config.raft.replace_after_s,
+            group=self.raft.group,
+            cluster=lambda: self.cluster,
+            data_groups=self.data_groups,
+            presence=presence,
+            clock=clock,
+            send=links.send,
+        )
 
     def _hello(self) -> Hello:
         config, life = self._given.config, self.life.told()
@@ -231,6 +243,10 @@ class Node:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
+    async def change_placement(self, changes: list[AnyChange]) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.propose(ChangePlacement(-1, changes))
+
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
         return {number: member.name for number, member in self.peers.members.all.items()}
@@ -292,6 +308,7 @@ class Node:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
         self.data_groups.tick_slowly()
+        self.placing.tick()
         self._settle_doubt()
         self._tell_state()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.placement.changes import Change, PlaceGroups, apply_change
+from samelog.placement.changes import AnyChange, PlaceGroups, apply_change
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
@@ -26,7 +26,7 @@ def table_of(members: int, *groups: Sequence[int], racks: Sequence[str] = ("",))
     return table
 
 
-def apply(table: PlacementTable, *changes: Change) -> None:
+def apply(table: PlacementTable, *changes: AnyChange) -> None:
     """Changes are made, and followed."""
     for change in changes:
         apply_change(table.placement, change)

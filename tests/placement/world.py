@@ -14,7 +14,7 @@ import msgspec
 
 from samelog.placement import operations
 from samelog.placement.changes import (
-    Change,
+    AnyChange,
     DropGroup,
     PauseTasks,
     PlaceGroups,
@@ -69,7 +69,7 @@ class World:
         self.table = PlacementTable(placement, members)
         self.planner = PlacementPlanner(self.table, LIMITS)
 
-    def apply(self, changes: list[Change]) -> None:
+    def apply(self, changes: list[AnyChange]) -> None:
         for change in changes:
             if isinstance(change, StartTask):
                 self.check_start(change.task)
@@ -228,7 +228,7 @@ class World:
         until = self.now_ms + self.chance.randint(10, 90) * STEP_MS
         self.table.put_member(replace(member, maintenance_until_ms=until))
 
-    def asked(self, changes: list[Change]) -> None:
+    def asked(self, changes: list[AnyChange]) -> None:
         self.apply(changes)
 
     def drain_one(self) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from samelog.consensus import GroupMessages, Role
+from samelog.placement.changes import AnyChange
+from samelog.placement.tasks import GroupOrder
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
@@ -46,6 +48,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 1.5
 """Times the election timeout: so long a member is silent before what rests with it wakes."""
 DIGEST_BYTES = 16
+CONFIRMED_AT_ONCE = 100
 OF_A_GROUP = (
     Report,
     Cursors,
@@ -81,6 +84,7 @@ class DataGroups:
         self._runs = False
         self._is_due = False
         """The table is to be looked at."""
+        self._confirms = False
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
@@ -167,6 +171,28 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
+    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+        """What the leader of group 0 asks of groups that this member leads."""
+        for order in orders:
+            if order.group in self.replicas:
+                self.replicas[order.group].carry_out(order)
+
+    def _confirm(self) -> None:
+        """Tell group 0 what it does not know of the groups that this member leads."""
+        found = (replica.unconfirmed() for replica in self.replicas.values())
+        changes: list[AnyChange] = [each for each in found if each is not None]
+        if changes and not self._confirms:
+            self._confirms = True
+            self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
+
+    async def _confirm_all(self, changes: list[AnyChange]) -> None:
+        try:
+            await self._host.change_placement(changes)
+        except TimeoutError:
+            return  # they are found again
+        finally:
+            self._confirms = False
+
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
         return Leads(tuple((each.number, each.raft.raft.term) for each in led))
@@ -187,6 +213,7 @@ class DataGroups:
         """To be called about once a second."""
         for replica in self.replicas.values():
             replica.tick_slowly()
+        self._confirm()
 
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""

@@ -15,10 +15,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from samelog.placement.changes import AnyChange, ConfirmGroup
+from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
@@ -47,6 +49,9 @@ class ReplicaHost(Protocol):
     @property
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
+
+    async def change_placement(self, changes: list[AnyChange]) -> None:
+        """Have group 0 take these changes of the table, those of them that hold."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
@@ -154,6 +159,14 @@ class DataReplica:
         self.settle()
         self.group_replica.tick()
         self.group_replica.tick_slowly()
+
+    def carry_out(self, order: GroupOrder) -> None:
+        """See upkeep.DataGroupUpkeep."""
+        self._upkeep.carry_out(order)
+
+    def unconfirmed(self) -> ConfirmGroup | None:
+        """See upkeep.DataGroupUpkeep."""
+        return self._upkeep.unconfirmed()
 
     def settle(self) -> None:
         """Go by what the group says of this life: a suspect that is let in counts again."""

@@ -29,7 +29,8 @@ Refused = tuple[str, str] | None
 def _make_groups(state: State, command: MakeGroups) -> Refused:
     problem = _problem_with_groups(state, command.since, command.groups)
     if problem is None:
-        apply_change(state.placement, PlaceGroups(state.placement.next_group, tuple(command.groups)))
+        first = state.placement.next_group
+        apply_change(state.placement, PlaceGroups(first, tuple(command.groups)))
     return problem
 
 

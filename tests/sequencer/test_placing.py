@@ -1,0 +1,59 @@
+"""Tasks of placement in real nodes: a group moves from member to member, whoever leads group 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samelog.placement import operations
+from samelog.placement.changes import AnyChange
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.types import Rejection
+from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.test_data_groups import led, make_groups
+
+
+async def change(node: Node, changes: list[AnyChange]) -> None:
+    """An operator's wish is proposed."""
+    outcome = await node.raft.proposer.propose(ChangePlacement(-1, list(changes)))
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def held(node: Node) -> list[int]:
+    """How many replicas each member has, by the table."""
+    groups = node.cluster.placement.groups.values()
+    return [sum(member in each.members for each in groups) for member in node.cluster.members]
+
+
+def rests(node: Node) -> bool:
+    """Whether nothing is to be done, and every group is as it shall be."""
+    placement = node.cluster.placement
+    whole = all(
+        each.votes and each.is_whole
+        for group in placement.groups.values()
+        for each in group.replicas
+    )
+    return whole and not placement.tasks and not node.placing.needs
+
+
+def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1])
+        leader = await leader_of(nodes)
+        await until(
+            lambda: sorted(held(leader)) == [1, 2, 2, 2, 2] and rests(leader), "even copies"
+        )
+        own = leader.member.directory.record
+        table = leader.placing.look()
+        await change(leader, operations.drain(table, leader.placing.states(), own.node))
+        await until(lambda: held(leader)[own.number] == 0 and rests(leader), "it is empty")
+        placement = leader.cluster.placement
+        assert {each.state.name for each in placement.ended} == {"DONE"}
+        for group in placement.groups.values():
+            assert len(group.members) == 3
+            await until(
+                lambda g=group: led(nodes, g.number) == [nodes[g.preferred]],  # type: ignore[misc]
+                "who shall lead",
+            )
+
+    run_with(tmp_path, 5, body)

@@ -250,6 +250,10 @@ class Raft(Core):
         """This node was made for a new group, which all voters elect the first leader of."""
         self.trust.begins = True
 
+    def stand_first(self, now: float) -> None:
+        """This node shall lead a group that begins: it asks for votes at once, the others wait."""
+        self.now = self.election_deadline = now
+
     def require_bytes(self, is_backed: Callable[[Entry], bool]) -> None:
         """Entries name bytes outside of the log. `is_backed`: whether those of an entry are here,
         durable or not; with a call of `bytes_came` it may say so of one that was not. A batch is

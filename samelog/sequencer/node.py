@@ -33,7 +33,11 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
+<<<<<<< HEAD
 from samelog.sequencer.data_groups.placing import Placing
+=======
+from samelog.sequencer.data_groups.routing import RoutedLogs
+>>>>>>> h-groups
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
@@ -178,7 +182,8 @@ class Node:
         return self._server.port
 
     def _greet(self, connection: Connection) -> Handler:
-        gate = Gate(self.member, self.raft.group, self.logs, self.peers, self._events)
+        source = RoutedLogs(self.logs.source, self.logs.machine, self.data_groups)
+        gate = Gate(self.member, self.raft.group, self.logs, source, self.peers, self._events)
         return Dispatcher(gate, connection)
 
     def reconfigure(self, config: NodeConfig, problem: str) -> None:
@@ -332,3 +337,4 @@ class Node:
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
         self.group_replica.disk_measured(usage.used, usage.used + usage.free)
+        self.data_groups.disk_measured(usage.used, usage.used + usage.free)

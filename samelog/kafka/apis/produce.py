@@ -173,7 +173,8 @@ class ProduceWork:
         is_special = topic.settings or write.producer is not None
         if is_special and self._is_to_wait(topic, write, data):
             return None
-        result = broker.batches.append(topic, write.index, data, write.count)
+        batches = broker.batches_of(topic, write.index) if topic.is_placed else broker.batches
+        result = batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
 
@@ -225,7 +226,7 @@ class ProduceWork:
                 raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {write.key}")
             if topic is None or not 0 <= write.index < len(topic.partition_numbers):
                 raise no_partition(str(write.key), write.index)
-            await self._call.broker.batches.open(topic, write.index)
+            await self._call.broker.batches_of(topic, write.index).open(topic, write.index)
         except ApiError as error:
             write.error = error
 

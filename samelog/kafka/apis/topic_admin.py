@@ -26,6 +26,7 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
+from samelog.kafka.apis.placing import create_placed, placement_of, until_begun
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -70,13 +71,11 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     2,
     7,
     flexible_from=5,
-    notes="Every node holds every topic, whatever the replication factor or the assignment.",
+    notes="Without a replication factor every node holds every partition.",
 )
 async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
-    """Makes topics, of which every node holds every partition.
-
-    Any node takes the request. A replication factor is accepted as far as there are nodes, and then
-    means nothing. An assignment of partitions to nodes is taken for its number of partitions.
+    """Makes topics. Any node takes the request. With fewer replicas than nodes, by a number or an
+    assignment, a topic's partitions are in data groups.
     """
     counts = Counter(topic.name for topic in request.topics)
 
@@ -87,7 +86,7 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
 
     prepared = await _prepared(request.topics, prepare)
     if not request.validate_only:
-        prepared = await done_together(call.broker, prepared, request.timeout_ms)
+        prepared = await _create_all(call.broker, request, prepared)
     return CreateTopicsResponse(
         [
             CreateTopicsResponseTopic(wanted.name, made.code, made.message)
@@ -98,6 +97,29 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
     )
 
 
+async def _create_all(
+    broker: Broker, request: Any, prepared: Sequence[CreateTopicCommand | ApiError]
+) -> list[CreateTopicCommand | ApiError]:
+    """Those that are created, each in its place, and errors for all else. Topics in data groups one
+    after the other: each is planned from the table of placement as it is then.
+    """
+    found: list[CreateTopicCommand | ApiError] = []
+    await until_begun(broker)
+    plans = [placement_of(broker, wanted) for wanted in request.topics]
+    for plan, each in zip(plans, prepared, strict=True):
+        if plan is None or isinstance(each, ApiError):
+            found.append(each)
+        else:
+            found.append(await create_placed(broker, each, plan) or each)
+    usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
+    done = await done_together(broker, usual, request.timeout_ms)
+    return [
+        each if plan is not None else other
+        for plan, each, other in zip(plans, found, done, strict=True)
+    ]
+
+
+LEFT_OUT = ApiError(ErrorCode.none, "")
 CommandT = TypeVar("CommandT", bound=AnyCommand)
 WantedT = TypeVar("WantedT")
 
@@ -148,9 +170,14 @@ def _created(
         made.name,
         topic_id=None if validate_only else uuid.UUID(made.topic_id),
         num_partitions=made.partitions,
-        replication_factor=len(call.broker.nodes()),
+        replication_factor=_replicas(call.broker, made.name),
         configs=_configs(call, made.name),
     )
+
+
+def _replicas(broker: Broker, name: str) -> int:
+    topic = broker.topic(name)
+    return len(broker.nodes() if topic is None else broker.nodes_of(topic, 0))
 
 
 def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:

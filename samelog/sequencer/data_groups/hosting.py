@@ -88,6 +88,8 @@ class DataGroups:
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
+        self._disk = 0, 0
+        """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
         """Group -> (term, member) of the newest leader that said so."""
 
@@ -133,6 +135,7 @@ class DataGroups:
             return
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
+        replica.group_replica.disk_measured(*self._disk)
         replica.start()
         for node in self._links.connected:
             replica.group_replica.reporter.tell_everything(node)
@@ -214,6 +217,12 @@ class DataGroups:
         for replica in self.replicas.values():
             replica.tick_slowly()
         self._confirm()
+
+    def disk_measured(self, used: int, total: int) -> None:
+        """So much of the member's disk is used."""
+        self._disk = used, total
+        for replica in self.replicas.values():
+            replica.group_replica.disk_measured(used, total)
 
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""

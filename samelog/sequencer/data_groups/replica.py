@@ -81,6 +81,7 @@ class DataReplica:
         """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
         self.number = number
         self._host = host
+        self._clock = given.clock
         self._directory = member.directory
         self._on_moved = on_moved
         self._known = host.cluster.placement.groups[number]
@@ -130,6 +131,9 @@ class DataReplica:
 
     def start(self) -> None:
         """Run, as tasks of the member."""
+        raft = self.raft.raft
+        if self.placed.preferred == self._directory.record.number and not raft.term:
+            raft.stand_first(self._clock.now())
         self.group_replica.open_logs()
         self.group_replica.start()
         self.spawn(self._come_up())

@@ -175,6 +175,7 @@ class StateMachine:
         if problem is not None:
             return Rejection(*problem)
         topic = self._new_topic(command)
+        topic.is_placed = True
         place(self.state.placement, command, topic.partition_numbers)
         return topic
 
@@ -298,6 +299,9 @@ class StateMachine:
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
+        if partition.number in self.state.placement.partitions:
+            text = f"partition {command.partition} of {command.topic_id} is in a data group"
+            return Rejection("ELSEWHERE", text)
         number = self.state.next_input
         self.state.next_input += 1
         entry = Input(number, command.session, partition.number, run=run.number)

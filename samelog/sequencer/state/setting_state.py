@@ -89,7 +89,7 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if command.partitions < topic.partitions:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
-    if state.placement.partitions.keys() & set(topic.partition_numbers):
+    if topic.is_placed:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups, and gets no more"
     while topic.partitions < command.partitions:
         state.add_partition(topic)

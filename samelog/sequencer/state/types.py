@@ -53,6 +53,8 @@ class Topic(msgspec.Struct):
     """The ids that its log had before each hard reset."""
     schemas: list[SchemaVersion] = []
     """The versions of its schema, from version 1 on."""
+    is_placed: bool = False
+    """Its partitions are in data groups."""
 
     @property
     def log_id(self) -> str:
@@ -260,6 +262,7 @@ class State(msgspec.Struct):
         topic = self.topics.get(command.topic_id)
         if topic is None:
             topic = Topic(command.topic_id, command.name, {}, command.at_ms, [])
+            topic.is_placed = True
             self.topics[command.topic_id] = topic
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers

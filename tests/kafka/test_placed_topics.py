@@ -1,0 +1,130 @@
+"""Topics whose partitions are in data groups, to Kafka's clients: made, told of, written and read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
+
+from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
+
+RECORDS = 300
+PARTITIONS = 6
+
+
+@pytest.fixture
+def admin(boot: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": boot})
+
+
+def create(admin: AdminClient, topic: NewTopic) -> None:
+    admin.create_topics([topic], request_timeout=PATIENCE_S)[topic.topic].result(PATIENCE_S)
+
+
+def partitions_of(admin: AdminClient, topic: str) -> Iterator[tuple[int, list[int]]]:
+    """(leader, replicas) of each, once all have leaders."""
+    for _ in range(int(PATIENCE_S * 10)):
+        known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        if known and all(each.leader >= 0 for each in known.values()):
+            return iter([(each.leader, each.replicas) for _, each in sorted(known.items())])
+        admin.poll(0.1)
+    raise AssertionError(f"no leaders: {known}")
+
+
+def write(boot: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": boot, "acks": "all", "enable.idempotence": True})
+    failures: list[object] = []
+    for number, value in enumerate(values):
+        producer.produce(
+            topic,
+            value,
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    assert not failures
+
+
+def read(boot: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": boot, "group.id": f"g-{topic}"})
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+    found: list[bytes] = []
+    try:
+        while len(found) < count:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"{len(found)} of {count} records"
+            assert message.error() is None
+            found.append(message.value())
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_topic_has_as_many_replicas_as_it_asks_for(
+    boot: str, admin: AdminClient, copies: int
+) -> None:
+    topic = f"placed-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, copies))
+    known = list(partitions_of(admin, topic))
+    assert all(len(replicas) == copies and leader in replicas for leader, replicas in known), known
+    assert len({leader for leader, _ in known}) > 1, "leaders are spread"
+    values = [b"%d" % number for number in range(RECORDS)]
+    write(boot, topic, values)
+    assert sorted(read(boot, topic, RECORDS)) == sorted(values)
+    wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    ends = admin.list_offsets(wanted, request_timeout=PATIENCE_S)
+    assert sum(each.result(PATIENCE_S).offset for each in ends.values()) == RECORDS
+
+
+def test_an_assignment_is_taken_as_it_is(boot: str, admin: AdminClient) -> None:
+    topic = f"assigned-{uuid.uuid4()}"
+    wanted = [[2, 0], [1, 2], [0, 1], [2, 1], [1, 0], [0, 2]]
+    create(admin, NewTopic(topic, PARTITIONS, replica_assignment=wanted))
+    known = list(partitions_of(admin, topic))
+    assert [sorted(replicas) for _, replicas in known] == [sorted(each) for each in wanted]
+    write(boot, topic, [b"x"] * PARTITIONS)
+    assert read(boot, topic, PARTITIONS) == [b"x"] * PARTITIONS
+
+
+def test_an_assignment_that_cannot_be_is_refused(admin: AdminClient) -> None:
+    for wanted in ([[0, 0]], [[7]], [[0], [1, 2]]):
+        with pytest.raises(KafkaException):
+            name = f"bad-{uuid.uuid4()}"
+            create(admin, NewTopic(name, len(wanted), replica_assignment=wanted))
+
+
+def test_a_topic_that_is_deleted_leaves_its_groups(boot: str, admin: AdminClient) -> None:
+    topic = f"deleted-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"x"] * PARTITIONS)
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"y"] * PARTITIONS)
+    assert read(boot, topic, PARTITIONS) == [b"y"] * PARTITIONS
+
+
+def test_records_stay_when_a_node_is_killed(world: World, boot: str, admin: AdminClient) -> None:
+    topic = f"kept-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    values = [b"%d" % number for number in range(RECORDS)]
+    write(boot, topic, values)
+    for node in world.cluster.nodes:
+        node.kill()
+        node.start()
+    world.cluster.wait_live()
+    assert sorted(read(boot, topic, RECORDS)) == sorted(values)

@@ -33,11 +33,8 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
-<<<<<<< HEAD
 from samelog.sequencer.data_groups.placing import Placing
-=======
 from samelog.sequencer.data_groups.routing import RoutedLogs
->>>>>>> h-groups
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service

@@ -10,6 +10,7 @@ it started (invariants.md, rule 14).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -237,7 +238,7 @@ class Node:
     def _new_syncer(self) -> NodeSyncer:
         return self._given.host.new_syncer(self._given.config.data)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the node, and ends it if it fails."""
         return self._tasks.spawn(work)
 

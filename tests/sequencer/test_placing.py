@@ -36,6 +36,18 @@ def rests(node: Node) -> bool:
     return whole and not placement.tasks and not node.placing.needs
 
 
+def has_what_the_table_says(node: Node) -> bool:
+    """Whether a member runs the replicas that the table names, and has no files of others."""
+    own, data = node.member.directory.record.number, Path(node.member.raft_log.directory).parent
+    wanted = {
+        str(number)
+        for number, group in node.cluster.placement.groups.items()
+        if own in group.members
+    }
+    files = {each.name for each in (data / "groups").glob("*")}
+    return {str(each) for each in node.data_groups.replicas} == wanted == files
+
+
 def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1])
@@ -47,6 +59,9 @@ def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: 
         table = leader.placing.look()
         await change(leader, operations.drain(table, leader.placing.states(), own.node))
         await until(lambda: held(leader)[own.number] == 0 and rests(leader), "it is empty")
+        await until(
+            lambda: all(map(has_what_the_table_says, nodes)), "replicas that ended are gone"
+        )
         placement = leader.cluster.placement
         assert {each.state.name for each in placement.ended} == {"DONE"}
         for group in placement.groups.values():

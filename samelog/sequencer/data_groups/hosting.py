@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable, Iterator
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
+from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
+from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -85,6 +88,10 @@ class DataGroups:
         self._is_due = False
         """The table is to be looked at."""
         self._confirms = False
+        self._ending: set[int] = set()
+        """Groups whose replica here is being ended."""
+        self._is_swept = False
+        """Whether what an earlier life left of replicas that ended was looked for."""
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
@@ -109,10 +116,40 @@ class DataGroups:
     async def _begin_new(self) -> None:
         self._is_due = False
         own = self._member.directory.record.number
+        await self._end_old(own)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            is_new = number not in self.replicas and number not in self.damaged
-            if self._runs and is_new and placed.replica_of(own) is not None:
+            if not self._runs or number in self.replicas.keys() | self._ending | self.damaged.keys():
+                continue
+            is_wanted = placed.replica_of(own) is not None
+            if is_wanted or not self._is_swept:
+                self._remove_old(number, placed, own)
+            if is_wanted:
                 self._begin(number)
+        self._is_swept = True
+
+    async def _end_old(self, own: int) -> None:
+        """Replicas that the table does not name any more. A group that is gone had no partitions;
+        what has some all the same stays.
+        """
+        for number, replica in tuple(self.replicas.items()):
+            placed = self._host.cluster.placement.groups.get(number)
+            named = None if placed is None else placed.replica_of(own)
+            is_empty = not replica.group_replica.logs.machine.state.partitions
+            if (named is None or named.replica != replica.replica) and (placed or is_empty):
+                del self.replicas[number]
+                self._beats.woke(number)
+                self._ending.add(number)
+                await replica.end()
+                self._ending.discard(number)
+
+    def _remove_old(self, number: int, placed: PlacedGroup, own: int) -> None:
+        """What an earlier replica of this member left when it was ended."""
+        file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
+        known = file.read()
+        newest = self._host.cluster.placement.next_replica
+        if known is not None and is_overtaken(known, placed, own, newest):
+            self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
+            file.remove()
 
     def _begin(self, number: int) -> None:
         if not self.replicas:

@@ -66,6 +66,22 @@ class SeatFile:
         self._fs.write_atomically(self._path, encode_checked(record))
 
 
+    def remove(self) -> None:
+        """The replica is gone, and what else it had here."""
+        self._fs.remove_tree(self._directory)
+        self._fs.sync_directory(self._raft_directory)
+
+
+def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replica: int) -> bool:
+    """Whether the table knows of this member's replica, and that it is not wanted any more. A table
+    that lags behind does not know of it.
+    """
+    if known.replica >= next_replica:
+        return False
+    replica = group.replica_of(own)
+    return replica is None or replica.replica > known.replica
+
+
 def begun(
     known: ReplicaRecord | None, replica: PlacedReplica, table: Placement, record: NodeRecord
 ) -> ReplicaRecord:

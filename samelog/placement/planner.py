@@ -59,8 +59,12 @@ class PlacementPlanner:
         """What is to be done and is not under way, the most urgent first."""
         return sorted(self._needs.values(), key=lambda each: each.urgency)
 
-    def look(self, now_ms: int, moved: dict[int, PartitionMove] | None = None) -> Planned:
-        """What is to be done now. `moved`: task -> how far the partition is that it moves."""
+    def look(
+        self, now_ms: int, moved: dict[int, PartitionMove] | None = None, *, wall_ms: int = 0
+    ) -> Planned:
+        """What is to be done now. `moved`: task -> how far the partition is that it moves;
+        `wall_ms`: the time of day, for people.
+        """
         self._table.follow(self._table.placement)
         planned = Planned()
         states = MemberStates(self._table, self._limits, now_ms)
@@ -70,7 +74,7 @@ class PlacementPlanner:
         if not planned.changes and not self._is_even:
             self._even_out(planned)
         if not self._table.placement.are_paused and not planned.changes:
-            planned.changes += self._starts(now_ms)
+            planned.changes += self._starts(wall_ms)
         return planned
 
     # --- what is under way ------------------------------------------------------------------------
@@ -184,13 +188,13 @@ class PlacementPlanner:
 
     # --- what begins ------------------------------------------------------------------------------
 
-    def _starts(self, now_ms: int) -> list[AnyChange]:
+    def _starts(self, wall_ms: int) -> list[AnyChange]:
         """The most urgent needs, as far as there is room on the members."""
         placement, running = self._table.placement, self._running()
         occupied, starts = set(self._table.occupied), list[AnyChange]()
         replica = placement.next_replica
         for need in self.needs:
-            task = self._task(need, placement.next_task + len(starts), replica, now_ms)
+            task = self._task(need, placement.next_task + len(starts), replica, wall_ms)
             members = self._touched(task)
             if need.obstacle or not occupied.isdisjoint(task.groups):
                 continue
@@ -205,7 +209,7 @@ class PlacementPlanner:
                 break
         return starts
 
-    def _task(self, need: Need, number: int, replica: int, now_ms: int) -> PlacementTask:
+    def _task(self, need: Need, number: int, replica: int, wall_ms: int) -> PlacementTask:
         is_new = need.gets is not None and need.kind is not TaskKind.LEAD
         return PlacementTask(
             number,
@@ -216,7 +220,7 @@ class PlacementPlanner:
             replica=replica if is_new else None,
             partition=need.partition,
             target=need.target,
-            began_ms=now_ms,
+            began_ms=wall_ms,
             reason=need.reason,
         )
 

@@ -10,7 +10,7 @@ woke is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from samelog.wire.pair_liveness import BeatReply, FollowingEnd, LeadingEnd, PairBeat

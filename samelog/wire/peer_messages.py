@@ -25,7 +25,6 @@ from samelog.wire.bounds import (
     check_run_ends,
 )
 
-
 ORDERS_MOST = 500
 
 

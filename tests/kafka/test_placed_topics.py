@@ -16,6 +16,8 @@ from confluent_kafka.cimpl import (
     TopicPartition,
 )
 
+from samelog.admin.client import ask
+from samelog.admin.requests import GetPlacement
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
 
@@ -128,3 +130,18 @@ def test_records_stay_when_a_node_is_killed(world: World, boot: str, admin: Admi
         node.start()
     world.cluster.wait_live()
     assert sorted(read(boot, topic, RECORDS)) == sorted(values)
+
+
+def test_placement_shows_what_is_where(world: World, boot: str, admin: AdminClient) -> None:
+    topic = f"shown-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, 1, replica_assignment=[[2, 0]]))
+    list(partitions_of(admin, topic))
+    found = ask(world.cluster.client_config(), GetPlacement())
+    names = [node.name for node in world.cluster.nodes]
+    assert found.groups[0].group == 0
+    assert sorted(found.groups[0].members) == names
+    (placed,) = [each for each in found.partitions if each.topic == topic]
+    (group,) = [each for each in found.groups if each.group == placed.group]
+    assert placed.replicas == group.members == (names[2], names[0])
+    assert (group.copies, placed.leader) == (2, group.leader)
+    assert group.leader in group.members

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
@@ -118,7 +118,8 @@ class DataGroups:
         own = self._member.directory.record.number
         await self._end_old(own)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            if not self._runs or number in self.replicas.keys() | self._ending | self.damaged.keys():
+            known = self.replicas.keys() | self._ending | self.damaged.keys()
+            if not self._runs or number in known:
                 continue
             is_wanted = placed.replica_of(own) is not None
             if is_wanted or not self._is_swept:
@@ -204,6 +205,11 @@ class DataGroups:
             return told
         raft = replica.raft.raft
         return None if raft.leader is None else (raft.term, raft.leader)
+
+    def lag(self, group: int) -> Mapping[int, int]:
+        """Member -> entries that it lacks; empty if the group is not led here."""
+        replica = self.replicas.get(group)
+        return {} if replica is None else replica.raft.lag
 
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""

@@ -74,7 +74,7 @@ class Placing:
             return
         if self._planner is None:
             self._planner = PlacementPlanner(table, self.limits)
-        planned = self._planner.look(self._now_ms())
+        planned = self._planner.look(self._now_ms(), wall_ms=self._clock.wall_ms())
         self.waits = planned.waits
         self._propose(planned.changes[:CHANGES_MOST])
         self._ask(planned.orders)

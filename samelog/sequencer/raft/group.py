@@ -144,6 +144,13 @@ class RaftGroup:
         return self._elections.newest
 
     @property
+    def lag(self) -> dict[int, int]:
+        """Other member -> entries that it lacks; empty if this node does not lead."""
+        raft = self.raft
+        known = {number: raft.progress(number) for number in raft.peers}
+        return {n: raft.last_index - each.match for n, each in known.items() if each is not None}
+
+    @property
     def unsaved(self) -> int:
         """Batches of effects that wait for the disk."""
         return len(self._saves)

@@ -1,0 +1,60 @@
+"""Answers which groups there are, and which partition is where.
+
+Invariant: who has a replica is what the table says; who leads, and what members lack, is what this
+node knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
+from samelog.admin.requests import GetPlacement
+from samelog.sequencer.admin.parts import ServedNode
+
+METADATA = 0
+
+
+def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
+    """As this node knows it."""
+    groups = {each.group: each for each in _groups(node)}
+    return PlacementStatus(tuple(groups.values()), tuple(_partitions(node, groups)))
+
+
+def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
+    state, raft = node.logs.machine.state, node.raft.group
+    everybody = sorted(node.peers.members.all)
+    yield GroupPlacement(
+        METADATA,
+        None if raft.raft.leader is None else _name(node, raft.raft.leader),
+        _names(node, everybody),
+        len(everybody),
+        {_name(node, number): lag for number, lag in raft.lag.items()},
+    )
+    for number, group in sorted(state.placement.groups.items()):
+        leader = node.data_groups.leader(number)
+        yield GroupPlacement(
+            number,
+            None if leader is None else _name(node, leader[1]),
+            _names(node, group.members),
+            group.copies,
+            {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
+        )
+
+
+def _partitions(
+    node: ServedNode, groups: dict[int, GroupPlacement]
+) -> Iterator[PartitionPlacement]:
+    state = node.logs.machine.state
+    for topic in sorted(state.topics.values(), key=lambda each: each.name):
+        for index, number in enumerate(topic.partition_numbers):
+            group = groups[state.placement.group_of(number)]
+            yield PartitionPlacement(topic.name, index, group.group, group.leader, group.members)
+
+
+def _names(node: ServedNode, numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple(_name(node, number) for number in numbers)
+
+
+def _name(node: ServedNode, number: int) -> str:
+    return node.peers.members.name(number)

@@ -223,34 +223,6 @@ class PlacementStatus(AdminAnswer, frozen=True):
     partitions: tuple[PartitionPlacement, ...]
 
 
-class TaskInfo(AdminAnswer, frozen=True):
-    """A task of placement, or what is to be one (`number` -1): a member that gets a replica of a
-    group, or that shall lead it, and one that loses its own. `waits_for` says what it does now, or
-    what is in the way.
-    """
-
-    number: int
-    kind: str
-    group: int
-    gets: str | None
-    loses: str | None
-    state: str
-    reason: str
-    waits_for: str
-    began_ms: int
-
-
-class TaskRows(AdminAnswer, frozen=True):
-    """Tasks that run, what is to be done after them, the most urgent first, and the newest that
-    ended. `are_paused`: none is begun.
-    """
-
-    are_paused: bool
-    running: tuple[TaskInfo, ...]
-    waiting: tuple[TaskInfo, ...]
-    ended: tuple[TaskInfo, ...]
-
-
 class ResetTopic(AdminAnswer, frozen=True):
     """A topic, and the id of its new log."""
 

@@ -32,7 +32,6 @@ from samelog.admin.answers import (
     StageHeld,
     StagePublished,
     Status,
-    TaskRows,
     TopicDescription,
     TopicInfo,
     Topics,
@@ -40,6 +39,7 @@ from samelog.admin.answers import (
     TransactionRows,
     UpgradeStatus,
 )
+from samelog.admin.task_answers import TaskRows
 from samelog.admin.views import (
     Access,
     DedupUsers,

@@ -117,13 +117,17 @@ class Node:
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
         self.data_groups = DataGroups(given, self, self.member, links, presence, lives)
-        self.placing = Placing(
-            config.raft.replace_after_s,
+        self.placing = self._new_placing(presence, links)
+
+    def _new_placing(self, presence: Presence, links: Links) -> Placing:
+        given = self._given
+        return Placing(
+            given.config.raft.replace_after_s,
             group=self.raft.group,
             cluster=lambda: self.cluster,
             data_groups=self.data_groups,
             presence=presence,
-            clock=clock,
+            clock=given.clock,
             send=links.send,
         )
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import click
 from msgspec import UNSET
 
-from samelog.admin.answers import TaskInfo, TaskRows
 from samelog.admin.client import ask
 from samelog.admin.requests import CancelTask, ListTasks, PauseTask, ResumeTask
+from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import (
     client_option,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from msgspec import UNSET
 
 from samelog.admin import requests as ask
-from samelog.admin.answers import TaskInfo, TaskRows
+from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks

@@ -64,6 +64,8 @@ class PartitionInfo(AdminAnswer, frozen=True):
     merged_offset: int = 0
     halted: str = ""
     wanted_offset: int = 0
+    elsewhere: str = ""
+    """The nodes that have it, if this one has not: then all numbers are 0."""
 
 
 class TopicDescription(AdminAnswer, frozen=True):

@@ -169,9 +169,7 @@ OPERATIONS = (
     _read("/elections", "The newest elections that this node has seen.", ask.GetElections),
     _read("/access", "Grants and certificates of this node.", ask.GetAccess),
     _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
-    _read(
-        "/placement", "Which groups there are, and which partition is where.", ask.GetPlacement
-    ),
+    _read("/placement", "Which groups there are, and which partition is where.", ask.GetPlacement),
     _read("/tasks", "Tasks that move replicas; the leader answers.", ask.ListTasks),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(

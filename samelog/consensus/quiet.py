@@ -1,4 +1,4 @@
-"""Groups in which nothing happens: their leaders send no heartbeats, their followers have no timers.
+"""Groups in which nothing happens: leaders send no heartbeats, followers have no timers.
 
 A leader that has nothing to say, and whose followers have all that it has, says so once (`Quiet`).
 From then on somebody else must tell whether the members of the group live
@@ -53,8 +53,7 @@ def _knows_all(core: Core, progress: Progress) -> bool:
 
 
 def follow(core: Core, message: Quiet) -> None:
-    """Rest as well, with exactly what the leader has. Else its next beat shows that one does not.
-    """
+    """Rest as well, with exactly what the leader has. Else its next beat shows who does not."""
     log = core.log
     is_same = log.last_index == message.index and log.term_at(message.index) == message.entry_term
     is_settled = core.commit == log.last_index == core.saves.durable_index

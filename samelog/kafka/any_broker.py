@@ -257,6 +257,7 @@ class AnyBroker(ABC):
 
     def check_here(self, topic: Topic, index: int) -> None:
         """Raises ApiError if a partition of a topic in data groups is not on this node."""
+        return
 
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
         """Where the batches of a partition go. Raises ApiError."""

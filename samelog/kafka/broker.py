@@ -166,10 +166,10 @@ class Broker(AnyBroker):
             text = "no leader has answered: ask again"
             raise ApiError(ErrorCode.leader_not_available, text) from error
 
-    async def propose(self, command: AnyCommand) -> None:
-        """Have the cluster do something. Raises ApiError."""
+    async def propose(self, command: AnyCommand, raft: RaftParts | None = None) -> None:
+        """Have the cluster, or a group, do something. Raises ApiError."""
         try:
-            outcome = await self.parts.raft.proposer.propose(command)
+            outcome = await (raft or self.parts.raft).proposer.propose(command)
         except TimeoutError as error:
             raise ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED) from error
         if isinstance(outcome, Rejection):
@@ -274,9 +274,9 @@ class Broker(AnyBroker):
                 async with asyncio.timeout(ANSWER_S):
                     await self.placed.catch_up(placed)
 
-    def merged_on_majority(self, number: int) -> int:
-        """The offset behind what a majority has merged durably of a partition by its number."""
-        return self.parts.raft.coordinator.cursors.get(number, 0)
+    def raft_of(self, topic: Topic, index: int) -> RaftParts:
+        """The group that has a partition. Raises ApiError."""
+        return self.placed.here(topic, index).raft if topic.is_placed else self.parts.raft
 
     def groups_with_settings(self) -> list[str]:
         """The groups that have settings of their own."""

@@ -26,11 +26,11 @@ class Silence(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A group rests: in which term, whether it is led here, and on which others that depends."""
+    """A group rests: in which term, on which others that depends, and whether it is led here."""
 
     term: int
-    is_led: bool
     others: tuple[int, ...]
+    is_led: bool = False
 
 
 class _Ends:

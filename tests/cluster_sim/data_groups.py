@@ -12,11 +12,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader, Role
+from samelog.placement.values import NewGroup
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
-from samelog.placement.values import NewGroup
 from samelog.sequencer.state.placement.commands import MakeGroups
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.violation import Violation
@@ -75,7 +75,9 @@ class DataGroups:
 
     def _table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by whoever knows most."""
-        tables = [actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None]
+        tables = [
+            actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None
+        ]
         newest = max(tables, key=lambda table: table.version, default=None)
         groups = {} if newest is None else newest.groups
         return {number: group.members for number, group in groups.items()}

@@ -1,4 +1,4 @@
-"""Topics whose partitions are in data groups, to Kafka's clients: made, told of, written and read."""
+"""Topics whose partitions are in data groups, to Kafka's clients: made, told of, written, read."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_an_assignment_is_taken_as_it_is(boot: str, admin: AdminClient) -> None:
 
 def test_an_assignment_that_cannot_be_is_refused(admin: AdminClient) -> None:
     for wanted in ([[0, 0]], [[7]], [[0], [1, 2]]):
+        name = f"bad-{uuid.uuid4()}"
         with pytest.raises(KafkaException):
-            name = f"bad-{uuid.uuid4()}"
             create(admin, NewTopic(name, len(wanted), replica_assignment=wanted))
 
 

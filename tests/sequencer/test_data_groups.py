@@ -14,6 +14,7 @@ from samelog.sequencer.state.placement.commands import MakeGroups
 from samelog.sequencer.state.types import Rejection
 from tests.sequencer.cluster import leader_of, make_node, run_with, until
 
+
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
     """Groups on these members, the first of which is to lead."""
     leader = await leader_of(nodes)

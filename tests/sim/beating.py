@@ -34,9 +34,9 @@ class Beating:
         if not raft.rests:
             self._beats.woke(GROUP)
         elif raft.role is Role.LEADER:
-            self._beats.rests(GROUP, Rest(raft.term, True, raft.peers), self._node.now)
+            self._beats.rests(GROUP, Rest(raft.term, raft.peers, is_led=True), self._node.now)
         elif raft.leader is not None:
-            self._beats.rests(GROUP, Rest(raft.term, False, (raft.leader,)), self._node.now)
+            self._beats.rests(GROUP, Rest(raft.term, (raft.leader,)), self._node.now)
 
     def tick(self) -> None:
         """To be called every heartbeat's time."""
@@ -57,9 +57,7 @@ class Beating:
 
     def _say(self, to: int, said: PairBeat | BeatReply | tuple[int, ...]) -> None:
         own = self._node.number
-        self._node.world.carry(
-            self._node, to, lambda node, boot: node.beats.hear(own, boot, said)
-        )
+        self._node.world.carry(self._node, to, lambda node, boot: node.beats.hear(own, boot, said))
 
     def hear(self, sender: int, boot: int, said: PairBeat | BeatReply | tuple[int, ...]) -> None:
         """Another node says this."""

@@ -97,8 +97,7 @@ QUIET_SHARE = 0.25
 
 
 def from_seed(seed: int) -> Options:
-    """The world of this seed. Whether groups rest is drawn apart: other worlds are what they were.
-    """
+    """The world of this seed. Whether its group rests is drawn apart from all else."""
     options, draw = _from_seed(seed), random.Random(f"quiet {seed}")
     if options.stalls_s or options.minority_stays_away or options.wipes:
         return options  # with somebody away, or without a vote, nobody rests

@@ -71,6 +71,8 @@ def tuples(kinds: tuple[Any, ...]) -> st.SearchStrategy[Any]:
 def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any]:
     if get_origin(kind) is tuple:
         return values(kind, field)
+    if kind is bytes:
+        return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
     if kind is int:
         return st.integers(int(meta.ge or 0), int(meta.le or 0))
     if meta.pattern is not None:

@@ -228,5 +228,5 @@ def _row(partition: PartitionInfo) -> tuple[object, ...]:
         partition.merged_offset,
         partition.segments,
         partition.size_bytes,
-        partition.halted,
+        partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else ""),
     )

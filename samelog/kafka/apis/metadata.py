@@ -75,16 +75,17 @@ class MetadataResponse(ResponseBody, frozen=True):
     0,
     13,
     flexible_from=9,
-    notes="The Raft leader of a partition's group leads it, its term is the leader epoch; nodes that "
-    "are down are listed for 10 seconds.",
+    notes="The Raft leader of a partition's group leads it, its term is the leader epoch; nodes "
+    "that are down are listed for 10 seconds.",
 )
 async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     """Which nodes there are, where, and who leads what.
 
     A partition is led by the Raft leader of its group, in the epoch of its term, and all nodes of
-    the group that are up are in sync replicas. Addresses are those of the listener that the client came by. A topic that is asked for
-    by name and is not there is made, if the client wants that, the configuration allows it, and the
-    client may publish to it. The answer waits for the word of a leader, while one is elected, too.
+    the group that are up are in sync replicas. Addresses are those of the listener that the client
+    came by. A topic that is asked for by name and is not there is made, if the client wants that,
+    the configuration allows it, and the client may publish to it. The answer waits for the word of
+    a leader, while one is elected, too.
     """
     broker, listener = call.broker, call.client.listener
     await broker.confirm_leader()
@@ -170,9 +171,7 @@ def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTop
     return MetadataResponseTopic(
         topic.name,
         id_of(topic),
-        partitions=partitions_of(
-            broker, topic, range(topic.partitions), MetadataResponsePartition
-        ),
+        partitions=partitions_of(broker, topic, range(topic.partitions), MetadataResponsePartition),
         topic_authorized_operations=(
             topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
         ),

@@ -32,6 +32,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
+from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Partition, Topic
@@ -367,7 +368,10 @@ async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     """Archives what is below an offset, on all nodes, for ever. Only the log start is raised here;
     the leader's next round of archiving truncates the files.
     """
-    failure = await catch_up(call.broker)
+    places = [
+        (each.name, part.partition_index) for each in request.topics for part in each.partitions
+    ]
+    failure = await catch_up(call.broker, places)
     wait_s = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
     deadline = asyncio.get_running_loop().time() + wait_s
     topics = ((topic.name, topic.partitions) for topic in request.topics)
@@ -388,26 +392,28 @@ async def _delete_below(
     if not broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, topic):
         raise denied(topic)
     known = broker.topic(topic)
-    stream = None if known is None else broker.partition(known, asked.partition_index)
-    if stream is None:
+    if known is None or not 0 <= asked.partition_index < known.partitions:
         raise no_partition(topic, asked.partition_index)
-    state = broker.machine.state.partitions[stream.merger.number]
+    raft = broker.raft_of(known, asked.partition_index)
+    number = known.partition_numbers[asked.partition_index]
+    state = raft.replica.machine.state.partitions[number]
     offset = state.next_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= state.next_offset:
         text = f"offset {offset} is not in [{state.log_start}, {state.next_offset}]"
         raise ApiError(ErrorCode.offset_out_of_range, text)
     if offset > state.log_start:
-        await _until_merged(call, state, offset, deadline)
+        await _until_merged(raft, state, offset, deadline)
         reason = f"deleted by {call.client.identity}"
         kept = state.start_segment, state.start_checksum
         now_ms = broker.clock.wall_ms()
-        await broker.propose(ArchiveCommand(state.number, offset, *kept, now_ms, reason))
+        command = ArchiveCommand(state.number, offset, *kept, now_ms, reason)
+        await broker.propose(command, raft)
     return DeleteRecordsResponsePartition(asked.partition_index, state.log_start)
 
 
-async def _until_merged(call: NodeCall, state: Partition, offset: int, deadline: float) -> None:
+async def _until_merged(raft: RaftParts, state: Partition, offset: int, deadline: float) -> None:
     """Nothing is archived that a majority has not merged durably. Raises ApiError."""
-    while call.broker.merged_on_majority(state.number) < offset:
+    while raft.coordinator.cursors.get(state.number, 0) < offset:
         if asyncio.get_running_loop().time() > deadline:
             raise ApiError(ErrorCode.request_timed_out, "a majority has not merged it yet")
         await asyncio.sleep(POLL_S)

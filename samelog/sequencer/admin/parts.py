@@ -18,6 +18,9 @@ class HeldGroups(Protocol):
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
 
+    def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the group that has a partition; None: it has no replica on this node."""
+
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
 
@@ -74,3 +77,17 @@ class ServedNode(Protocol):
     @property
     def syncers(self) -> Sequence[NodeSyncer]:
         """What makes merged logs, Raft's files and session logs durable, in this order."""
+
+
+def parts_of(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts] | None:
+    """The logs and the Raft group that have a partition, by its number; None: other nodes do."""
+    if not node.logs.machine.state.placement.group_of(partition):
+        return node.logs, node.raft
+    return node.data_groups.parts(partition)
+
+
+def where(node: ServedNode, partition: int) -> str:
+    """The members that have a partition of a data group, for people."""
+    placement = node.logs.machine.state.placement
+    group = placement.groups[placement.group_of(partition)]
+    return ", ".join(map(node.peers.members.name, group.members))

@@ -11,7 +11,7 @@ from typing import Any, cast
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.state.commands import Member
@@ -37,7 +37,9 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
         term=raft.term,
         commit_index=raft.commit_index,
         nodes=tuple(node_info(node, member) for member in members.all.values()),
-        partitions=tuple(partition_info(node, number) for number in state.partitions),
+        partitions=tuple(
+            partition_info(node, number) for number in state.partitions if parts_of(node, number)
+        ),
         sessions=tuple(
             session_info(node, each, inputs[each.name]) for each in state.sessions.values()
         ),

@@ -23,7 +23,7 @@ from samelog.admin.requests import (
 )
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.config.authorisation import ANONYMOUS
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_of, where
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
@@ -103,13 +103,14 @@ def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPos
 
 
 def _latest(node: ServedNode, number: int) -> LatestPosition:
-    log = node.logs.merging.look(number).log
+    logs, raft = parts_of(node, number) or (node.logs, node.raft)
+    log = logs.merging.look(number).log
     return LatestPosition(
         *partition_name(node.logs.machine, number),
         log.next_offset,
         log.durable_offset,
-        node.raft.coordinator.cursors.get(number, 0),
-        node.logs.machine.state.partitions[number].next_offset,
+        raft.coordinator.cursors.get(number, 0),
+        logs.machine.state.partitions[number].next_offset,
         *log.end(),
     )
 
@@ -147,9 +148,11 @@ def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
 
 
 def partition_info(node: ServedNode, number: int) -> PartitionInfo:
-    """A partition's cursors and files on this node."""
-    partition = node.logs.machine.state.partitions[number]
-    merged = node.logs.merging.look(number)
+    """A partition's cursors and files on this node; none, if other nodes have it."""
+    parts = parts_of(node, number)
+    logs, raft = parts or (node.logs, node.raft)
+    partition = logs.machine.state.partitions[number]
+    merged = logs.merging.look(number)
     segments = merged.log.segments()
     return PartitionInfo(
         topic=merged.topic,
@@ -161,9 +164,10 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
         size_bytes=sum(segment.size for segment in segments),
         checksum=merged.log.checksum,
         committed_offset=partition.next_offset,
-        merged_offset=node.raft.coordinator.cursors.get(number, 0),
+        merged_offset=raft.coordinator.cursors.get(number, 0),
         halted="" if merged.fault is None else merged.fault.message,
-        wanted_offset=node.logs.repair.merged.wanted(number),
+        wanted_offset=logs.repair.merged.wanted(number),
+        elsewhere="" if parts is not None else where(node, number),
     )
 
 

@@ -23,7 +23,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.member_beats import MemberBeats, Rest, Silence
@@ -198,6 +198,14 @@ class DataGroups:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
+    def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the group that has a partition; None: it has no replica here that knows it yet."""
+        replica = self.holding(partition)
+        if replica is None:
+            return None
+        logs, raft = replica.group_replica.logs, replica.group_replica.raft
+        return (logs, raft) if partition in logs.machine.state.partitions else None
+
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
         replica, told = self.replicas.get(group), self._leaders.get(group)
@@ -294,10 +302,10 @@ class DataGroups:
         if not raft.rests or replica.raft.halted:
             self._beats.woke(replica.number)
         elif raft.role is Role.LEADER:
-            rest = Rest(raft.term, True, raft.peers)
+            rest = Rest(raft.term, raft.peers, is_led=True)
             self._beats.rests(replica.number, rest, self._given.clock.now())
         elif raft.leader is not None:
-            rest = Rest(raft.term, False, (raft.leader,))
+            rest = Rest(raft.term, (raft.leader,))
             self._beats.rests(replica.number, rest, self._given.clock.now())
 
     def _wake(self, silence: Silence) -> None:
@@ -399,4 +407,3 @@ class DataGroups:
 
 def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
     return message.number, message.agrees, message.followed
-

@@ -419,7 +419,9 @@ class RaftGroup:
         known = {number: raft.progress(number) for number in raft.voters if raft.counts(number)}
         matches = {number: each.match for number, each in known.items() if each is not None}
         if raft.role is Role.LEADER and matches:
-            raft.transfer_leadership(max(matches, key=lambda each: matches[each]), self._clock.now())
+            raft.transfer_leadership(
+                max(matches, key=lambda each: matches[each]), self._clock.now()
+            )
             self.pump()
 
     def peer_restarted(self, number: int) -> None:

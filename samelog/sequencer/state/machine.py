@@ -39,18 +39,10 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.placement.changes import (
-    PLACEMENT_CHANGES,
-    forget,
-    place,
-    problem_with_place,
-)
-from samelog.sequencer.state.placement.commands import (
-    OpenPartition,
-    PlacementCommand,
-    PlaceTopic,
-)
-from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES, forget
+from samelog.sequencer.state.placement.commands import OpenPartition, PlacementCommand, PlaceTopic
+from samelog.sequencer.state.placement.topics import add_topic, elsewhere, problem_with_new
+from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
@@ -163,41 +155,16 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopicCommand) -> Topic | Rejection:
-        known = self._known_or_refused(command)
-        return self._new_topic(command) if known is None else known
-
-    def _place_topic(self, command: PlaceTopic) -> Topic | Rejection:
-        known = self._known_or_refused(command)
-        if known is not None:
-            return known
-        problem = problem_with_place(self.state, command)
-        if problem is not None:
-            return Rejection(*problem)
-        topic = self._new_topic(command)
-        topic.is_placed = True
-        place(self.state.placement, command, topic.partition_numbers)
-        return topic
-
-    def _known_or_refused(
-        self, command: CreateTopicCommand | PlaceTopic
-    ) -> Topic | Rejection | None:
+    def _create_topic(self, command: CreateTopicCommand | PlaceTopic) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
-        if command.name in self.state.names:
-            return Rejection("TOPIC_EXISTS", f"topic {command.name!r} exists already")
-        if command.partitions < 1:
-            return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
-        return None
-
-    def _new_topic(self, command: CreateTopicCommand | PlaceTopic) -> Topic:
+        problem = problem_with_new(self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
-        for _ in range(command.partitions):
-            self.state.add_partition(topic)
-        self.state.topics[command.topic_id] = topic
-        self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
-        return topic
+        self._by_log[topic.log_id] = command.topic_id
+        return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
         topic = self.state.topics.pop(command.topic_id, None)
@@ -299,9 +266,9 @@ class StateMachine:
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
-        if partition.number in self.state.placement.partitions:
-            text = f"partition {command.partition} of {command.topic_id} is in a data group"
-            return Rejection("ELSEWHERE", text)
+        problem = elsewhere(self.state, partition.number)
+        if problem is not None:
+            return Rejection(*problem)
         number = self.state.next_input
         self.state.next_input += 1
         entry = Input(number, command.session, partition.number, run=run.number)
@@ -391,6 +358,8 @@ class StateMachine:
         return command if problem is None else Rejection(*problem)
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
+        if isinstance(command, HardReset) and self.state.placement.partitions:
+            return Rejection("DATA_GROUPS", "topics in data groups cannot be begun anew yet")
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
@@ -481,6 +450,8 @@ class StateMachine:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        if (problem := elsewhere(self.state, command.partition)) is not None:
+            return Rejection(*problem)
         given_up = give_up(partition, command)
         if isinstance(given_up, str):
             return Rejection("PRECONDITION", given_up)
@@ -495,8 +466,10 @@ class StateMachine:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        problem = apply_archive(partition, self.state.copy_targets, command)
-        return command if problem is None else Rejection("PRECONDITION", problem)
+        if (problem := elsewhere(self.state, command.partition)) is not None:
+            return Rejection(*problem)
+        problem_here = apply_archive(partition, self.state.copy_targets, command)
+        return command if problem_here is None else Rejection("PRECONDITION", problem_here)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         """What of it is news."""
@@ -520,7 +493,7 @@ class StateMachine:
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
-    PlaceTopic: StateMachine._place_topic,
+    PlaceTopic: StateMachine._create_topic,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,

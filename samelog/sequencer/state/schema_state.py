@@ -33,6 +33,8 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
     topic = state.topics.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    if topic.is_placed:
+        return "UNSUPPORTED", f"topic {topic.name!r} is in data groups, which know no schemas yet"
     try:
         schema = parse_schema(command.text)
     except BadSchema as error:

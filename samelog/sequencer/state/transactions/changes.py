@@ -135,6 +135,8 @@ def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
     known = _producer(state, command)
     if any(number not in state.partitions for number in command.partitions):
         raise TransactionRefused("UNKNOWN_TOPIC", "a partition is gone")
+    if any(number in state.placement.partitions for number in command.partitions):
+        raise TransactionRefused(INVALID, "a partition is in a data group, without transactions")
     unit = _begun(state, command.transactional_id, known, command.at_ms)
     for number in command.partitions:
         unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged

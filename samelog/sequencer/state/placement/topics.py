@@ -1,0 +1,43 @@
+"""New topics, in group 0 or with their partitions in data groups; and what only group 0 does.
+
+Invariant: a name belongs to one living topic; what is in a data group is changed by that alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samelog.sequencer.state.placement.changes import place, problem_with_place
+from samelog.sequencer.state.placement.commands import PlaceTopic
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.commands import CreateTopicCommand
+    from samelog.sequencer.state.placement.changes import Refused
+    from samelog.sequencer.state.types import State, Topic
+
+
+def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> Refused:
+    """Why there cannot be such a topic; None if there can."""
+    if command.name in state.names:
+        return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if command.partitions < 1:
+        return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
+
+
+def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:
+    """A topic that can be made is."""
+    for _ in range(command.partitions):
+        state.add_partition(topic)
+    state.topics[topic.topic_id] = topic
+    state.names[topic.name] = topic.topic_id
+    if isinstance(command, PlaceTopic):
+        topic.is_placed = True
+        place(state.placement, command, topic.partition_numbers)
+    return topic
+
+
+def elsewhere(state: State, number: int) -> Refused:
+    """Why group 0 changes nothing of a partition that is in a data group."""
+    group = state.placement.group_of(number)
+    return ("ELSEWHERE", f"partition {number} is in data group {group}") if group else None

@@ -302,6 +302,7 @@ class Node:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
         self.data_groups.tick_membership()
+        self.placing.tick()
 
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""
@@ -315,7 +316,6 @@ class Node:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
         self.data_groups.tick_slowly()
-        self.placing.tick()
         self._settle_doubt()
         self._tell_state()
 

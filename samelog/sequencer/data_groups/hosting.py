@@ -262,12 +262,12 @@ class DataGroups:
         """To be called about four times a second."""
         for replica in self.replicas.values():
             replica.tick_membership()
+        self._confirm()
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         for replica in self.replicas.values():
             replica.tick_slowly()
-        self._confirm()
 
     def disk_measured(self, used: int, total: int) -> None:
         """So much of the member's disk is used."""

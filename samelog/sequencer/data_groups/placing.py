@@ -1,5 +1,5 @@
-"""What the leader of group 0 does about placement: it looks at the table about once a second,
-proposes what the planner comes to, and asks the leaders of data groups for the next steps.
+"""What the leader of group 0 does about placement: it looks at the table, proposes what the planner
+comes to, and asks the leaders of data groups for the next steps.
 
 Invariant: nothing that it remembers is needed by the next leader; it looks again only once what it
 proposed is applied here.
@@ -28,6 +28,7 @@ from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import ORDERS_MOST, GroupOrders
 
 CHANGES_MOST = 200
+ASK_AGAIN_S = 1.0
 
 
 class Placing:
@@ -57,11 +58,13 @@ class Placing:
         self._proposed_at = 0
         self._silent: dict[int, int] = {}
         """Members that are not up -> since when, as far as this leader knows."""
+        self._asked: dict[tuple[int, GroupOrder], float] = {}
+        """(leader of the group, order) -> when it was asked for last."""
         self.waits: dict[int, str] = {}
         """Task -> what it waits for."""
 
     def tick(self) -> None:
-        """To be called about once a second."""
+        """To be called about four times a second."""
         state = self._cluster()
         if not self._group.is_leader or state.level < GROUPS:
             self._planner = None
@@ -133,15 +136,29 @@ class Placing:
     def _ask(self, orders: list[GroupOrder]) -> None:
         """Whoever leads the group; if nobody is known to, the next time."""
         by_leader: dict[int, list[GroupOrder]] = defaultdict(list)
-        for order in orders:
-            leader = self._table.leaders.get(order.group)
-            if leader is not None:
-                by_leader[leader].append(order)
+        for order in self._due(orders):
+            by_leader[self._table.leaders[order.group]].append(order)
         for leader, found in by_leader.items():
             if leader == self._presence.number:
                 self._data_groups.carry_out(found)
             else:
                 self._send(leader, GroupOrders(tuple(found[:ORDERS_MOST])))
+
+
+    def _due(self, orders: list[GroupOrder]) -> list[GroupOrder]:
+        """Those that were not asked for just now, of whoever leads now."""
+        now, asked, due = self._clock.now(), self._asked, list[GroupOrder]()
+        self._asked = {}
+        for order in orders:
+            leader = self._table.leaders.get(order.group)
+            if leader is None:
+                continue
+            key = leader, order
+            self._asked[key] = asked.get(key, now)
+            if key not in asked or now - asked[key] >= ASK_AGAIN_S:
+                self._asked[key] = now
+                due.append(order)
+        return due
 
 
 def _rack(state: State, number: int) -> str:

@@ -250,6 +250,7 @@ def make_group(placement: Placement, wanted: NewGroup, made_at: int) -> None:
         wanted.preferred,
         tuple(wanted.members),
         is_pinned=wanted.is_pinned,
+        made_at=made_at,
     )
     placement.next_group, placement.next_replica = number + 1, first + len(replicas)
 

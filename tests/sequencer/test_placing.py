@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from samelog.placement import operations
-from samelog.placement.changes import AnyChange
+from samelog.placement.changes import AnyChange, WantMembers
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import Rejection
@@ -72,3 +72,26 @@ def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: 
             )
 
     run_with(tmp_path, 5, body)
+
+
+def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path) -> None:
+    """A founder that left, and gets a replica again, does not lead a group of its own."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0], [1])
+        leader = await leader_of(nodes)
+        for number, other in ((0, 1), (1, 0), (0, 1)):
+            await change(leader, [WantMembers(1, (other,))])
+            await until(
+                lambda o=other: held_by(leader, 1) == [o] and rests(leader),  # type: ignore[misc]
+                f"group 1 goes from {number} to {other}",
+            )
+            assert led(nodes, 1) == [nodes[other]]
+            await until(lambda: all(map(has_what_the_table_says, nodes)), "replicas end")
+
+    run_with(tmp_path, 3, body)
+
+
+def held_by(node: Node, group: int) -> list[int]:
+    """Members of a group, by the table."""
+    return list(node.cluster.placement.groups[group].members)

@@ -101,7 +101,7 @@ def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Sea
     return Seat(
         group.number,
         known.replica,
-        group.founders if record.number in group.founders else (),
+        group.founders if group.is_founder(record.number) else (),
         may_vote=known.trusted == record.suspicions,
         may_rest=True,
     )

@@ -24,6 +24,7 @@ ALL = (
     "catch_up",
     "kafka_requests",
     "hostile",
+    "groups",
     "partitions",
     "spark",
     "plain",

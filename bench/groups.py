@@ -25,7 +25,6 @@ from msgspec.structs import replace as changed
 from samelog.placement.changes import (
     ConfirmGroup,
     PlaceGroups,
-    PlacePartitions,
     apply_change,
 )
 from samelog.placement.members import MemberStates, PlacementLimits
@@ -59,10 +58,11 @@ def make_table(options: argparse.Namespace) -> tuple[PlacementTable, PlacementLi
     for first in range(0, options.partitions, TOPIC_PARTITIONS):
         states = MemberStates(table, limits, 0)
         placed = place_topic(table, states, limits, TOPIC_PARTITIONS, COPIES)
-        apply_change(table, PlaceGroups(table.placement.next_group, placed.new_groups))
-        numbered = enumerate(placed.groups, first)
-        new = [PlacedPartition(each, f"t{first}", each - first, group) for each, group in numbered]
-        apply_change(table, PlacePartitions(tuple(new)))
+        apply_change(table.placement, PlaceGroups(table.placement.next_group, placed.new_groups))
+        for number, home in enumerate(placed.groups, first):
+            new = PlacedPartition(number, f"t{first}", number - first, home)
+            table.placement.partitions[number] = new
+        table.follow(table.placement)
     for group in table.groups.values():
         table.put_leader(group.number, group.preferred)
     return table, limits
@@ -86,7 +86,7 @@ def carry_out(table: PlacementTable, order: GroupOrder) -> None:
         for each in group.replicas
         if not (order.action is Action.REMOVE and each.replica == order.replica)
     ]
-    apply_change(table, ConfirmGroup(order.group, group.version + 1, tuple(replicas)))
+    apply_change(table.placement, ConfirmGroup(order.group, group.version + 1, tuple(replicas)))
 
 
 def settle(table: PlacementTable, planner: PlacementPlanner, now_ms: int) -> int:
@@ -96,7 +96,7 @@ def settle(table: PlacementTable, planner: PlacementPlanner, now_ms: int) -> int
         planned = planner.look(now_ms)
         looks += 1
         for change in planned.changes:
-            apply_change(table, change)
+            apply_change(table.placement, change)
         for order in planned.orders:
             carry_out(table, order)
         if not (planned.changes or planned.orders):

@@ -170,6 +170,7 @@ OPERATIONS = (
     _read("/access", "Grants and certificates of this node.", ask.GetAccess),
     _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
     _read("/placement", "Which groups there are, and which partition is where.", ask.GetPlacement),
+    _read("/tasks", "Tasks that move replicas; the leader answers.", ask.ListTasks),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",
@@ -214,6 +215,11 @@ OPERATIONS = (
         ask.SetMaintenance,
         repeatable=True,
     ),
+    _change("/tasks/pause", "Let a task stand still, or begin none.", ask.PauseTask),
+    _change("/tasks/resume", "Let a task go on, or begin tasks again.", ask.ResumeTask),
+    _change("/tasks/{task}/cancel", "Undo a task.", ask.CancelTask),
+    _change("/nodes/{node}/drain", "Move all replicas away from a node.", ask.DrainNode),
+    _change("/balance", "Even out replicas and leaders.", ask.BalanceCluster, repeatable=True),
     _change(
         "/upgrade/finalize",
         "Raise the feature level, for good: docs/upgrades.md.",

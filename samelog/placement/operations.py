@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from samelog.placement.changes import (
     AllowTasks,
-    Change,
+    AnyChange,
     DrainMember,
     PlaceGroups,
     TurnTask,
@@ -48,7 +48,7 @@ def _some(groups: Iterable[int]) -> str:
 # --- members --------------------------------------------------------------------------------------
 
 
-def drain(table: PlacementTable, states: MemberStates, name: str) -> list[Change]:
+def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyChange]:
     """Empty a member. Raises PlacementRefused if nobody else can take what it has; who cannot be
     reached is given up by this, which takes nothing from anybody.
     """
@@ -89,7 +89,7 @@ def _least(table: PlacementTable, number: int) -> int:
     return min(group.goal, len(group.replicas))
 
 
-def stop_draining(table: PlacementTable, name: str) -> list[Change]:
+def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:
     """A member may have replicas again. Raises PlacementRefused."""
     member = _member(table, name)
     return (
@@ -113,41 +113,41 @@ def check_removal(table: PlacementTable, name: str) -> None:
 # --- tasks ----------------------------------------------------------------------------------------
 
 
-def pause(table: PlacementTable, number: int) -> list[Change]:
+def pause(table: PlacementTable, number: int) -> list[AnyChange]:
     """A task makes no step until it is resumed. Raises PlacementRefused."""
     task = _turning(table, number, "paused")
     return [] if task.state is TaskState.PAUSED else [TurnTask(number, TaskState.PAUSED)]
 
 
-def resume(table: PlacementTable, number: int) -> list[Change]:
+def resume(table: PlacementTable, number: int) -> list[AnyChange]:
     """A paused task goes on. Raises PlacementRefused."""
     task = _turning(table, number, "resumed")
     return [TurnTask(number, TaskState.RUNNING)] if task.state is TaskState.PAUSED else []
 
 
-def cancel(table: PlacementTable, number: int) -> list[Change]:
+def cancel(table: PlacementTable, number: int) -> list[AnyChange]:
     """Undo a task, or let it end where that is too late. Raises PlacementRefused."""
-    task = task_numbered(table, number)
+    task = task_numbered(table.placement, number)
     if task.state is TaskState.CANCELLING:
         return []
     return [TurnTask(number, TaskState.CANCELLING, "an operator cancelled it", declines=True)]
 
 
 def _turning(table: PlacementTable, number: int, how: str) -> PlacementTask:
-    task = task_numbered(table, number)
+    task = task_numbered(table.placement, number)
     if task.state is TaskState.CANCELLING:
         text = f"task {number} is being cancelled and cannot be {how}"
         raise PlacementRefused("CANCELLING", text, "samelog tasks list")
     return task
 
 
-def balance() -> list[Change]:
+def balance() -> list[AnyChange]:
     """Even out, also what was cancelled before."""
     kinds = (TaskKind.BALANCE, TaskKind.SPREAD, TaskKind.LEAD)
     return [AllowTasks(kinds)]
 
 
-def allow(group: int | None = None) -> list[Change]:
+def allow(group: int | None = None) -> list[AnyChange]:
     """What was cancelled, of all groups or of one, is begun again where it is still needed."""
     return [AllowTasks(tuple(TaskKind), group)]
 
@@ -155,7 +155,7 @@ def allow(group: int | None = None) -> list[Change]:
 # --- Kafka's reassignments ------------------------------------------------------------------------
 
 
-def reassign(table: PlacementTable, wanted: Mapping[int, Sequence[int]]) -> list[Change]:
+def reassign(table: PlacementTable, wanted: Mapping[int, Sequence[int]]) -> list[AnyChange]:
     """Partitions (by number) shall be on these members. Those that are all of a group take it
     along, others move to one that has these members, or that is made. Raises PlacementRefused.
     """
@@ -163,7 +163,7 @@ def reassign(table: PlacementTable, wanted: Mapping[int, Sequence[int]]) -> list
         if partition not in table.partitions:
             raise PlacementRefused("UNKNOWN_PARTITION", f"there is no partition {partition}")
         check_assignment(table, members)
-    changes: list[Change] = []
+    changes: list[AnyChange] = []
     single: dict[int, tuple[int, ...]] = {}
     for number, partitions in _by_group(table, wanted).items():
         lists = {tuple(wanted[each]) for each in partitions}
@@ -186,7 +186,7 @@ def _moving(table: PlacementTable) -> set[int]:
     return set(table.placement.moves)
 
 
-def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list[Change]:
+def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list[AnyChange]:
     """Groups that are made for partitions of one topic, and who is to move where."""
     homes = {
         (_topics(table, each.number), each.wanted or each.members): each.number
@@ -213,12 +213,12 @@ def _topics(table: PlacementTable, group: int) -> frozenset[str]:
     return frozenset(table.partitions[each].topic_id for each in numbers)
 
 
-def stop_reassigning(table: PlacementTable, partition: int) -> list[Change]:
+def stop_reassigning(table: PlacementTable, partition: int) -> list[AnyChange]:
     """What is under way of a reassignment is undone, or ends. Raises PlacementRefused."""
     placed = table.partitions.get(partition)
     if placed is None:
         raise PlacementRefused("UNKNOWN_PARTITION", f"there is no partition {partition}")
-    changes: list[Change] = []
+    changes: list[AnyChange] = []
     if partition in table.placement.moves:
         changes.append(WantGroup(partition, None))
     if table.groups[placed.group].wanted:
@@ -234,6 +234,6 @@ def stop_reassigning(table: PlacementTable, partition: int) -> list[Change]:
     return changes
 
 
-def elect(table: PlacementTable, groups: Iterable[int]) -> list[Change]:
+def elect(table: PlacementTable, groups: Iterable[int]) -> list[AnyChange]:
     """The preferred members shall lead these groups, whatever was cancelled before."""
     return [AllowTasks((TaskKind.LEAD,), each) for each in groups if each in table.groups]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from samelog.placement.changes import Change, DropGroup, PreferLeader, ReachMembers, StartTask
+from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
 from samelog.placement.domains import Domains
 from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
@@ -32,7 +32,7 @@ STARTS_AT_ONCE = 256
 class Planned:
     """What one look came to: changes to propose, orders to send again and again."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AnyChange] = field(default_factory=list)
     orders: list[GroupOrder] = field(default_factory=list)
     waits: dict[int, str] = field(default_factory=dict)
     """Task -> what it waits for."""
@@ -49,7 +49,7 @@ class PlacementPlanner:
         self._domains = Domains(table)
         self._needs: dict[int, Need] = {}
         """Group -> what it needs; groups with a task are not here."""
-        self._settling: dict[int, Change] = {}
+        self._settling: dict[int, AnyChange] = {}
         """Group -> what group 0 changes of it without a task."""
         self._is_even = False
         table.changed.update(table.groups)
@@ -59,8 +59,13 @@ class PlacementPlanner:
         """What is to be done and is not under way, the most urgent first."""
         return sorted(self._needs.values(), key=lambda each: each.urgency)
 
-    def look(self, now_ms: int, moved: dict[int, PartitionMove] | None = None) -> Planned:
-        """What is to be done now. `moved`: task -> how far the partition is that it moves."""
+    def look(
+        self, now_ms: int, moved: dict[int, PartitionMove] | None = None, *, wall_ms: int = 0
+    ) -> Planned:
+        """What is to be done now. `moved`: task -> how far the partition is that it moves;
+        `wall_ms`: the time of day, for people.
+        """
+        self._table.follow(self._table.placement)
         planned = Planned()
         states = MemberStates(self._table, self._limits, now_ms)
         self._go_on(states, planned, moved or {})
@@ -69,7 +74,7 @@ class PlacementPlanner:
         if not planned.changes and not self._is_even:
             self._even_out(planned)
         if not self._table.placement.are_paused and not planned.changes:
-            planned.changes += self._starts(now_ms)
+            planned.changes += self._starts(wall_ms)
         return planned
 
     # --- what is under way ------------------------------------------------------------------------
@@ -146,7 +151,7 @@ class PlacementPlanner:
 
     # --- what group 0 changes by itself -----------------------------------------------------------
 
-    def _to_settle(self, group: PlacedGroup) -> Change | None:
+    def _to_settle(self, group: PlacedGroup) -> AnyChange | None:
         """A group that has the members that were wanted, or that was made for one topic and is
         empty.
         """
@@ -183,13 +188,13 @@ class PlacementPlanner:
 
     # --- what begins ------------------------------------------------------------------------------
 
-    def _starts(self, now_ms: int) -> list[Change]:
+    def _starts(self, wall_ms: int) -> list[AnyChange]:
         """The most urgent needs, as far as there is room on the members."""
         placement, running = self._table.placement, self._running()
-        occupied, starts = set(self._table.occupied), list[Change]()
+        occupied, starts = set(self._table.occupied), list[AnyChange]()
         replica = placement.next_replica
         for need in self.needs:
-            task = self._task(need, placement.next_task + len(starts), replica, now_ms)
+            task = self._task(need, placement.next_task + len(starts), replica, wall_ms)
             members = self._touched(task)
             if need.obstacle or not occupied.isdisjoint(task.groups):
                 continue
@@ -204,7 +209,7 @@ class PlacementPlanner:
                 break
         return starts
 
-    def _task(self, need: Need, number: int, replica: int, now_ms: int) -> PlacementTask:
+    def _task(self, need: Need, number: int, replica: int, wall_ms: int) -> PlacementTask:
         is_new = need.gets is not None and need.kind is not TaskKind.LEAD
         return PlacementTask(
             number,
@@ -215,7 +220,7 @@ class PlacementPlanner:
             replica=replica if is_new else None,
             partition=need.partition,
             target=need.target,
-            began_ms=now_ms,
+            began_ms=wall_ms,
             reason=need.reason,
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samelog.placement.changes import Change, PartitionMoved, TurnTask
+from samelog.placement.changes import AnyChange, PartitionMoved, TurnTask
 from samelog.placement.guards import refuse_removal
 from samelog.placement.members import MemberState, MemberStates
 from samelog.placement.table import PlacementTable
@@ -33,7 +33,7 @@ class Step:
     """An order for a group's leader, a change of group 0, or what is waited for."""
 
     order: GroupOrder | None = None
-    change: Change | None = None
+    change: AnyChange | None = None
     waits_for: str = ""
 
 

@@ -1,16 +1,17 @@
 """What is placed where, with what is looked up in it, and what is known of members now.
 
-The table is changed by putting whole values into it, keeps what is looked up (which groups a member
-holds), and notes which groups changed, so that planning is work in proportion to that.
+The table follows what is replicated, keeps what is looked up (which groups a member holds), and
+notes which groups changed, so that planning is work in proportion to that.
 
 Invariant: a lookup is what a look through all values would give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from samelog.placement.tasks import PlacementTask, TaskKind
 from samelog.placement.values import PlacedGroup, PlacedPartition, Placement
 
 
@@ -35,7 +36,8 @@ class PlacementTable:
 
     def __init__(self, placement: Placement, members: Iterable[PlacedMember] = ()) -> None:
         self.placement = placement
-        self.groups, self.partitions = placement.groups, placement.partitions
+        self.groups: dict[int, PlacedGroup] = {}
+        self.partitions: dict[int, PlacedPartition] = {}
         self.members = {each.number: each for each in members}
         self.leaders: dict[int, int] = {}
         """Group -> who leads it, as far as is known."""
@@ -45,14 +47,66 @@ class PlacementTable:
         """Group -> its partitions."""
         self.occupied: dict[int, int] = {}
         """Group -> the task that has it."""
-        self.changed: set[int] = set(self.groups)
+        self.changed: set[int] = set()
         """Groups that changed, or are gone, since a planner took note."""
-        for group in self.groups.values():
-            self._hold(group)
-        for partition in self.partitions.values():
-            self.contents[partition.group].add(partition.number)
-        for task in placement.tasks.values():
-            self.occupied.update(dict.fromkeys(task.groups, task.number))
+        self._version = -1
+        self._tasks: dict[int, PlacementTask] = {}
+        self._moves: dict[int, int] = {}
+        self._declined: set[tuple[TaskKind, int]] = set()
+        self.follow(placement)
+
+    # --- what is replicated -----------------------------------------------------------------------
+
+    def follow(self, placement: Placement) -> None:
+        """Take over what is different now: values are replaced, never changed."""
+        if placement is self.placement and placement.version == self._version:
+            return
+        self.placement, self._version = placement, placement.version
+        for number in _different(self.groups, placement.groups):
+            self._put_group(number, placement.groups.get(number))
+        for number in _different(self.partitions, placement.partitions):
+            self._put_partition(number, placement.partitions.get(number))
+        self._follow_tasks(placement)
+
+    def _put_group(self, number: int, group: PlacedGroup | None) -> None:
+        before = self.groups.pop(number, None)
+        for member in () if before is None else before.members:
+            self.held[member].discard(number)
+        if group is None:
+            self.leaders.pop(number, None)
+        else:
+            self.groups[number] = group
+            self.contents.setdefault(number, set())
+        for member in () if group is None else group.members:
+            self.held.setdefault(member, set()).add(number)
+        self.changed.add(number)
+
+    def _put_partition(self, number: int, partition: PlacedPartition | None) -> None:
+        before = self.partitions.pop(number, None)
+        if before is not None:
+            self.contents[before.group].discard(number)
+            self.changed.add(before.group)
+        if partition is not None:
+            self.partitions[number] = partition
+            self.contents.setdefault(partition.group, set()).add(number)
+
+    def _follow_tasks(self, placement: Placement) -> None:
+        for number in _different(self._tasks, placement.tasks):
+            for task in (self._tasks.get(number), placement.tasks.get(number)):
+                self.changed.update(() if task is None else task.groups)
+        for number in _different(self._moves, placement.moves):
+            partition = self.partitions.get(number)
+            self.changed.update(() if partition is None else (partition.group,))
+            self.changed.update(
+                each[number] for each in (self._moves, placement.moves) if number in each
+            )
+        declined = set(placement.declined)
+        self.changed.update(group for _, group in declined ^ self._declined)
+        self._tasks, self._moves = dict(placement.tasks), dict(placement.moves)
+        self._declined = declined
+        self.occupied = {
+            group: task.number for task in self._tasks.values() for group in task.groups
+        }
 
     # --- what only the leader knows ---------------------------------------------------------------
 
@@ -73,45 +127,6 @@ class PlacementTable:
         if self.leaders.get(group) != member:
             self.leaders[group] = member
             self.changed.add(group)
-
-    # --- what is replicated -----------------------------------------------------------------------
-
-    def put_group(self, group: PlacedGroup) -> None:
-        """A group is new, or changed."""
-        self._let_go(group.number)
-        self.groups[group.number] = group
-        self._hold(group)
-        self.changed.add(group.number)
-
-    def drop_group(self, number: int) -> None:
-        """A group is gone."""
-        self._let_go(number)
-        del self.groups[number], self.contents[number]
-        self.leaders.pop(number, None)
-        self.changed.add(number)
-
-    def _hold(self, group: PlacedGroup) -> None:
-        self.contents.setdefault(group.number, set())
-        for member in group.members:
-            self.held.setdefault(member, set()).add(group.number)
-
-    def _let_go(self, number: int) -> None:
-        before = self.groups.get(number)
-        for member in () if before is None else before.members:
-            self.held[member].discard(number)
-
-    def put_partition(self, partition: PlacedPartition) -> None:
-        """A partition is new, or moved to another group."""
-        self.drop_partition(partition.number)
-        self.partitions[partition.number] = partition
-        self.contents[partition.group].add(partition.number)
-
-    def drop_partition(self, number: int) -> None:
-        """A partition is gone."""
-        before = self.partitions.pop(number, None)
-        if before is not None:
-            self.contents[before.group].discard(number)
-            self.changed.add(before.group)
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -142,3 +157,9 @@ class PlacementTable:
             for each in group.replicas
             if each.votes and each.is_whole and self.is_heard(each.member)
         ]
+
+
+def _different(old: Mapping[int, object], new: Mapping[int, object]) -> list[int]:
+    """Where another value is, or none any more."""
+    found = [number for number, value in new.items() if old.get(number) is not value]
+    return found + [number for number in old if number not in new]

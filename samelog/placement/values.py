@@ -43,6 +43,8 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     version: int = 0
     is_pinned: bool = False
     wanted: tuple[Unsigned32, ...] = ()
+    made_at: int = 0
+    """The version of the placement in which it was made, with the replicas of its founders."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -58,6 +60,13 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     def goal(self) -> int:
         """How many replicas it shall have now."""
         return len(self.wanted) or self.copies
+
+    def is_founder(self, member: int) -> bool:
+        """Whether a member's replica is there since the group began: a later one of the same member
+        knows nothing, and belongs to the group only once that has it.
+        """
+        replica = self.replica_of(member)
+        return replica is not None and replica.made_at == self.made_at
 
     def replica_of(self, member: int) -> PlacedReplica | None:
         """A member's replica."""

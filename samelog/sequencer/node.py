@@ -10,6 +10,7 @@ it started (invariants.md, rule 14).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
+from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
@@ -32,6 +34,7 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
@@ -39,6 +42,7 @@ from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -114,6 +118,19 @@ class Node:
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
+        )
+        self.placing = self._new_placing(presence, links)
+
+    def _new_placing(self, presence: Presence, links: Links) -> Placing:
+        given = self._given
+        return Placing(
+            given.config.raft.replace_after_s,
+            group=self.raft.group,
+            cluster=lambda: self.cluster,
+            data_groups=self.data_groups,
+            presence=presence,
+            clock=given.clock,
+            send=links.send,
         )
 
     def _hello(self) -> Hello:
@@ -227,13 +244,17 @@ class Node:
     def _new_syncer(self) -> NodeSyncer:
         return self._given.host.new_syncer(self._given.config.data)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the node, and ends it if it fails."""
         return self._tasks.spawn(work)
 
     def fail(self, error: BaseException) -> None:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
+
+    async def change_placement(self, changes: list[AnyChange]) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.propose(ChangePlacement(-1, changes))
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -283,6 +304,7 @@ class Node:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
         self.data_groups.tick_membership()
+        self.placing.tick()
 
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""

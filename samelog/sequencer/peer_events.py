@@ -23,6 +23,7 @@ from samelog.wire.peer_messages import (
     Beat,
     BeatAnswer,
     Forgotten,
+    GroupOrders,
     InGroup,
     Leads,
     MemberList,
@@ -77,6 +78,8 @@ class PeerEvents:
             self._node.data_groups.on_message(node, message)
         elif isinstance(message, Leads):
             self._node.data_groups.hear_leads(node, message)
+        elif isinstance(message, GroupOrders):
+            self._node.data_groups.carry_out(message.orders)
         elif isinstance(message, Beat | BeatAnswer | NotQuiet):
             self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):

@@ -11,6 +11,7 @@ import msgspec
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
+from samelog.placement.tasks import GroupOrder
 from samelog.wire.bounds import (
     Health,
     Identifier,
@@ -23,6 +24,8 @@ from samelog.wire.bounds import (
     Text,
     check_run_ends,
 )
+
+ORDERS_MOST = 500
 
 
 class InputPosition(NamedTuple):
@@ -209,6 +212,13 @@ class Leads(Message, frozen=True, tag=64):
     groups: tuple[tuple[Unsigned32, Place63], ...]
 
 
+class GroupOrders(Message, frozen=True, tag=65):
+    """From the leader of group 0: what the data groups that you lead are to do for tasks."""
+
+    needs: ClassVar[int] = 7
+    orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
+
+
 PeerMessage = (
     Report
     | Cursors
@@ -226,5 +236,6 @@ PeerMessage = (
     | BeatAnswer
     | NotQuiet
     | Leads
+    | GroupOrders
 )
 """What a member says on the connections that it dialled."""

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from samelog.placement import changes, evening, guards, members, needs, steps, topics
+from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberState, MemberStates
 from samelog.placement.planner import PlacementPlanner
@@ -17,7 +17,6 @@ from samelog.placement.steps import Step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
-from tests.placement import cluster
 
 
 @contextmanager
@@ -25,7 +24,7 @@ def _guarded(guard: Callable[..., str]) -> Iterator[None]:
     """Planner and leaders of groups judge by another guard."""
     with (
         patch.object(steps, "refuse_removal", guard),
-        patch.object(cluster, "refuse_removal", guard),
+        patch.object(orders, "refuse_removal", guard),
     ):
         yield
 
@@ -91,14 +90,17 @@ def begin_any_number() -> Iterator[None]:
 
 @contextmanager
 def forget_who_has_the_group() -> Iterator[None]:
-    """A new leader of group 0 does not know which groups have a task."""
-    original = PlacementTable.__init__
+    """Nobody looks whether a group has a task already."""
+    original = PlacementTable.follow
 
-    def init(self: PlacementTable, placement: Placement, *given: Any) -> None:
-        original(self, placement, *given)
+    def follow(self: PlacementTable, placement: Placement) -> None:
+        original(self, placement)
         self.occupied.clear()
 
-    with patch.object(PlacementTable, "__init__", init):
+    with (
+        patch.object(PlacementTable, "follow", follow),
+        patch.object(changes, "_task_of", lambda *_: None),
+    ):
         yield
 
 
@@ -114,8 +116,8 @@ def begin_what_was_cancelled() -> Iterator[None]:
     """What an operator cancelled is still needed, and begins again."""
     original = changes._turn
 
-    def turn(table: PlacementTable, change: changes.TurnTask) -> None:
-        original(table, replace(change, declines=False))
+    def turn(placement: Placement, change: changes.TurnTask) -> None:
+        original(placement, replace(change, declines=False))
 
     with patch.dict(changes._APPLY, {changes.TurnTask: turn}):
         yield

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from samelog.placement.changes import ConfirmGroup
-from samelog.placement.guards import refuse_removal
+from samelog.placement.orders import ordered
 from samelog.placement.tasks import Action, GroupOrder, PartitionMove
 from samelog.placement.values import PlacedGroup, PlacedReplica
 
@@ -36,7 +36,7 @@ class RealGroup:
 
     def as_placed(self) -> PlacedGroup:
         replicas = tuple(self.replicas.values())
-        return PlacedGroup(self.number, len(replicas), replicas, 0, ())
+        return PlacedGroup(self.number, len(replicas), replicas, 0, (), self.version)
 
 
 @dataclass
@@ -144,50 +144,38 @@ class Cluster:
         elif order.action is Action.LEAD:
             if order.member in self.healthy(group):
                 group.leader = order.member
-        elif order.version == group.version and self._configure(group, order):
+        elif self._configure(group, order):
             group.version += 1
 
     def _configure(self, group: RealGroup, order: GroupOrder) -> bool:
         assert order.member is not None
         assert order.replica is not None
+        if order.action is Action.REMOVE and group.leader == order.member:
+            return False
+        healthy = {
+            each.member
+            for each in group.replicas.values()
+            if each.replica in group.whole and each.member in self.up
+        }
+        new = PlacedReplica(order.member, order.replica, votes=False, is_whole=False)
+        replicas = ordered(order, group.as_placed(), new, healthy)
+        if replicas is None:
+            return False
         has = group.replicas.get(order.member)
-        if order.action is Action.ADD_LEARNER:
-            if has is not None:
-                return False
-            new = PlacedReplica(order.member, order.replica, votes=False)
-            group.replicas[order.member] = new
-            return True
-        if order.action is Action.PROMOTE:
-            if has is None or has.replica != order.replica or has.replica not in group.whole:
-                return False
-            group.replicas[order.member] = PlacedReplica(order.member, order.replica)
-            return True
-        return self._remove(group, order, order.member)
-
-    def _remove(self, group: RealGroup, order: GroupOrder, member: int) -> bool:
-        has = group.replicas.get(member)
-        if has is None or has.replica != order.replica:
-            return True  # an entry all the same, which makes late orders void
-        healthy = self.healthy(group)
-        if group.leader == member:
-            return False
-        if refuse_removal(group.as_placed(), member, healthy, order.copies):
-            return False
-        self._check_removal(group, order, member, has)
-        del group.replicas[member]
-        group.whole.discard(has.replica)
+        group.replicas = {each.member: each for each in replicas}
+        if has is not None and order.member not in group.replicas:
+            self._check_removal(group, order, has)
+            group.whole.discard(has.replica)
         return True
 
-    def _check_removal(
-        self, group: RealGroup, order: GroupOrder, member: int, has: PlacedReplica
-    ) -> None:
+    def _check_removal(self, group: RealGroup, order: GroupOrder, has: PlacedReplica) -> None:
         if not has.votes:
             return
-        rest = self.healthy(group) - {member}
+        rest = self.healthy(group)
         if not rest:
             raise Harm(f"the last copy of group {group.number} was removed: {order}")
-        least = order.copies if member in self.healthy(group) else order.copies - 1
-        if len(rest) < least:
+        was_healthy = has.member in self.up and has.replica in group.whole
+        if len(rest) < order.copies - (not was_healthy):
             raise Harm(f"{len(rest)} copies of group {group.number} are left: {order}")
 
     # --- partitions -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.placement.changes import PlaceGroups, PlacePartitions, apply_change
+from samelog.placement.changes import AnyChange, PlaceGroups, apply_change
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
@@ -26,10 +26,28 @@ def table_of(members: int, *groups: Sequence[int], racks: Sequence[str] = ("",))
     return table
 
 
+def apply(table: PlacementTable, *changes: AnyChange) -> None:
+    """Changes are made, and followed."""
+    for change in changes:
+        apply_change(table.placement, change)
+    table.follow(table.placement)
+
+
+def put_partitions(table: PlacementTable, topic: str, groups: Sequence[int]) -> None:
+    """A topic's partitions are in these groups, in order."""
+    placement = table.placement
+    first = max(placement.partitions, default=0) + 1
+    for index, group in enumerate(groups):
+        number = first + index
+        placement.partitions[number] = PlacedPartition(number, topic, index, group)
+    placement.version += 1
+    table.follow(placement)
+
+
 def add_groups(table: PlacementTable, *groups: Sequence[int]) -> None:
     """More groups, on these members."""
     new = tuple(NewGroup(len(each), tuple(each), each[0]) for each in groups)
-    apply_change(table, PlaceGroups(table.placement.next_group, new))
+    apply(table, PlaceGroups(table.placement.next_group, new))
     for group in table.groups.values():
         table.leaders.setdefault(group.number, group.preferred)
 
@@ -48,21 +66,15 @@ def create(table: PlacementTable, partitions: int, copies: int, topic: str = "t"
 
 def put(table: PlacementTable, placed: TopicPlacement, topic: str) -> None:
     """What was decided about a topic is done."""
-    apply_change(table, PlaceGroups(table.placement.next_group, placed.new_groups))
-    first = max(table.partitions, default=0) + 1
-    new = [
-        PlacedPartition(first + index, topic, index, group)
-        for index, group in enumerate(placed.groups)
-    ]
-    apply_change(table, PlacePartitions(tuple(new)))
+    apply(table, PlaceGroups(table.placement.next_group, placed.new_groups))
+    put_partitions(table, topic, placed.groups)
     for group in table.groups.values():
         table.leaders.setdefault(group.number, group.preferred)
 
 
 def begun(table: PlacementTable, now_ms: int = 0) -> list[PlacementTask]:
     """What a planner begins now, carried out as far as group 0."""
-    for change in PlacementPlanner(table, LIMITS).look(now_ms).changes:
-        apply_change(table, change)
+    apply(table, *PlacementPlanner(table, LIMITS).look(now_ms).changes)
     return [task for _, task in sorted(table.placement.tasks.items())]
 
 

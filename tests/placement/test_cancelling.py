@@ -6,22 +6,21 @@ import pytest
 from msgspec.structs import replace as changed
 
 from samelog.placement import operations
-from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask, apply_change
+from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask
 from samelog.placement.steps import Step, next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedReplica
-from tests.placement.tables import begun, create, states_of, table_of
+from tests.placement.tables import apply, begun, create, states_of, table_of
 
 
 def cancelled(table: PlacementTable, task: PlacementTask) -> PlacementTask:
-    for change in operations.cancel(table, task.number):
-        apply_change(table, change)
+    apply(table, *operations.cancel(table, task.number))
     return table.placement.tasks[task.number]
 
 
 def confirm(table: PlacementTable, *replicas: PlacedReplica) -> None:
-    apply_change(table, ConfirmGroup(1, table.groups[1].version + 1, replicas))
+    apply(table, ConfirmGroup(1, table.groups[1].version + 1, replicas))
 
 
 def asked(step: Step) -> tuple[Action, int | None] | TaskState:
@@ -35,8 +34,7 @@ def asked(step: Step) -> tuple[Action, int | None] | TaskState:
 def draining() -> tuple[PlacementTable, PlacementTask]:
     """A member with one group is drained: group 1 goes from member 1 to member 4."""
     table = table_of(4, [2, 1, 3])
-    for change in operations.drain(table, states_of(table), "n1"):
-        apply_change(table, change)
+    apply(table, *operations.drain(table, states_of(table), "n1"))
     [task] = begun(table)
     return table, task
 
@@ -72,8 +70,7 @@ def moving() -> tuple[PlacementTable, PlacementTask]:
     """Partition 1 moves from group 1 to group 2."""
     table = table_of(4)
     create(table, 8, 2)
-    for change in operations.reassign(table, {1: [3, 4]}):
-        apply_change(table, change)
+    apply(table, *operations.reassign(table, {1: [3, 4]}))
     task = next(each for each in begun(table) if each.kind is TaskKind.MOVE_PARTITION)
     return table, task
 
@@ -103,7 +100,7 @@ def test_a_move_that_is_cancelled_behind_the_seal_goes_on() -> None:
     assert asked(next_step(table, states, task, sealed)) == (Action.OPEN_PARTITION, None)
     step = next_step(table, states, task, changed(sealed, is_open=True))
     assert step.change == PartitionMoved(task.number)
-    apply_change(table, step.change)
+    apply(table, step.change)
     step = next_step(table, states, task, changed(sealed, is_open=True))
     assert step.order is not None
     assert (step.order.action, step.order.group) == (Action.DROP_PARTITION, 1)

@@ -8,19 +8,17 @@ import pytest
 
 from samelog.placement import operations
 from samelog.placement.changes import (
-    Change,
     DrainMember,
     PlaceGroups,
     WantGroup,
     WantMembers,
-    apply_change,
 )
 from samelog.placement.guards import refuse_removal
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand
 from samelog.placement.values import NewGroup
-from tests.placement.tables import begun, create, put, states_of, table_of
+from tests.placement.tables import apply, begun, create, put, states_of, table_of
 
 
 def refusal(table: PlacementTable, name: str) -> PlacementRefused:
@@ -29,14 +27,9 @@ def refusal(table: PlacementTable, name: str) -> PlacementRefused:
     return caught.value
 
 
-def applied(table: PlacementTable, changes: list[Change]) -> None:
-    for change in changes:
-        apply_change(table, change)
-
-
 def test_who_is_drained_has_to_leave_enough_members() -> None:
     table = table_of(4, [1, 2, 3], [2, 3, 4])
-    applied(table, operations.drain(table, states_of(table), "n1"))
+    apply(table, *operations.drain(table, states_of(table), "n1"))
     found = refusal(table, "n4")
     assert found.code == "NO_MEMBER"
     assert found.message == "without n4, groups 1, 2 would have too few members: n2, n3"
@@ -70,14 +63,14 @@ def test_who_is_unknown_is_told_who_is_known() -> None:
 
 def test_tasks_are_paused_resumed_and_cancelled() -> None:
     table = table_of(4, [1, 2, 3])
-    applied(table, operations.drain(table, states_of(table), "n1"))
+    apply(table, *operations.drain(table, states_of(table), "n1"))
     [task] = begun(table)
-    applied(table, operations.pause(table, task.number))
+    apply(table, *operations.pause(table, task.number))
     assert operations.pause(table, task.number) == []
     assert table.placement.tasks[task.number].state is TaskState.PAUSED
-    applied(table, operations.resume(table, task.number))
+    apply(table, *operations.resume(table, task.number))
     assert operations.resume(table, task.number) == []
-    applied(table, operations.cancel(table, task.number))
+    apply(table, *operations.cancel(table, task.number))
     assert operations.cancel(table, task.number) == []
     with pytest.raises(PlacementRefused, match="being cancelled and cannot be paused"):
         operations.pause(table, task.number)
@@ -91,7 +84,7 @@ def test_a_group_is_reassigned_whole_and_its_partitions_one_by_one() -> None:
     new = NewGroup(2, (4, 5), 4, is_pinned=True)
     assert operations.reassign(table, {1: [4, 5]}) == [PlaceGroups(3, (new,)), WantGroup(1, 3)]
     assert operations.reassign(table, {1: [2, 3]}) == [WantGroup(1, 2)]
-    applied(table, operations.reassign(table, {1: [4, 5]}))
+    apply(table, *operations.reassign(table, {1: [4, 5]}))
     assert operations.reassign(table, {1: [1, 2]}) == [WantGroup(1, None)]
     assert operations.stop_reassigning(table, 1) == [WantGroup(1, None)]
     with pytest.raises(PlacementRefused, match="partition 2 is not being reassigned"):
@@ -102,7 +95,7 @@ def test_a_plan_of_a_hundred_partitions_makes_a_group_for_each_list() -> None:
     table = table_of(6)
     create(table, 100, 3)
     wanted = {number: [number % 6 + 1, (number + 1) % 6 + 1] for number in range(1, 101)}
-    applied(table, operations.reassign(table, wanted))
+    apply(table, *operations.reassign(table, wanted))
     assert len(table.placement.moves) == 100
     assert len([each for each in table.groups.values() if each.is_pinned]) == 6
     kinds = {task.kind for task in begun(table)}
@@ -120,7 +113,7 @@ def test_a_plan_of_a_hundred_partitions_makes_a_group_for_each_list() -> None:
 def test_reassignments_that_cannot_be_are_refused(wanted: dict[int, list[int]], why: str) -> None:
     table = table_of(3)
     create(table, 1, 1)
-    apply_change(table, DrainMember(2, is_draining=True))
+    apply(table, DrainMember(2, is_draining=True))
     with pytest.raises(PlacementRefused, match=why):
         operations.reassign(table, wanted)
 

@@ -11,14 +11,13 @@ from samelog.placement.changes import (
     ConfirmGroup,
     PauseTasks,
     TurnTask,
-    apply_change,
 )
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, TaskKind, TaskState
 from samelog.placement.values import PlacedReplica
-from tests.placement.tables import LIMITS, add_groups, begun, states_of, table_of
+from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
 
 LATER = LIMITS.replace_after_ms
 
@@ -30,7 +29,7 @@ def silence(table: PlacementTable, *members: int) -> None:
 
 def confirm(table: PlacementTable, group: int, *replicas: PlacedReplica) -> None:
     version = table.groups[group].version + 1
-    apply_change(table, ConfirmGroup(group, version, replicas))
+    apply(table, ConfirmGroup(group, version, replicas))
 
 
 def test_a_lost_member_is_replaced_after_a_time() -> None:
@@ -54,8 +53,7 @@ def test_nobody_is_replaced_by_itself_while_a_third_is_silent() -> None:
     table = table_of(6, [1, 2, 3], [4, 5, 6])
     silence(table, 3, 4)
     assert begun(table, LATER) == []
-    for change in operations.drain(table, states_of(table, LATER), "n3"):
-        apply_change(table, change)
+    apply(table, *operations.drain(table, states_of(table, LATER), "n3"))
     assert [each.loses for each in begun(table, LATER)] == [3]
 
 
@@ -64,7 +62,7 @@ def test_who_has_one_copy_left_comes_first() -> None:
     silence(table, 1)
     weak = table.groups[4]
     short = (weak.replicas[0], weak.replicas[1], changed(weak.replicas[2], is_whole=False))
-    apply_change(table, ConfirmGroup(4, 0, (*short[:2], short[2])))
+    apply(table, ConfirmGroup(4, 0, (*short[:2], short[2])))
     planner = PlacementPlanner(table, LIMITS)
     planner.look(LATER)
     kinds = [(each.group, each.healthy, bool(each.obstacle)) for each in planner.needs]
@@ -73,8 +71,7 @@ def test_who_has_one_copy_left_comes_first() -> None:
 
 def test_a_member_has_so_many_tasks_at_once() -> None:
     table = table_of(6, *[[1, 2, 3]] * 9)
-    for change in operations.drain(table, states_of(table), "n1"):
-        apply_change(table, change)
+    apply(table, *operations.drain(table, states_of(table), "n1"))
     tasks = begun(table)
     assert [each.loses for each in tasks] == [1, 1]
     assert {each.gets for each in tasks} == {4, 5}
@@ -83,7 +80,7 @@ def test_a_member_has_so_many_tasks_at_once() -> None:
 def test_nothing_begins_while_tasks_are_paused() -> None:
     table = table_of(4, [1, 2, 3])
     silence(table, 3)
-    apply_change(table, PauseTasks(are_paused=True))
+    apply(table, PauseTasks(are_paused=True))
     assert begun(table, LATER) == []
 
 
@@ -91,16 +88,14 @@ def test_what_an_operator_cancelled_does_not_begin_again_by_itself() -> None:
     table = table_of(5, [1, 2, 3])
     silence(table, 3)
     [task] = begun(table, LATER)
-    for change in operations.cancel(table, task.number):
-        apply_change(table, change)
+    apply(table, *operations.cancel(table, task.number))
     confirm(table, 1, *table.groups[1].replicas[:3])
     assert begun(table, LATER) == []
     assert table.placement.ended[-1].state is TaskState.CANCELLED
     planner = PlacementPlanner(table, LIMITS)
     planner.look(LATER)
     assert "samelog tasks resume" in planner.needs[0].obstacle
-    for change in operations.allow(1):
-        apply_change(table, change)
+    apply(table, *operations.allow(1))
     assert begun(table, LATER)[0].kind is TaskKind.REPLACE
 
 
@@ -115,8 +110,7 @@ def test_a_new_leader_of_group_0_goes_on_where_the_old_one_was() -> None:
 
 def test_a_task_goes_step_by_step() -> None:
     table = table_of(4, [1, 2, 3])
-    for change in operations.drain(table, states_of(table), "n1"):
-        apply_change(table, change)
+    apply(table, *operations.drain(table, states_of(table), "n1"))
     [task] = begun(table)
     one, two, three, new = table.groups[1].replicas
     asked = []

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.placement.changes import PreferLeader, apply_change
+from samelog.placement.changes import PreferLeader
 from samelog.placement.domains import Domains
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import place_by_hand, place_topic
-from tests.placement.tables import LIMITS, create, held, put, states_of, table_of
+from tests.placement.tables import LIMITS, apply, create, held, put, states_of, table_of
 
 
 def test_a_small_cluster_has_one_group() -> None:
@@ -50,8 +50,7 @@ def test_leaders_are_evened_out_without_moving_anything() -> None:
     create(table, 200, 3)
     planned = PlacementPlanner(table, LIMITS).look(0)
     assert {type(each) for each in planned.changes} == {PreferLeader}
-    for change in planned.changes:
-        apply_change(table, change)
+    apply(table, *planned.changes)
     led = Counter(each.preferred for each in table.groups.values())
     assert max(led.values()) - min(led.values()) <= 1
 

@@ -14,12 +14,10 @@ import msgspec
 
 from samelog.placement import operations
 from samelog.placement.changes import (
-    Change,
+    AnyChange,
     DropGroup,
-    DropPartitions,
     PauseTasks,
     PlaceGroups,
-    PlacePartitions,
     StartTask,
     apply_change,
 )
@@ -71,28 +69,22 @@ class World:
         self.table = PlacementTable(placement, members)
         self.planner = PlacementPlanner(self.table, LIMITS)
 
-    def apply(self, changes: list[Change]) -> None:
+    def apply(self, changes: list[AnyChange]) -> None:
         for change in changes:
             if isinstance(change, StartTask):
                 self.check_start(change.task)
             try:
-                apply_change(self.table, change)
+                apply_change(self.table.placement, change)
             except PlacementRefused:
                 continue
             if isinstance(change, StartTask):
                 self.started[change.task.kind] += 1
             if isinstance(change, PlaceGroups):
                 for number in range(change.first, change.first + len(change.groups)):
-                    self.cluster.found(self.table.groups[number])
+                    self.cluster.found(self.table.placement.groups[number])
             if isinstance(change, DropGroup):
                 del self.cluster.groups[change.number]
-            if isinstance(change, PlacePartitions):
-                for each in change.partitions:
-                    real = RealPartition(each.number, each.group, {each.group})
-                    self.cluster.partitions[each.number] = real
-            if isinstance(change, DropPartitions):
-                for number in change.numbers:
-                    del self.cluster.partitions[number]
+        self.table.follow(self.table.placement)
         self.check_tasks()
 
     def states(self) -> MemberStates:
@@ -156,13 +148,15 @@ class World:
                 placed = place_topic(self.table, self.states(), LIMITS, partitions, copies)
         except PlacementRefused:
             return
-        first, self.next_partition = self.next_partition, self.next_partition + partitions
-        new = [
-            PlacedPartition(first + index, f"t{first}", index, group)
-            for index, group in enumerate(placed.groups)
-        ]
-        made = PlaceGroups(self.table.placement.next_group, placed.new_groups)
-        self.apply([made, PlacePartitions(tuple(new))])
+        self.apply([PlaceGroups(self.table.placement.next_group, placed.new_groups)])
+        first = self.next_partition
+        for index, group in enumerate(placed.groups, first):
+            new = PlacedPartition(index, f"t{first}", index - first, group)
+            self.table.placement.partitions[index] = new
+            self.cluster.partitions[index] = RealPartition(index, group, {group})
+        self.next_partition += partitions
+        self.table.placement.version += 1
+        self.table.follow(self.table.placement)
 
     def delete_topic(self) -> None:
         topics = sorted({each.topic_id for each in self.table.partitions.values()})
@@ -170,9 +164,12 @@ class World:
         if topics:
             gone = self.chance.choice(topics)
             values = self.table.partitions.values()
-            numbers = tuple(each.number for each in values if each.topic_id == gone)
-            if moving.isdisjoint(numbers):
-                self.apply([DropPartitions(numbers)])
+            numbers = [each.number for each in values if each.topic_id == gone]
+            for number in numbers if moving.isdisjoint(numbers) else ():
+                del self.table.placement.partitions[number], self.cluster.partitions[number]
+                self.table.placement.moves.pop(number, None)
+            self.table.placement.version += 1
+            self.table.follow(self.table.placement)
 
     def happen(self) -> None:
         """One thing at random."""
@@ -231,7 +228,7 @@ class World:
         until = self.now_ms + self.chance.randint(10, 90) * STEP_MS
         self.table.put_member(replace(member, maintenance_until_ms=until))
 
-    def asked(self, changes: list[Change]) -> None:
+    def asked(self, changes: list[AnyChange]) -> None:
         self.apply(changes)
 
     def drain_one(self) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from samelog.placement.members import MemberStates
+from samelog.placement.needs import Need
+from samelog.placement.table import PlacementTable
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
 
@@ -20,6 +23,24 @@ class HeldGroups(Protocol):
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
+
+
+class PlacementDesk(Protocol):
+    """What the leader of group 0 knows of placement."""
+
+    @property
+    def needs(self) -> list[Need]:
+        """What is to be done and is not under way."""
+
+    @property
+    def waits(self) -> Mapping[int, str]:
+        """Task -> what it waits for."""
+
+    def look(self) -> PlacementTable:
+        """The table as it is now."""
+
+    def states(self) -> MemberStates:
+        """The states of all members now."""
 
 
 class ServedNode(Protocol):
@@ -48,6 +69,10 @@ class ServedNode(Protocol):
     @property
     def data_groups(self) -> HeldGroups:
         """The data groups."""
+
+    @property
+    def placing(self) -> PlacementDesk:
+        """Placement, as the leader of group 0 sees it."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
+from samelog.placement.changes import AnyChange
+from samelog.placement.tasks import GroupOrder
+from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
+from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -46,6 +51,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 1.5
 """Times the election timeout: so long a member is silent before what rests with it wakes."""
 DIGEST_BYTES = 16
+CONFIRMED_AT_ONCE = 100
 OF_A_GROUP = (
     Report,
     Cursors,
@@ -82,6 +88,11 @@ class DataGroups:
         self._runs = False
         self._is_due = False
         """The table is to be looked at."""
+        self._confirms = False
+        self._ending: set[int] = set()
+        """Groups whose replica here is being ended."""
+        self._is_swept = False
+        """Whether what an earlier life left of replicas that ended was looked for."""
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
@@ -106,10 +117,41 @@ class DataGroups:
     async def _begin_new(self) -> None:
         self._is_due = False
         own = self._member.directory.record.number
+        await self._end_old(own)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            is_new = number not in self.replicas and number not in self.damaged
-            if self._runs and is_new and placed.replica_of(own) is not None:
+            known = self.replicas.keys() | self._ending | self.damaged.keys()
+            if not self._runs or number in known:
+                continue
+            is_wanted = placed.replica_of(own) is not None
+            if is_wanted or not self._is_swept:
+                self._remove_old(number, placed, own)
+            if is_wanted:
                 self._begin(number)
+        self._is_swept = True
+
+    async def _end_old(self, own: int) -> None:
+        """Replicas that the table does not name any more. A group that is gone had no partitions;
+        what has some all the same stays.
+        """
+        for number, replica in tuple(self.replicas.items()):
+            placed = self._host.cluster.placement.groups.get(number)
+            named = None if placed is None else placed.replica_of(own)
+            is_empty = not replica.group_replica.logs.machine.state.partitions
+            if (named is None or named.replica != replica.replica) and (placed or is_empty):
+                del self.replicas[number]
+                self._beats.woke(number)
+                self._ending.add(number)
+                await replica.end()
+                self._ending.discard(number)
+
+    def _remove_old(self, number: int, placed: PlacedGroup, own: int) -> None:
+        """What an earlier replica of this member left when it was ended."""
+        file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
+        known = file.read()
+        newest = self._host.cluster.placement.next_replica
+        if known is not None and is_overtaken(known, placed, own, newest):
+            self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
+            file.remove()
 
     def _begin(self, number: int) -> None:
         if not self.replicas:
@@ -184,6 +226,28 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
+    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+        """What the leader of group 0 asks of groups that this member leads."""
+        for order in orders:
+            if order.group in self.replicas:
+                self.replicas[order.group].carry_out(order)
+
+    def _confirm(self) -> None:
+        """Tell group 0 what it does not know of the groups that this member leads."""
+        found = (replica.unconfirmed() for replica in self.replicas.values())
+        changes: list[AnyChange] = [each for each in found if each is not None]
+        if changes and not self._confirms:
+            self._confirms = True
+            self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
+
+    async def _confirm_all(self, changes: list[AnyChange]) -> None:
+        try:
+            await self._host.change_placement(changes)
+        except TimeoutError:
+            return  # they are found again
+        finally:
+            self._confirms = False
+
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
         return Leads(tuple((each.number, each.raft.raft.term) for each in led))
@@ -199,6 +263,7 @@ class DataGroups:
         """To be called about four times a second."""
         for replica in self.replicas.values():
             replica.tick_membership()
+        self._confirm()
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""

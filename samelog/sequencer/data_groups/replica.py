@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from samelog.placement.changes import AnyChange, ConfirmGroup
+from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
@@ -48,7 +50,10 @@ class ReplicaHost(Protocol):
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    async def change_placement(self, changes: list[AnyChange]) -> None:
+        """Have group 0 take these changes of the table, those of them that hold."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
 
     def fail(self, error: BaseException) -> None:
@@ -77,6 +82,8 @@ class DataReplica:
         self.number = number
         self._host = host
         self._clock = given.clock
+        self._fs, self._data = given.fs, os.path.join(given.config.data, "groups", str(number))
+        self._running: set[asyncio.Task[None]] = set()
         self._directory = member.directory
         self._on_moved = on_moved
         self._known = host.cluster.placement.groups[number]
@@ -159,6 +166,34 @@ class DataReplica:
         self.group_replica.tick()
         self.group_replica.tick_slowly()
 
+    @property
+    def replica(self) -> int:
+        """Its number."""
+        return self._record.replica
+
+    async def end(self) -> None:
+        """Stop, and let go of all files: the table, and so the group, names this replica no more.
+        replica.json goes last: a crash before that is made good at the next start.
+        """
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self.group_replica.stop()
+        self.group_replica.close()
+        self.group_replica.store.forget()
+        self._fs.remove_tree(self._data)
+        self._file.remove()
+        log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
+
+    def carry_out(self, order: GroupOrder) -> None:
+        """See upkeep.DataGroupUpkeep."""
+        self._upkeep.carry_out(order)
+
+    def unconfirmed(self) -> ConfirmGroup | None:
+        """See upkeep.DataGroupUpkeep."""
+        return self._upkeep.unconfirmed()
+
     def settle(self) -> None:
         """Go by what the group says of this life: a suspect that is let in counts again."""
         raft, record = self.raft.raft, self._directory.record
@@ -193,7 +228,10 @@ class DataReplica:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """See building.ReplicaOwner."""
-        return self._host.spawn(work)
+        task = self._host.spawn(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
 
     def fail(self, error: BaseException) -> None:
         """See building.ReplicaOwner."""

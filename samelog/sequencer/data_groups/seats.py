@@ -65,6 +65,21 @@ class SeatFile:
             self._fs.sync_directory(self._raft_directory)
         self._fs.write_atomically(self._path, encode_checked(record))
 
+    def remove(self) -> None:
+        """The replica is gone, and what else it had here."""
+        self._fs.remove_tree(self._directory)
+        self._fs.sync_directory(self._raft_directory)
+
+
+def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replica: int) -> bool:
+    """Whether the table knows of this member's replica, and that it is not wanted any more. A table
+    that lags behind does not know of it.
+    """
+    if known.replica >= next_replica:
+        return False
+    replica = group.replica_of(own)
+    return replica is None or replica.replica > known.replica
+
 
 def begun(
     known: ReplicaRecord | None, replica: PlacedReplica, table: Placement, record: NodeRecord
@@ -85,7 +100,7 @@ def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Sea
     return Seat(
         group.number,
         known.replica,
-        group.founders if record.number in group.founders else (),
+        group.founders if group.is_founder(record.number) else (),
         may_vote=known.trusted == record.suspicions,
         may_rest=True,
     )

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+import msgspec
+
 from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState
+from samelog.placement.changes import ConfirmGroup
+from samelog.placement.orders import ordered
+from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
@@ -51,6 +56,8 @@ class DataGroupUpkeep:
         """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
         self._proposed_at = 0
         """The entry by which topics were followed last."""
+        self._whole: set[int] = set()
+        """Replicas that were found to be whole."""
         self._wanted: dict[int, dict[int, int]] = {}
         """Suspect -> what it must have merged durably."""
 
@@ -69,9 +76,59 @@ class DataGroupUpkeep:
             self._follow_topics()
             self._hand_over(placed.preferred)
 
-    def _configure(self, version: int, replicas: list[PlacedReplica]) -> None:
+    # --- placement --------------------------------------------------------------------------------
+
+    def carry_out(self, order: GroupOrder) -> None:
+        """Take the next step of a task, if this leads and it may be taken."""
+        if not self._raft.is_leader or order.member is None:
+            return
+        if order.action is Action.LEAD:
+            self._hand_over(order.member)
+            return
+        known = self._group()
+        table = self._replica.logs.machine.state.placement
+        own = msgspec.structs.replace(known, replicas=tuple(table.own), version=table.version)
+        replicas = ordered(order, own, known.replica_of(order.member), self._healthy())
+        if replicas is not None:
+            self._configure(own.version, list(replicas), str(order.task))
+
+    def _healthy(self) -> list[int]:
+        """Members whose replicas are whole, and that are up."""
+        own = self._replica.logs.machine.state.placement.own
+        return [
+            each.member
+            for each in own
+            if self._presence.is_there(each.member) and self._is_whole(each)
+        ]
+
+    def _is_whole(self, replica: PlacedReplica) -> bool:
+        """Whether it has all that the others have; once it has, that is not asked again."""
+        if replica.replica in self._whole:
+            return True
+        raft, is_own = self._raft.raft, replica.member == self._presence.number
+        if replica.votes:
+            return is_own or raft.counts(replica.member)
+        if not self._is_close(replica.member):
+            return False
+        self._whole.add(replica.replica)
+        return True
+
+    def unconfirmed(self) -> ConfirmGroup | None:
+        """What group 0 does not know of this group, if this leads it."""
+        state, known = self._replica.logs.machine.state.placement, self._group()
+        if not self._raft.is_leader or not state.own or state.version < known.version:
+            return None
+        replicas = tuple(
+            msgspec.structs.replace(each, is_whole=self._is_whole(each)) for each in state.own
+        )
+        if state.version == known.version and set(replicas) <= set(known.replicas):
+            return None
+        return ConfirmGroup(known.number, state.version, replicas)
+
+    def _configure(self, version: int, replicas: list[PlacedReplica], task: str = "") -> None:
         """Propose; whatever comes of it shows in the state."""
-        command = SetReplicas(self._group().number, self._cluster().level, version, "", replicas)
+        level = self._cluster().level
+        command = SetReplicas(self._group().number, level, version, task, replicas)
         with suppress(NotLeader, ChangePending):
             future = self._raft.propose_replicas(command)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -18,7 +18,6 @@ import msgspec
 
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.positions import SessionPosition
-from samelog.placement.table import PlacementTable
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -98,7 +97,6 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
-        self.placement = PlacementTable(self.state.placement)
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -171,7 +169,7 @@ class StateMachine:
             return Rejection(*problem)
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
         self._by_log[topic.log_id] = command.topic_id
-        return add_topic(self.state, self.placement, topic, command)
+        return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
         topic = self.state.topics.pop(command.topic_id, None)
@@ -180,7 +178,7 @@ class StateMachine:
         del self.state.names[topic.name]
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
-        for entry in drop_partitions(self.state, self.placement, topic):
+        for entry in drop_partitions(self.state, topic):
             del self._by_place[entry.session, entry.partition]
         return topic
 
@@ -326,7 +324,7 @@ class StateMachine:
         return command if problem is None else Rejection(*problem)
 
     def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
-        problem = PLACEMENT_CHANGES[type(command)](self.state, self.placement, command)
+        problem = PLACEMENT_CHANGES[type(command)](self.state, command)
         if isinstance(command, OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
         return command if problem is None else Rejection(*problem)

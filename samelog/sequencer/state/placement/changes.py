@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from samelog.placement.changes import PlaceGroups, apply_change
-from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition
+from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
 Refused = tuple[str, str] | None
 
 
-def _make_groups(state: State, table: PlacementTable, command: MakeGroups) -> Refused:
+def _make_groups(state: State, command: MakeGroups) -> Refused:
     problem = _problem_with_groups(state, command.since, command.groups)
     if problem is None:
-        apply_change(table, PlaceGroups(state.placement.next_group, tuple(command.groups)))
+        first = state.placement.next_group
+        apply_change(state.placement, PlaceGroups(first, tuple(command.groups)))
     return problem
 
 
@@ -54,22 +54,21 @@ def problem_with_place(state: State, command: PlaceTopic) -> Refused:
     return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
 
 
-def place(table: PlacementTable, command: PlaceTopic, numbers: Sequence[int]) -> None:
+def place(table: Placement, command: PlaceTopic, numbers: Sequence[int]) -> None:
     """The partitions of a new topic, which have these numbers, are where they are to be."""
-    made = PlaceGroups(table.placement.next_group, tuple(command.new_groups))
-    apply_change(table, made)
+    apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
     for index, (number, group) in enumerate(zip(numbers, command.groups, strict=True)):
-        table.put_partition(PlacedPartition(number, command.topic_id, index, group))
+        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
 
 
-def forget(table: PlacementTable, topic_id: str, partitions: Iterable[int]) -> None:
+def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
-    gone = [number for number in partitions if number in table.partitions]
+    gone = [number for number in partitions if table.partitions.pop(number, None)]
     for number in gone:
-        table.drop_partition(number)
+        table.moves.pop(number, None)
     if gone:
-        table.placement.version += 1
-        table.placement.deleted.append(topic_id)
+        table.version += 1
+        table.deleted.append(topic_id)
 
 
 def _problem_with(state: State, wanted: NewGroup) -> str | None:
@@ -85,20 +84,20 @@ def _problem_with(state: State, wanted: NewGroup) -> str | None:
     return None
 
 
-def _change(_state: State, table: PlacementTable, command: ChangePlacement) -> Refused:
-    version = table.placement.version
+def _change(state: State, command: ChangePlacement) -> Refused:
+    version = state.placement.version
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
     refused: Refused = None
     for change in command.changes:
         try:
-            apply_change(table, change)
+            apply_change(state.placement, change)
         except PlacementRefused as error:
             refused = refused or (error.code, error.message)
     return refused
 
 
-def _set_replicas(state: State, _table: PlacementTable, command: SetReplicas) -> Refused:
+def _set_replicas(state: State, command: SetReplicas) -> Refused:
     """Raft has accepted them already, so there is nothing to refuse."""
     state.level = max(state.level, command.level)
     state.placement.version = command.version + 1
@@ -106,13 +105,13 @@ def _set_replicas(state: State, _table: PlacementTable, command: SetReplicas) ->
     return None
 
 
-def _open_partition(state: State, _table: PlacementTable, command: OpenPartition) -> Refused:
+def _open_partition(state: State, command: OpenPartition) -> Refused:
     """Again, too: the settings may be others, and the topic may have more partitions."""
     state.open_partition(command)
     return None
 
 
-PLACEMENT_CHANGES: Mapping[type, Callable[[Any, PlacementTable, Any], Refused]] = {
+PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
     OpenPartition: _open_partition,

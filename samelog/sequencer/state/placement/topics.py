@@ -11,7 +11,6 @@ from samelog.sequencer.state.placement.changes import forget, place, problem_wit
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
 if TYPE_CHECKING:
-    from samelog.placement.table import PlacementTable
     from samelog.sequencer.state.commands import CreateTopicCommand
     from samelog.sequencer.state.placement.changes import Refused
     from samelog.sequencer.state.types import Input, State, Topic
@@ -26,9 +25,7 @@ def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> 
     return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
 
 
-def add_topic(
-    state: State, table: PlacementTable, topic: Topic, command: CreateTopicCommand | PlaceTopic
-) -> Topic:
+def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:
     """A topic that can be made is."""
     for _ in range(command.partitions):
         state.add_partition(topic)
@@ -36,16 +33,16 @@ def add_topic(
     state.names[topic.name] = topic.topic_id
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
-        place(table, command, topic.partition_numbers)
+        place(state.placement, command, topic.partition_numbers)
     return topic
 
 
-def drop_partitions(state: State, table: PlacementTable, topic: Topic) -> list[Input]:
+def drop_partitions(state: State, topic: Topic) -> list[Input]:
     """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
     gone = set(topic.partition_numbers)
     for number in gone:
         state.partitions.pop(number, None)
-    forget(table, topic.topic_id, gone)
+    forget(state.placement, topic.topic_id, gone)
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]

@@ -145,3 +145,16 @@ def test_placement_shows_what_is_where(world: World, boot: str, admin: AdminClie
     assert placed.replicas == group.members == (names[2], names[0])
     assert (group.copies, placed.leader) == (2, group.leader)
     assert group.leader in group.members
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_our_own_subscribers_read_from_whoever_has_it(
+    world: World, boot: str, admin: AdminClient, copies: int
+) -> None:
+    topic = f"followed-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, copies))
+    list(partitions_of(admin, topic))
+    values = [b"%d" % number for number in range(RECORDS)]
+    write(boot, topic, values)
+    found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
+    assert sorted(found) == sorted(values)

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
+from samelog.replicator.pull.lane import PullLane
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import TlsFault
@@ -72,6 +74,8 @@ class PullClient:
         )
         self._address = parts.random.choice(config.nodes)
         self._conversation: PullConversation | None = None
+        self._lanes: dict[Address, PullLane] = {}
+        """A connection to each node, once one has not all topics' partitions."""
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, Refusal] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,6 +111,8 @@ class PullClient:
     async def stop(self) -> None:
         """End the connection, make the copies durable, close them."""
         tasks, self._tasks = self._tasks, []
+        for lane in self._lanes.values():
+            lane.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -122,6 +128,8 @@ class PullClient:
         if not set(config.nodes) <= set(self._config.nodes):
             self._ask_again()
         self._config, self.topics = config, wanted
+        if self._lanes:
+            self.on_elsewhere()
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
         self.directory.find_usable(wanted)
@@ -140,27 +148,36 @@ class PullClient:
 
     def _next_target(self) -> NodeAddress:
         """The node to ask now, and the name that it must have."""
+        return NodeAddress(self._address, self._name_of(self._address))
+
+    def _name_of(self, address: Address) -> str | None:
         names = self._config.node_names
         names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
-        return NodeAddress(self._address, names_of.get(self._address))
+        return names_of.get(address)
 
-    def _target(self) -> PullTarget:
+    def _target(self, address: Address | None = None) -> PullTarget:
         addresses = frozenset(map(str, self._config.nodes))
-        return PullTarget(self._config.cluster, self.topics, str(self._address), addresses)
+        asked = str(address or self._address)
+        return PullTarget(self._config.cluster, self.topics, asked, addresses)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
-        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster, parts=True))
-        self._conversation = PullConversation(
-            connection,
-            self,
-            self._parts.clock,
-            self._target(),
-            find_start=self._options.find_start,
-            on_over=on_over,
-        )
+        self._conversation = self._converse(connection, self._address, on_over)
         if self._address not in self._config.nodes:  # they changed while it was dialled
             connection.close()
         return self._conversation
+
+    def _converse(
+        self, connection: Connection, address: Address, on_over: OnOver
+    ) -> PullConversation:
+        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster, parts=True))
+        return PullConversation(
+            connection,
+            self,
+            self._parts.clock,
+            self._target(address),
+            find_start=self._options.find_start,
+            on_over=on_over,
+        )
 
     def _ended(self, error: Exception | None) -> None:
         """Go to the next node."""
@@ -183,8 +200,25 @@ class PullClient:
         while True:
             await asyncio.sleep(self._options.poll_s)
             self._reload_certificates()
-            if self._conversation is not None:
-                self._conversation.tick()
+            for conversation in self._conversations():
+                if self._lanes:
+                    topics = frozenset(self.topics)
+                    conversation.found(c for c in self.copies.values() if c.name[0] in topics)
+                conversation.tick()
+
+    def _conversations(self) -> Iterator[PullConversation]:
+        lanes = (lane.conversation for lane in self._lanes.values())
+        return filter(None, (self._conversation, *lanes))
+
+    def on_elsewhere(self) -> None:
+        """A node has not all partitions: from now on, ask every one."""
+        nodes = self._config.nodes if len(self._config.nodes) > 1 else ()
+        for address in self._lanes.keys() - set(nodes):
+            self._lanes.pop(address).stop()
+        for address in nodes:
+            if address not in self._lanes:
+                self._lanes[address] = PullLane(address, self._parts, self._converse)
+                self._tasks.append(spawn(self._lanes[address].run(self._name_of), "pull: lane"))
 
     async def _maintain(self) -> None:
         while True:
@@ -249,6 +283,6 @@ class PullClient:
             self.directory.stop(old, error)
             return
         self._upkeep.forget(old)
-        if self._conversation is not None:
-            self._conversation.replaced(old, copy)
+        for conversation in self._conversations():
+            conversation.replaced(old, copy)
         self.on_change(copy)

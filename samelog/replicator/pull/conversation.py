@@ -6,7 +6,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, failing
@@ -24,6 +24,7 @@ from samelog.wire.pull.copies import (
     CopyEffect,
     CopyGivenUp,
     CopyNews,
+    Elsewhere,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
@@ -60,6 +61,9 @@ class PullEvents(Protocol):
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The cluster began its log anew."""
+
+    def on_elsewhere(self) -> None:
+        """The node has not all that was asked for: others have."""
 
 
 class PullConversation(ReplicatorHandler):
@@ -99,6 +103,11 @@ class PullConversation(ReplicatorHandler):
         """Go on with another copy."""
         self._receiver.replaced(old, new)
         self.tick()
+
+    def found(self, copies: Iterable[Copy]) -> None:
+        """These are to be copied, from this node as far as it has them and nobody else copies."""
+        self._receiver.copies_made(copies, self._now())
+        self._carry_out()
 
     def tick(self) -> None:
         """Some time has passed. What is over opens nothing: its answer would never come."""
@@ -176,6 +185,8 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_refused(topic, refusal)
             case LeaveNode():
                 self._connection.close()
+            case Elsewhere():
+                self._events.on_elsewhere()
             case _:
                 self._tell(effect)
 

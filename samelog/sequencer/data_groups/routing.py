@@ -37,7 +37,7 @@ class RoutedLogs:
         replica = self._groups.holding(number)
         if replica is None:
             text = f"partition {partition} of topic {topic!r} is on other members"
-            raise RequestRefused(FaultCode.NOT_READY, text, "samelog placement names them")
+            raise RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
         return replica.group_replica.logs.source
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:

@@ -166,6 +166,10 @@ class LeaveNode(msgspec.Struct, frozen=True):
     """Another node may do better: end the connection."""
 
 
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Other nodes have what was asked for."""
+
+
 CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
 """What whoever keeps the copies is to know."""
 
@@ -179,4 +183,5 @@ CopyEffect = (
     | TopicFound
     | TopicRefused
     | LeaveNode
+    | Elsewhere
 )

@@ -39,6 +39,7 @@ from samelog.wire.pull.copies import (
     CopyGivenUp,
     CopyState,
     CopyT,
+    Elsewhere,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
@@ -86,6 +87,8 @@ class PullReceiver(Generic[CopyT]):
         self._probe_at = now
         self._next_handle = 0
         self._not_ready_since: dict[CopyT, float] = {}
+        self._not_before: dict[CopyT, float] = {}
+        """When to ask this node again for what other nodes have."""
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -136,14 +139,18 @@ class PullReceiver(Generic[CopyT]):
         """Open again what waits, ask for topics again. Raises ProtocolFault when the node owes an
         answer.
         """
+        own = frozenset(self._copies.values())
         for copy in tuple(self._known):
-            if copy.state is CopyState.WAITING and now >= copy.retry_at:
+            if copy.state is CopyState.WAITING and self._is_due(copy, now):
                 self._open(copy, now)
-            elif copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
+            elif copy in own and copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
                 text = f"the node has not opened {copy.name} in {ANSWER_S:g} s"
                 raise ProtocolFault(FaultCode.TIMEOUT, text)
         if self.node and now >= self._probe_at:
             self._probe(now)
+
+    def _is_due(self, copy: CopyT, now: float) -> bool:
+        return self.node != "" and now >= max(copy.retry_at, self._not_before.get(copy, now))
 
     def replaced(self, old: CopyT, new: CopyT) -> None:
         """Go on with another copy."""
@@ -151,8 +158,8 @@ class PullReceiver(Generic[CopyT]):
         self._known[new] = None
 
     def closed(self) -> None:
-        """The connection is gone."""
-        for copy in self._known:
+        """The connection is gone, and what it copied waits; what others copy goes on."""
+        for copy in frozenset(self._copies.values()):
             if copy.state in (CopyState.OPENING, CopyState.COPYING):
                 copy.state = CopyState.WAITING
             copy.caught_up = False
@@ -183,7 +190,7 @@ class PullReceiver(Generic[CopyT]):
         for copy in copies:
             if copy not in self._known:
                 self._known[copy] = None
-                if copy.state is CopyState.WAITING:
+                if copy.state is CopyState.WAITING and self._is_due(copy, now):
                     self._open(copy, now)
 
     def _new_handle(self) -> int:
@@ -295,6 +302,9 @@ class PullReceiver(Generic[CopyT]):
 
     def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
         topic = self._probes.pop(handle, None)
+        if topic is not None and refusal.code is FaultCode.NOT_LEADER:
+            self.effects.append(Elsewhere())
+            return
         if topic is not None:
             self.effects.append(TopicRefused(topic, refusal))
             self._probe_at = min(self._probe_at, now + RETRY_S)
@@ -303,6 +313,11 @@ class PullReceiver(Generic[CopyT]):
         if copy is None or copy.state not in (CopyState.OPENING, CopyState.COPYING):
             return
         copy.fault, copy.caught_up = refusal, False
+        if refusal.code is FaultCode.NOT_LEADER:
+            copy.enter(CopyState.WAITING, now)
+            copy.retry_at, self._not_before[copy] = now, now + PROBE_S
+            self.effects += (Elsewhere(), CopyChanged(copy))
+            return
         if refusal.code is FaultCode.TOPIC_GONE:
             self._gone(copy, refusal.successor, now)
         else:

@@ -28,7 +28,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.events import NodeEvents
+from samelog.sequencer.events import Ends, NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
@@ -74,6 +74,9 @@ class ReplicaOwner(Protocol):
 
     def placement_changed(self) -> None:
         """The table of data groups is another one."""
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
 
     def after_pump(self) -> None:
         """The Raft core may have moved: its replica may rest now, or may have woken."""

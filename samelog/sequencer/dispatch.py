@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from samelog.replicator.interfaces import LogSource
+from samelog.replicator.interfaces import LogSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
@@ -47,6 +47,8 @@ class Gate:
     logs: LogParts
     source: LogSource
     """All logs of this member."""
+    intake: SessionIntake
+    """For all partitions that this member has."""
     peers: PeerParts
     listener: Introduction
 
@@ -89,12 +91,16 @@ class Dispatcher:
                 return self._peer(hello)
             case ConnectionRole.PUSH:
                 self._welcome()
-                return member.connections.push(self._connection, hello, logs.intake, member.rights)
+                return self._push(hello)
             case ConnectionRole.PULL:
                 self._welcome()
                 return self._pull(hello)
             case ConnectionRole.BULK:
                 return self._bulk(hello)
+
+    def _push(self, hello: Hello) -> Handler:
+        member, intake = self._gate.member, self._gate.intake
+        return member.connections.push(self._connection, hello, intake, member.rights)
 
     def _pull(self, hello: Hello) -> Handler:
         member, source = self._gate.member, self._gate.source

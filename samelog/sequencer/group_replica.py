@@ -281,6 +281,7 @@ class GroupReplica:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                self._site.owner.run_ended(message.session, message.run_id, ends)
                 if self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
             case HistoryAsked():
@@ -341,6 +342,7 @@ class GroupReplica:
 
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
         self.reporter.run_ended(session, run_id, ends)
+        self._site.owner.run_ended(session, run_id, ends)
 
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)

@@ -31,12 +31,14 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import Callers, make_hello
+from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.dispatch import Dispatcher, Gate
+from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
@@ -47,7 +49,7 @@ from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList
+from samelog.wire.peer_messages import MemberList, PartOfRunClosed
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +121,7 @@ class Node:
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
+        self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
@@ -187,7 +190,15 @@ class Node:
 
     def _greet(self, connection: Connection) -> Handler:
         source = RoutedLogs(self.logs.source, self.logs.machine, self.data_groups)
-        gate = Gate(self.member, self.raft.group, self.logs, source, self.peers, self._events)
+        gate = Gate(
+            self.member,
+            self.raft.group,
+            self.logs,
+            source,
+            self._intake,
+            self.peers,
+            self._events,
+        )
         return Dispatcher(gate, connection)
 
     def reconfigure(self, config: NodeConfig, problem: str) -> None:
@@ -276,6 +287,15 @@ class Node:
         """The table of data groups moved."""
         self.data_groups.follow()
 
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
+        self.data_groups.run_ended(session, run_id, ends)
+
+    def part_closed(self, message: PartOfRunClosed) -> None:
+        """A data group has closed its part of a run."""
+        ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
+        self.raft.coordinator.closed_elsewhere(message.session, message.run_id, ends)
+
     def after_pump(self) -> None:
         """Group 0 is never quiet: nothing is to be told."""
 
@@ -318,8 +338,18 @@ class Node:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
         self.data_groups.tick_slowly()
+        self._tell_ended()
         self._settle_doubt()
         self._tell_state()
+
+    def _tell_ended(self) -> None:
+        """Senders here have finished runs that are not closed: every leader of a group, whoever it
+        is by now, has to know.
+        """
+        if self.cluster.placement.partitions:
+            for session, (run_id, ends) in self.logs.intake.ended.items():
+                self.peers.links.send_all(make_run_ended(session, run_id, ends))
+                self.data_groups.run_ended(session, run_id, ends)
 
     def _settle_doubt(self) -> None:
         """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""

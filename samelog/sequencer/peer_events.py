@@ -29,6 +29,7 @@ from samelog.wire.peer_messages import (
     MemberList,
     MemberState,
     NotQuiet,
+    PartOfRunClosed,
     PeerMessage,
 )
 
@@ -54,6 +55,9 @@ class PeerOwner(ServedNode, Protocol):
     def members_changed(self) -> None:
         """The member list moved."""
 
+    def part_closed(self, message: PartOfRunClosed) -> None:
+        """A data group has closed its part of a run."""
+
 
 class PeerEvents:
     """One node's ear. Implements dispatch.Introduction."""
@@ -76,6 +80,8 @@ class PeerEvents:
             peers.presence.say(node, message, self._node.member.clock.now())
         elif isinstance(message, InGroup):
             self._node.data_groups.on_message(node, message)
+        elif isinstance(message, PartOfRunClosed):
+            self._node.part_closed(message)
         elif isinstance(message, Leads):
             self._node.data_groups.hear_leads(node, message)
         elif isinstance(message, GroupOrders):

@@ -219,6 +219,21 @@ class GroupOrders(Message, frozen=True, tag=65):
     orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
 
 
+class PartOfRunClosed(Message, frozen=True, tag=67):
+    """To the leader of group 0: a data group that the sender leads has closed its part of a run at
+    these ends.
+    """
+
+    needs: ClassVar[int] = 7
+    session: str
+    run_id: Identifier
+    ends: tuple[RunEnd, ...]
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+        check_run_ends(self.ends)
+
+
 PeerMessage = (
     Report
     | Cursors
@@ -236,6 +251,7 @@ PeerMessage = (
     | BeatAnswer
     | NotQuiet
     | Leads
+    | PartOfRunClosed
     | GroupOrders
 )
 """What a member says on the connections that it dialled."""

@@ -158,3 +158,21 @@ def test_our_own_subscribers_read_from_whoever_has_it(
     write(boot, topic, values)
     found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
     assert sorted(found) == sorted(values)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_our_own_publishers_write_to_whoever_has_it(
+    world: World, boot: str, admin: AdminClient, copies: int
+) -> None:
+    topic = f"published-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, copies))
+    list(partitions_of(admin, topic))
+    values = [b"%d" % number for number in range(RECORDS)]
+    for run in range(2):
+        with world.publisher(topic, topic) as publisher:
+            for number in range(RECORDS // 2):
+                value = values[run * RECORDS // 2 + number]
+                publisher.append(value, partition=number % PARTITIONS)
+            publisher.wait_merged(PATIENCE_S)
+    found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
+    assert sorted(found) == sorted(values)

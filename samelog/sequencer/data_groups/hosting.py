@@ -20,8 +20,10 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
+from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -252,6 +254,23 @@ class DataGroups:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
         return Leads(tuple((each.number, each.raft.raft.term) for each in led))
 
+    # --- ends of runs -----------------------------------------------------------------------------
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
+        for replica in self.replicas.values():
+            if replica.raft.raft.leadership is not None:
+                end_run(replica.group_replica, session, run_id, ends)
+
+    def _settle_runs(self, replica: DataReplica) -> None:
+        """Tell the leader of group 0 what this group, led here, has closed; close what group 0 has."""
+        state, cluster = replica.group_replica.logs.machine.state, self._host.cluster
+        for told in closed_parts(state, cluster):
+            self._links.send_all(told)
+            self._host.part_closed(told)
+        for session, run_id in overtaken(state, cluster):
+            end_run(replica.group_replica, session, run_id, {})
+
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -269,6 +288,8 @@ class DataGroups:
         """To be called about once a second."""
         for replica in self.replicas.values():
             replica.tick_slowly()
+            if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
+                self._settle_runs(replica)
 
     def disk_measured(self, used: int, total: int) -> None:
         """So much of the member's disk is used."""

@@ -25,10 +25,12 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.state.types import State
+from samelog.wire.peer_messages import PartOfRunClosed
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,9 @@ class ReplicaHost(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """End the member."""
+
+    def part_closed(self, message: PartOfRunClosed) -> None:
+        """A data group has closed its part of a run."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -249,6 +254,9 @@ class DataReplica:
         """The group's configuration is another one."""
         own = self.group_replica.logs.machine.state.placement.own
         self.group_replica.set_members({each.member for each in own})
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """Of a node's own session in this group: no other group has to know."""
 
     def after_pump(self) -> None:
         """See building.ReplicaOwner."""

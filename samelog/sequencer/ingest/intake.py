@@ -366,10 +366,11 @@ class Intake(RunIntake):
         it, if its files fail.
         """
         inputs, places = self._machine.state.inputs, {}
+        placed = self._machine.state.placement.partitions  # in data groups
         sessions, sync_always = self._sessions, self._settings.sync_always
         for number in numbers:
             entry = inputs.get(number)
-            if entry is None:
+            if entry is None or entry.partition in placed:
                 continue
             try:
                 places[number] = sessions.durable(entry) if sync_always else sessions.written(entry)

@@ -35,6 +35,7 @@ from samelog.sequencer.state.commands import (
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import ClosePlacedRun
 from samelog.sequencer.state.types import Input, Session
 
 CHECKPOINT_INTERVAL_S = 1.0
@@ -56,6 +57,8 @@ class _Unsettled:
     """Session -> the nodes that have spoken since they were asked how much of its run, which has
     ended, they hold.
     """
+    elsewhere: dict[str, tuple[str, dict[int, tuple[int, int]]]] = field(default_factory=dict)
+    """Session -> (run id, partition -> where data groups have closed their parts of it)."""
 
 
 class Coordinator:
@@ -185,6 +188,18 @@ class Coordinator:
             self.ended.pop(session, None)
             return
         self.ended[session] = (run_id, ends)
+        self.plan_soon()
+
+    def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
+        """A data group has closed its part of a run, here."""
+        known, machine = self._unsettled.elsewhere.get(session), self._machine
+        found = known[1] if known is not None and known[0] == run_id else {}
+        for (name, index), end in ends.items():
+            topic = machine.topic_named(name)
+            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+            if partition is not None:
+                found[partition.number] = end
+        self._unsettled.elsewhere[session] = run_id, found
         self.plan_soon()
 
     def leadership_changed(self) -> None:
@@ -380,10 +395,23 @@ class Coordinator:
                 continue
             if not self._wholly_merged(session, ends) or not self._all_answered(name):
                 continue
-            if self._propose([CloseRun(name, run_id, self._clock.wall_ms())]):
+            if self._propose([self._closing(name, run_id)]):
                 self._planner.closing(name)
                 self.ended.pop(name, None)
+                self._unsettled.elsewhere.pop(name, None)
                 self._unsettled.answered.pop(name, None)
+
+    def _closing(self, name: str, run_id: str) -> AnyCommand:
+        now_ms, placed = self._clock.wall_ms(), self._machine.state.placement.partitions
+        numbers = [entry.partition for entry in self._machine.inputs_of(name)]
+        if not any(number in placed for number in numbers):
+            return CloseRun(name, run_id, now_ms)
+        ends = self._ends_elsewhere(name, run_id)
+        return ClosePlacedRun(name, run_id, now_ms, [(n, *end) for n, end in ends.items()])
+
+    def _ends_elsewhere(self, name: str, run_id: str) -> dict[int, tuple[int, int]]:
+        known = self._unsettled.elsewhere.get(name)
+        return known[1] if known is not None and known[0] == run_id else {}
 
     def _all_answered(self, name: str) -> bool:
         """Whether all others that can be reached have said how much of an ended run they hold. Who
@@ -404,7 +432,12 @@ class Coordinator:
         """
         if self._unopened(session, ends):
             return False
+        placed, run_id = self._machine.state.placement.partitions, session.runs[-1].run_id
         for entry in self._machine.inputs_of(session.name):
+            if entry.partition in placed:
+                if entry.partition not in self._ends_elsewhere(session.name, run_id):
+                    return False
+                continue
             if self._planner.place(entry) != entry.place:
                 return False
             for end in self._known_ends(entry, ends):

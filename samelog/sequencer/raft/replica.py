@@ -47,7 +47,9 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import (
+    ClosePlacedRun,
     OpenPartition,
+    OpenPlacedInput,
     PlacementCommand,
     PlaceTopic,
 )
@@ -58,6 +60,13 @@ from samelog.sequencer.state.types import Input, Rejection
 log = logging.getLogger(__name__)
 
 
+RUN_CHANGES = (
+    OpenRunCommand,
+    CloseRun,
+    RetireSessionCommand,
+    OpenPlacedInput,
+    ClosePlacedRun,
+)
 TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, PlaceTopic, OpenPartition)
 
 
@@ -188,7 +197,7 @@ class Replica:
             self._topic_changed(gone)
             if isinstance(command, PlaceTopic):
                 self._events.placement_changed()
-        elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
+        elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
         else:
@@ -234,7 +243,7 @@ class Replica:
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
-        if not isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
+        if not isinstance(command, RUN_CHANGES):
             return None
         session = self.machine.state.sessions.get(command.session)
         run = session.runs[-1] if session is not None and session.runs else None

@@ -40,7 +40,14 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.commands import OpenPartition, PlacementCommand, PlaceTopic
+from samelog.sequencer.state.placement.commands import (
+    ClosePlacedRun,
+    OpenPartition,
+    OpenPlacedInput,
+    PlacementCommand,
+    PlaceTopic,
+)
+from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
@@ -221,10 +228,32 @@ class StateMachine:
         for old in session.runs[:-RUNS_REMEMBERED]:
             session.forgotten = max(session.forgotten, old.asked)
         del session.runs[:-RUNS_REMEMBERED]
-        for entry in self.inputs_of(session.name):
+        self._begin_inputs(run, session.name)
+        return run
+
+    def _begin_inputs(self, run: Run, session: str) -> None:
+        for entry in self.inputs_of(session):
             entry.run, entry.roll, entry.byte = run.number, 0, 0
             entry.last_id = None
-        return run
+
+    def _open_placed_input(self, command: OpenPlacedInput) -> Input | Rejection:
+        run: Run | Rejection | None = self.run_of(command.session, command.run_id)
+        if run is None:
+            run = begin_run(self.state, command)
+            if isinstance(run, Rejection):
+                return run
+            self._begin_inputs(run, command.session)
+        return self._open_input(
+            OpenInputCommand(command.session, command.topic_id, command.partition)
+        )
+
+    def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
+        run = self.run_of(command.session, command.run_id)
+        for partition, roll, byte in command.ends:
+            entry = self.input_of(command.session, partition)
+            if entry is not None and run is not None and not run.closed:
+                entry.roll, entry.byte = roll, byte
+        return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
@@ -238,9 +267,6 @@ class StateMachine:
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
-        problem = elsewhere(self.state, partition.number)
-        if problem is not None:
-            return Rejection(*problem)
         number = self.state.next_input
         self.state.next_input += 1
         entry = Input(number, command.session, partition.number, run=run.number)
@@ -488,6 +514,8 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
+    OpenPlacedInput: StateMachine._open_placed_input,
+    ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

@@ -113,6 +113,8 @@ class InputState(Enum):
     SHIPPING = auto()
     BLOCKED = auto()
     """Refused, or unreadable here: to be opened again in a while."""
+    ELSEWHERE = auto()
+    """Other nodes have its partition; this one is asked again in a while."""
     GONE = auto()
     """Nothing is to be sent any more: the topic was deleted, or the files were released."""
 

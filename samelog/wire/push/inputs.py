@@ -51,6 +51,8 @@ MAX_OPENING = 64
 ANSWER_S = 60.0
 """The node may have to wait for its cluster before it answers."""
 RETRY_S = 1.0
+PLACED_S = 10.0
+"""Partitions move seldom."""
 GIVE_UP_S = 10.0
 LASTING = frozenset(
     {
@@ -164,7 +166,9 @@ class RunInputs:
     def time_passed(self, now: float) -> None:
         """Open again what was blocked. Raises ProtocolFault when the node owes an answer."""
         for shipped in self._inputs.values():
-            if shipped.state is InputState.BLOCKED and now >= shipped.since + RETRY_S:
+            patience_s = PLACED_S if shipped.state is InputState.ELSEWHERE else RETRY_S
+            is_out = shipped.state in (InputState.BLOCKED, InputState.ELSEWHERE)
+            if is_out and now >= shipped.since + patience_s:
                 shipped.state, shipped.since = InputState.WAITING, now
                 self._waiting.append(shipped)
             elif shipped.state is InputState.OPENING and now >= shipped.since + ANSWER_S:
@@ -239,6 +243,11 @@ class RunInputs:
     def refused(self, shipped: ShippedInput, message: Refused, now: float) -> None:
         """The node will not take this input for now."""
         self._drop_handle(shipped)
+        if message.code is FaultCode.NOT_LEADER:
+            shipped.refused_since = None
+            shipped.state, shipped.since = InputState.ELSEWHERE, now
+            self._open_some(now)
+            return
         if message.code not in LASTING:
             shipped.refused_since = None
         elif shipped.refused_since is None:
@@ -384,7 +393,7 @@ class RunInputs:
 
     def _is_sent(self, shipped: ShippedInput) -> bool:
         match shipped.state:
-            case InputState.GONE | InputState.AHEAD:
+            case InputState.GONE | InputState.AHEAD | InputState.ELSEWHERE:
                 return True
             case InputState.SHIPPING:
                 files = shipped.files
@@ -398,5 +407,15 @@ class RunInputs:
         return tuple(
             RunEnd(*name, *shipped.files.end)
             for name, shipped in sorted(self._inputs.items())
-            if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
+            if shipped.state not in (InputState.GONE, InputState.ELSEWHERE)
+            and not self._is_left_behind(shipped)
         )
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether other nodes have all that there is."""
+        states = {shipped.state for shipped in self._inputs.values()}
+        return InputState.ELSEWHERE in states and states <= {
+            InputState.ELSEWHERE,
+            InputState.GONE,
+        }

@@ -68,6 +68,37 @@ class OpenPartition(Command, frozen=True, tag=77):
     numbers: list[Unsigned32]
 
 
+class ClosePlacedRun(Command, frozen=True, tag=73):
+    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts of it
+    there: (partition, roll, byte).
+    """
+
+    needs: ClassVar[int] = GROUPS
+    session: str
+    run_id: str
+    at_ms: int
+    ends: list[tuple[Unsigned32, int, int]]
+
+
+class OpenPlacedInput(Command, frozen=True, tag=79):
+    """In a data group: a session's run, which group 0 has opened under this number, begins in one
+    of the group's partitions.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    session: str
+    session_id: str
+    identity: str
+    number: Unsigned32
+    asked: int
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+    stage: str | None
+    topic_id: str
+    partition: Unsigned32
+
+
 class SetReplicas(Command, frozen=True, tag=76):
     """In a data group, always its share of a configuration entry of Raft: these are its replicas.
     `level` is the cluster's feature level, `task` asked for it (empty: the group begins), `version`
@@ -82,4 +113,12 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
-PlacementCommand = MakeGroups | ChangePlacement | PlaceTopic | OpenPartition | SetReplicas
+PlacementCommand = (
+    MakeGroups
+    | ChangePlacement
+    | PlaceTopic
+    | ClosePlacedRun
+    | OpenPartition
+    | OpenPlacedInput
+    | SetReplicas
+)

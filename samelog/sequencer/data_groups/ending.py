@@ -1,0 +1,77 @@
+"""The ends of publishers' runs that have bytes in data groups.
+
+A data group closes its part of a run by itself, where that is merged. Its leader says so until
+group 0, which waits for all of them, has closed the run. A run that group 0 has closed already, or
+that is not its session's newest, ends where the group has merged it.
+
+Invariant: a data group is told that a run has ended only with all of its own ends, or without any,
+because a newer run is to begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.types import Run, Session, State
+from samelog.wire.bounds import RunEnd
+from samelog.wire.peer_messages import PartOfRunClosed
+
+
+def end_run(replica: GroupReplica, session: str, run_id: str, ends: Ends) -> None:
+    """A sender has finished a run: close what this group has of it once that is merged."""
+    machine = replica.logs.machine
+    run = machine.open_run_of(session)
+    if run is None or run.run_id != run_id:
+        return
+    own = _names(machine.state, session)
+    if not ends or own <= ends.keys():
+        told = {name: end for name, end in ends.items() if name in own}
+        replica.raft.coordinator.run_ended(session, run_id, told)
+
+
+def _names(state: State, session: str) -> set[tuple[str, int]]:
+    """The partitions of this group that a session has inputs in."""
+    found = set()
+    for entry in state.inputs.values():
+        if entry.session == session:
+            partition = state.partitions[entry.partition]
+            found.add((state.topics[partition.topic_id].name, partition.index))
+    return found
+
+
+def closed_parts(state: State, cluster: State) -> Iterator[PartOfRunClosed]:
+    """What a data group has closed of runs that are open in group 0."""
+    for session, run in _newest(state):
+        known = cluster.sessions.get(session.name)
+        newest = known.runs[-1] if known is not None and known.runs else None
+        if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
+            yield PartOfRunClosed(session.name, run.run_id, tuple(_ends(state, run)))
+
+
+def overtaken(state: State, cluster: State) -> Iterator[tuple[str, str]]:
+    """(session, run id) of what is open in a data group, and in group 0 no more."""
+    for session, run in _newest(state):
+        known = cluster.sessions.get(session.name)
+        newest = known.runs[-1] if known is not None and known.runs else None
+        is_behind = newest is not None and newest.number < run.number
+        is_same = newest is not None and newest.run_id == run.run_id and not newest.closed
+        if not (run.closed or is_same or is_behind or known is None):
+            yield session.name, run.run_id
+
+
+def _newest(state: State) -> Iterator[tuple[Session, Run]]:
+    """Of publishers: nodes end their own in each group."""
+    for session in state.sessions.values():
+        if session.runs and node_of(session.name) is None:
+            yield session, session.runs[-1]
+
+
+def _ends(state: State, run: Run) -> Iterator[RunEnd]:
+    for number, roll, byte in run.ends:
+        entry = state.inputs.get(number)
+        if entry is not None:
+            partition = state.partitions[entry.partition]
+            yield RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)

@@ -250,10 +250,18 @@ def cancel_without_forbidding() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def founders_for_ever() -> Iterator[None]:
+    """A member that was there when its group began begins it anew with an empty replica."""
+    with patch.object(PlacedGroup, "is_founder", lambda self, member: member in self.founders):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
+_BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
 
@@ -271,6 +279,7 @@ PLACING = (
     (133, leave_the_learner, _IN + "cancelling.py::test_a_new_replica_is_removed_again"),
     (133, remove_who_leads, _WORLDS),
     (133, drain_forgets_a_group, _WORLDS),
+    (133, founders_for_ever, _BACK),
     (134, ignore_racks, _IN + "topics.py::test_copies_are_in_different_racks_and_then_sites"),
     (134, even_out_to_and_fro, _WORLDS),
     (

@@ -91,22 +91,21 @@ class PlacementTable:
             self.contents.setdefault(partition.group, set()).add(number)
 
     def _follow_tasks(self, placement: Placement) -> None:
-        for number in _different(self._tasks, placement.tasks):
-            for task in (self._tasks.get(number), placement.tasks.get(number)):
-                self.changed.update(() if task is None else task.groups)
-        for number in _different(self._moves, placement.moves):
-            partition = self.partitions.get(number)
-            self.changed.update(() if partition is None else (partition.group,))
-            self.changed.update(
-                each[number] for each in (self._moves, placement.moves) if number in each
-            )
-        declined = set(placement.declined)
+        tasks, declined = dict(placement.tasks), set(placement.declined)
+        for number in _different(self._tasks, tasks):
+            found = (each[number] for each in (self._tasks, tasks) if number in each)
+            self.changed.update(*[task.groups for task in found])
         self.changed.update(group for _, group in declined ^ self._declined)
-        self._tasks, self._moves = dict(placement.tasks), dict(placement.moves)
-        self._declined = declined
-        self.occupied = {
-            group: task.number for task in self._tasks.values() for group in task.groups
-        }
+        self._follow_moves(dict(placement.moves))
+        self._tasks, self._declined = tasks, declined
+        self.occupied = {group: task.number for task in tasks.values() for group in task.groups}
+
+    def _follow_moves(self, moves: dict[int, int]) -> None:
+        for number in _different(self._moves, moves):
+            self.changed.update(each[number] for each in (self._moves, moves) if number in each)
+            if number in self.partitions:
+                self.changed.add(self.partitions[number].group)
+        self._moves = moves
 
     # --- what only the leader knows ---------------------------------------------------------------
 

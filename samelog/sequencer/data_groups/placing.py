@@ -144,7 +144,6 @@ class Placing:
             else:
                 self._send(leader, GroupOrders(tuple(found[:ORDERS_MOST])))
 
-
     def _due(self, orders: list[GroupOrder]) -> list[GroupOrder]:
         """Those that were not asked for just now, of whoever leads now."""
         now, asked, due = self._clock.now(), self._asked, list[GroupOrder]()

@@ -65,7 +65,6 @@ class SeatFile:
             self._fs.sync_directory(self._raft_directory)
         self._fs.write_atomically(self._path, encode_checked(record))
 
-
     def remove(self) -> None:
         """The replica is gone, and what else it had here."""
         self._fs.remove_tree(self._directory)

@@ -10,7 +10,7 @@ Invariant: term and commit never decrease; `leadership` exists exactly while the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from samelog.consensus.doubt import Doubt, Trust
@@ -119,7 +119,6 @@ class Core:
         "elected",
         "election_deadline",
         "forwarded",
-        "heard",
         "installing",
         "leader",
         "leader_seen",
@@ -135,7 +134,6 @@ class Core:
         "random",
         "reads",
         "receiver",
-        "rests",
         "retry_deadline",
         "role",
         "saves",
@@ -204,10 +202,6 @@ class Core:
         self.touched = True
         """Something was called that may have caused effects since they were taken."""
         self._handed = hard_state
-        self.heard: Callable[[], float] | None = None
-        """When the member that leads was last heard of; None: groups here are never quiet."""
-        self.rests = False
-        """It is quiet: no heartbeats, no timer (quiet.py)."""
         self.retry_deadline = now
         self.patience = Patience(config.election_timeout_s, now)
         self.restart_election_timer()
@@ -318,7 +312,7 @@ class Core:
             self.vote = None
             self.elected = leader
         self.role = Role.FOLLOWER
-        self.rests = False
+        self.patience.rests = False
         self.votes = {}
         self.end_leadership()
         self.set_leader(leader)

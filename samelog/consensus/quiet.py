@@ -26,9 +26,9 @@ def begin(core: Core, lead: Leadership) -> bool:
     """Rest from now on, if nothing happened since the last heartbeat and all followers know all."""
     was_idle = lead.beat_index == core.log.last_index
     lead.beat_index = core.log.last_index
-    if core.heard is None or not was_idle or not _has_nothing_to_say(core, lead):
+    if core.patience.heard is None or not was_idle or not _has_nothing_to_say(core, lead):
         return False
-    core.rests = True
+    core.patience.rests = True
     lead.heartbeat_deadline = lead.quorum_deadline = NEVER
     message = Quiet(core.term, core.commit, core.log.term_at(core.commit) or 0)
     core.send_queue.extend((peer, message) for peer in core.peers)
@@ -57,25 +57,25 @@ def follow(core: Core, message: Quiet) -> None:
     log = core.log
     is_same = log.last_index == message.index and log.term_at(message.index) == message.entry_term
     is_settled = core.commit == log.last_index == core.saves.durable_index
-    if core.heard is None or not (is_same and is_settled and core.may_vote):
+    if core.patience.heard is None or not (is_same and is_settled and core.may_vote):
         return
     if core.backing.held is None and core.doubt is None:
-        core.rests = True
+        core.patience.rests = True
         core.election_deadline = NEVER
 
 
 def wake(core: Core) -> None:
     """Speak, or listen for the leader, as ever."""
-    if not core.rests:
+    if not core.patience.rests:
         return
-    core.rests = False
+    core.patience.rests = False
     lead = core.leadership
     if lead is not None:
         lead.heartbeat_deadline = lead.quorum_since = core.now
         lead.quorum_deadline = core.now + core.config.election_timeout_s
         return
-    if core.heard is not None:
-        core.leader_seen = max(core.leader_seen, core.heard())
+    if core.patience.heard is not None:
+        core.leader_seen = max(core.leader_seen, core.patience.heard())
     core.patience.draw(core.random.random())
     spread = core.now + core.random.random() * SPREAD_S
     core.election_deadline = max(core.leader_seen + core.patience.wait_s, spread)

@@ -19,7 +19,7 @@ from samelog.consensus.core import Core, Leadership
 from samelog.consensus.effects import NOTHING, Effects
 from samelog.consensus.errors import Busy, ChangePending, NotLeader
 from samelog.consensus.log import RaftLog
-from samelog.consensus.membership import Configuration, Membership, Memberships
+from samelog.consensus.membership import Configuration, Membership
 from samelog.consensus.progress import ProgressStatus
 from samelog.consensus.types import (
     ENTRY_OVERHEAD_BYTES,
@@ -91,7 +91,7 @@ class Raft(Core):
         `doubtful`: a loss of power may have taken entries that this node had acknowledged. Its
         votes are part of no majority until it holds all that a leader has committed.
         """
-        _check_members(voters, learners)
+        membership.check_members(voters, learners)
         restored = _restore_log(snapshot, entries)
         log = _log_behind(snapshot, ()) if restored is None else restored
         if hard_state.commit > log.last_index:
@@ -100,7 +100,9 @@ class Raft(Core):
             )
         super().__init__(
             node_id,
-            memberships=_memberships(Membership(tuple(voters), tuple(learners)), snapshot, log),
+            memberships=membership.of_files(
+                Membership(tuple(voters), tuple(learners)), snapshot, log
+            ),
             config=config,
             random=random,
             now=now,
@@ -128,7 +130,7 @@ class Raft(Core):
         kind = type(message)
         if sender == self.node_id or not (sender in self.peers or kind in _FROM_ANYBODY):
             return
-        if self.rests:
+        if self.patience.rests:
             quiet.wake(self)
         if message.term != self.term and not self._meet_other_term(sender, message, kind):
             return
@@ -167,8 +169,7 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
-        if self.rests:
-            quiet.wake(self)
+        quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -188,8 +189,7 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
-        if self.rests:
-            quiet.wake(self)
+        quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -301,7 +301,7 @@ class Raft(Core):
         """This replica may rest when nothing happens: the driver tells from then on whether the
         others live. `heard`: when the member that this one follows was last heard of.
         """
-        self.heard = heard
+        self.patience.heard = heard
 
     def wake(self, now: float) -> None:
         """Somebody does not rest, is silent, or began anew: before anything else that says so."""
@@ -366,6 +366,11 @@ class Raft(Core):
     def membership_at(self, index: int) -> Membership:
         """Who belonged to the group up to `index`: what a snapshot of that moment has to say."""
         return self.memberships.at(index)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has no timer, as nothing happens in its group."""
+        return self.patience.rests
 
     @property
     def is_doubtful(self) -> bool:
@@ -456,25 +461,6 @@ class Raft(Core):
             self.send_after_save(sender, wire.VoteReply(self.term, granted=False))
         elif isinstance(message, _FROM_LEADER):
             self.send(sender, wire.HeartbeatReply(self.term, 0, self.may_vote))
-
-
-def _check_members(voters: Sequence[int], learners: Sequence[int]) -> None:
-    members = [*voters, *learners]
-    if len(set(members)) != len(members):
-        raise ValueError(f"no node may be named twice: {members}")
-
-
-def _memberships(given: Membership, snapshot: Snapshot | None, log: RaftLog) -> Memberships:
-    """Who belongs to the group by what is on disk, else by what is given."""
-    if snapshot is None:
-        memberships = Memberships(0, given)
-    else:
-        memberships = Memberships(
-            snapshot.last_index, Membership(snapshot.voters, snapshot.learners)
-        )
-    start = max(memberships.index, log.base_index) + 1
-    memberships.append(membership.configurations_in(log.entries(start, log.last_index + 1)))
-    return memberships
 
 
 def _log_behind(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:

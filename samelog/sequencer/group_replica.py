@@ -78,13 +78,13 @@ class GroupReplica:
 
     def __init__(
         self,
-        seat: Seat,
         given: NodeResources,
         directory: NodeDirectory,
         peers: PeerSender,
         presence: Presence,
         owner: ReplicaOwner,
         *,
+        seat: Seat,
         log: MemberLog,
         pulls: PeerPulls,
         measures: Measures,

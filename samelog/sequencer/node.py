@@ -87,12 +87,12 @@ class Node:
         )
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
-            Seat(0, 0, record.voters, record.may_vote),
             given,
             directory,
             links,
             presence,
             self,
+            seat=Seat(0, 0, record.voters, record.may_vote),
             log=self.member.raft_log,
             pulls=links,
             measures=self.member.measures,
@@ -116,7 +116,9 @@ class Node:
         )
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
-        self.data_groups = DataGroups(given, self, self.member, links, presence, lives)
+        self.data_groups = DataGroups(
+            given, self, self.member, links, presence=presence, lives=lives
+        )
         self.placing = self._new_placing(presence, links)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:

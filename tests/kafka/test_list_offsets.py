@@ -47,9 +47,7 @@ class Asked:
             leads=leads,
             epoch=4,
             is_syncing=False,
-            topic=lambda name: (
-                SimpleNamespace(name=name, is_placed=False) if name == "t" else None
-            ),
+            topic=lambda name: SimpleNamespace(name=name, is_placed=False) if name == "t" else None,
             epoch_of=lambda topic, index: 4,
             may_read=lambda *_: True,
             partition=lambda *_: stream,

@@ -42,6 +42,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
@@ -331,6 +332,7 @@ PLANTED = (
             *PATIENCE,
             *PROMISES,
             *PLACING,
+            *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
             *SHARING,

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from samelog.consensus import Role
+from samelog.consensus import GroupMessages, Role
+from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import RecordEvent
-from samelog.sequencer.state.placement.commands import MakeGroups
+from samelog.sequencer.state.commands import (
+    DeleteTopicCommand,
+    Member,
+    OpenInputCommand,
+    OpenRunCommand,
+    RecordEvent,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import MakeGroups, PlaceTopic
+from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.member_beats import NOT_YET
 from tests.sequencer.cluster import leader_of, make_node, run_with, until
 
 
@@ -94,3 +104,50 @@ def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
         assert list(nodes[0].cluster.placement.groups) == [1]
 
     run_with(tmp_path, 1, body)
+
+
+def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: rests(nodes, 1), "rest")
+        groups = nodes[1].data_groups
+        groups.replicas[1].raft.peer_restarted(2)
+        assert groups.replicas[1].raft.raft.next_deadline() < float("inf")
+        assert groups._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
+        await until(lambda: not rests(nodes, 1), "the leader hears of it")
+        await until(lambda: rests(nodes, 1), "rest again")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_what_is_for_another_replica_is_not_heard(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        groups, raft = nodes[1].data_groups, nodes[1].data_groups.replicas[1].raft.raft
+        own, other = (groups.replicas[1].sender.replica(number) for number in (1, 2))
+        message = PreVote(raft.term + 1, 99, 99)
+        for sender, receiver in ((other, own + 7), (other + 7, own), (0, 0)):
+            groups.on_raft(2, GroupMessages(1, sender, receiver, [message]))
+            assert raft.rests
+        groups.on_raft(2, GroupMessages(1, other, own, [message]))
+        assert not raft.rests
+
+    run_with(tmp_path, 3, body)
+
+
+def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
+    machine = StateMachine()
+    machine.state.level = GROUPS
+    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    place = PlaceTopic(0, "id", "t", {}, 1, [NewGroup(1, (0,), 0)], [1])
+    assert machine.apply(place).partition_numbers == [1]
+    machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))
+    refused = machine.apply(OpenInputCommand("s", "id", 0))
+    assert isinstance(refused, Rejection)
+    assert refused.code == "ELSEWHERE"
+    assert not machine.state.inputs
+    assert machine.apply(HardReset("x", 1, 1)).code == "DATA_GROUPS"
+    machine.apply(DeleteTopicCommand("id"))
+    assert machine.state.placement.deleted == ["id"]
+    assert not machine.state.placement.partitions

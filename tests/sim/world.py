@@ -30,20 +30,18 @@ from samelog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
+from tests.sim.progress import check_progress
 from tests.sim.shipping import Shipping
 from tests.simulation.trace import Trace
 
 TICK_S = 0.02
 TIMERS_FIRST_S = 1e-6
-"""A loop that comes to itself runs its timers before it reads."""
+"""A loop that comes to itself runs its timers first."""
 SETTLED_S = 10.0
-REST_S = 5.0
 ELECTIONS_MAX = 3
 """Of starved nodes, once they have settled: a leader that lives is to stay."""
 MOST_EVENTS = 4_000_000
-"""Many times what the busiest world needs: 408,000 (seed 139467, messages out of order that carry
-one entry each).
-"""
+"""Many times what the busiest world needs: 408,000 (seed 139467)."""
 
 
 class World:
@@ -89,16 +87,17 @@ class World:
             self._repeat(self.options.config.heartbeat_s, self._beat)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
-        self._run_until(min(SETTLED_S, self.options.safety_s), None)
+        self.run_until(min(SETTLED_S, self.options.safety_s), None)
         elections = self.checker.elections
-        self._run_until(self.options.safety_s, None)
+        self.run_until(self.options.safety_s, None)
         elections = self.checker.elections - elections
         if self.options.stalls_s and elections > ELECTIONS_MAX:
             raise Violation(f"late nodes elect again and again: {elections} times")
         self._heal()
-        self._check_progress()
+        check_progress(self)
 
-    def _run_until(self, end: float, done: Callable[[], bool] | None) -> bool:
+    def run_until(self, end: float, done: Callable[[], bool] | None) -> bool:
+        """Let time pass until then, or something holds; whether it does."""
         queue = self._queue
         while queue and queue[0][0] <= end:
             self.now, _, action = heapq.heappop(queue)
@@ -125,41 +124,8 @@ class World:
             if not node.up and not node.stays_away:
                 self._guard(node, node.start)
 
-    def _check_progress(self) -> None:
-        """A leader is found, a new proposal is applied by all members, a read is answered."""
-        end = self.now + self.options.liveness_s
-        if not self._run_until(end, lambda: self._leader() is not None):
-            raise Violation("no leader after everything was healed")
-        target = self.checker.committed_index + 3
-        if not self._run_until(end, lambda: self._applied_everywhere(target)):
-            raise Violation(f"entry {target} is not applied everywhere: {self.nodes_state()}")
-        answered = self.checker.reads + 3
-        if not self._run_until(end, lambda: self.checker.reads >= answered):
-            raise Violation("reads are not answered")
-        if self.options.quiet and not self.options.changes:  # who was removed asks for votes
-            self._check_rest()
-
-    def _check_rest(self) -> None:
-        """A group in which nothing happens has no timers; when something does, it goes on."""
-        self.is_idle = True
-        if not self._run_until(self.now + self.options.liveness_s, self._all_rest):
-            raise Violation(f"an idle group does not rest: {self.nodes_state()}")
-        self._run_until(self.now + REST_S, None)
-        if not self._all_rest():
-            raise Violation(f"an idle group woke: {self.nodes_state()}")
-        self.is_idle = False
-        target = self.checker.committed_index + 3
-        if not self._run_until(
-            self.now + self.options.liveness_s, lambda: self._applied_everywhere(target)
-        ):
-            raise Violation(f"a group that rested does not go on: {self.nodes_state()}")
-
-    def _all_rest(self) -> bool:
-        members = self.checker.membership
-        there = [node for node in self.nodes if node.number in members]
-        return all(node.up and node.raft.rests for node in there)
-
-    def _applied_everywhere(self, index: int) -> bool:
+    def applied_everywhere(self, index: int) -> bool:
+        """Whether all members have applied an entry."""
         members = self.checker.membership
         there = [node for node in self.nodes if node.number in members and not node.stays_away]
         return all(node.applied >= index for node in there)
@@ -329,7 +295,8 @@ class World:
 
     # --- the clients ------------------------------------------------------------------------------
 
-    def _leader(self) -> SimNode | None:
+    def leader(self) -> SimNode | None:
+        """Who leads in the newest term, if anybody does."""
         leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
         return max(leaders, key=lambda node: node.raft.term, default=None)
 
@@ -463,7 +430,7 @@ class World:
         return self.chance.choice(self.nodes)
 
     def _crash_one(self) -> None:
-        leader = self._leader()
+        leader = self.leader()
         node = leader if leader is not None and self.chance.random() < 0.4 else self._any_node()
         if node.up:
             node.crash()
@@ -481,7 +448,7 @@ class World:
 
     def _depose(self) -> None:
         """The leader is no longer heard, hears but some of the others, and all of them notice."""
-        leader = self._leader()
+        leader = self.leader()
         if leader is None:
             return
         for other in self.nodes:
@@ -508,7 +475,7 @@ class World:
             self._guard(node, node.leader_lost)
 
     def _transfer(self) -> None:
-        leader = self._leader()
+        leader = self.leader()
         to = self.chance.randrange(self.options.voters)
         if leader is not None and to != leader.number:
             self._guard(leader, lambda: leader.transfer(to))

@@ -74,6 +74,7 @@ class DataGroups:
         host: ReplicaHost,
         member: MemberParts,
         links: Links,
+        *,
         presence: Presence,
         lives: Lives,
     ) -> None:
@@ -160,7 +161,7 @@ class DataGroups:
                 self._host,
                 self._member,
                 self._links,
-                self._presence,
+                presence=self._presence,
                 lives=self._lives,
                 on_moved=self._moved,
             )

@@ -73,8 +73,8 @@ class DataReplica:
         host: ReplicaHost,
         member: MemberParts,
         links: Links,
-        presence: Presence,
         *,
+        presence: Presence,
         lives: Lives,
         on_moved: Callable[[DataReplica], None],
     ) -> None:
@@ -92,12 +92,12 @@ class DataReplica:
         record = self._directory.record
         self.sender = GroupSender(links, record.number, lambda: self.placed)
         self.group_replica = GroupReplica(
-            seat_of(self.placed, self._record, record),
             _below(given, number),
             self._directory,
             self.sender,
             presence,
             self,
+            seat=seat_of(self.placed, self._record, record),
             log=member.raft_log,
             pulls=links,
             measures=member.measures,

@@ -39,9 +39,14 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES, forget
+from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.placement.commands import OpenPartition, PlacementCommand, PlaceTopic
-from samelog.sequencer.state.placement.topics import add_topic, elsewhere, problem_with_new
+from samelog.sequencer.state.placement.topics import (
+    add_topic,
+    drop_partitions,
+    elsewhere,
+    problem_with_new,
+)
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -173,29 +178,17 @@ class StateMachine:
         del self.state.names[topic.name]
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
-        gone = set(topic.partition_numbers)
-        for number in gone:
-            self.state.partitions.pop(number, None)
-        forget(self.state.placement, topic.topic_id, gone)
-        for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
-            del self.state.inputs[entry.number]
+        for entry in drop_partitions(self.state, topic):
             del self._by_place[entry.session, entry.partition]
-        for number in gone:
-            for batches in self.state.producers.values():
-                batches.pop(number, None)
-            for watermarks in self.state.watermarks.values():
-                watermarks.pop(number, None)
-        self.state.groups.forget_partitions(gone)
-        self.state.transactions.forget_partitions(gone)
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
 
     def _open_run(self, command: OpenRunCommand) -> Run | Rejection:
         session = self.state.sessions.get(command.session)
-        refusal = self._claim_session(session, command)
+        refusal = None if session is None else session.claim(command)
         if refusal is not None:
-            return refusal
+            return Rejection(*refusal)
         if session is None:
             session = Session(command.session, command.session_id, command.identity, [])
             self.state.sessions[command.session] = session
@@ -212,27 +205,6 @@ class StateMachine:
         if session.runs and not session.runs[-1].closed:
             return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
         return self._start_run(session, command)
-
-    def _claim_session(self, session: Session | None, command: OpenRunCommand) -> Rejection | None:
-        """Whether this directory may speak for the session; takes over a retired one."""
-        if session is None:
-            return None
-        if command.session_id in session.fenced_ids:
-            return Rejection("SESSION_FENCED", f"this directory of {command.session!r} was retired")
-        if session.identity != command.identity:
-            return Rejection(
-                "SESSION_CONFLICT", f"session {command.session!r} belongs to {session.identity}"
-            )
-        if session.session_id == command.session_id:
-            return None
-        if not session.retired:
-            return Rejection(
-                "SESSION_CONFLICT",
-                f"another directory (id {session.session_id}) has the session {command.session!r}",
-            )
-        session.session_id, session.retired = command.session_id, False
-        session.forgotten = -1  # another directory, with numbers of its own
-        return None
 
     def _start_run(self, session: Session, command: OpenRunCommand) -> Run:
         free = session.runs[-1].number + 1 if session.runs else session.next_run
@@ -446,12 +418,18 @@ class StateMachine:
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
 
-    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
-        partition = self.state.partitions.get(command.partition)
+    def _partition_here(self, number: int) -> Partition | Rejection:
+        """A partition that this group has."""
+        partition = self.state.partitions.get(number)
         if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        if (problem := elsewhere(self.state, command.partition)) is not None:
-            return Rejection(*problem)
+            return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
+        problem = elsewhere(self.state, number)
+        return partition if problem is None else Rejection(*problem)
+
+    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
+        partition = self._partition_here(command.partition)
+        if isinstance(partition, Rejection):
+            return partition
         given_up = give_up(partition, command)
         if isinstance(given_up, str):
             return Rejection("PRECONDITION", given_up)
@@ -463,13 +441,11 @@ class StateMachine:
         return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
-        partition = self.state.partitions.get(command.partition)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        if (problem := elsewhere(self.state, command.partition)) is not None:
-            return Rejection(*problem)
-        problem_here = apply_archive(partition, self.state.copy_targets, command)
-        return command if problem_here is None else Rejection("PRECONDITION", problem_here)
+        partition = self._partition_here(command.partition)
+        if isinstance(partition, Rejection):
+            return partition
+        problem = apply_archive(partition, self.state.copy_targets, command)
+        return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         """What of it is news."""

@@ -21,6 +21,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
+    OpenRunCommand,
     Range,
     RecordEvent,
     Sequence5,
@@ -139,6 +140,21 @@ class Session(msgspec.Struct):
     """The lowest number the cluster may give the next run, if no run is remembered."""
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
+
+    def claim(self, command: OpenRunCommand) -> tuple[str, str] | None:
+        """Why a directory may not speak for the session; it takes over a retired one."""
+        if command.session_id in self.fenced_ids:
+            return "SESSION_FENCED", f"this directory of {self.name!r} was retired"
+        if self.identity != command.identity:
+            return "SESSION_CONFLICT", f"session {self.name!r} belongs to {self.identity}"
+        if self.session_id == command.session_id:
+            return None
+        if not self.retired:
+            text = f"another directory (id {self.session_id}) has the session {self.name!r}"
+            return "SESSION_CONFLICT", text
+        self.session_id, self.retired = command.session_id, False
+        self.forgotten = -1  # another directory, with numbers of its own
+        return None
 
     @property
     def is_staged(self) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.sequencer.state.placement.changes import place, problem_with_place
+from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.commands import CreateTopicCommand
     from samelog.sequencer.state.placement.changes import Refused
-    from samelog.sequencer.state.types import State, Topic
+    from samelog.sequencer.state.types import Input, State, Topic
 
 
 def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> Refused:
@@ -35,6 +35,25 @@ def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTop
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
     return topic
+
+
+def drop_partitions(state: State, topic: Topic) -> list[Input]:
+    """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
+    gone = set(topic.partition_numbers)
+    for number in gone:
+        state.partitions.pop(number, None)
+    forget(state.placement, topic.topic_id, gone)
+    inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
+    for entry in inputs:
+        del state.inputs[entry.number]
+    for number in gone:
+        for batches in state.producers.values():
+            batches.pop(number, None)
+        for watermarks in state.watermarks.values():
+            watermarks.pop(number, None)
+    state.groups.forget_partitions(gone)
+    state.transactions.forget_partitions(gone)
+    return inputs
 
 
 def elsewhere(state: State, number: int) -> Refused:

@@ -1,0 +1,188 @@
+"""Planted bugs in data groups: quiet ones, replicas that may have forgotten, who hears what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.consensus import quiet, replication
+from samelog.consensus.core import Core, Leadership
+from samelog.sequencer.data_groups import seats
+from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.wire.member_beats import MemberBeats, Silence
+
+
+@contextmanager
+def rest_with_a_follower_away() -> Iterator[None]:
+    """A leader rests though a follower has not answered."""
+    with patch.object(quiet, "_knows_all", lambda core, progress: True):
+        yield
+
+
+@contextmanager
+def rest_with_less() -> Iterator[None]:
+    """A follower rests by its leader's word, whatever it has."""
+
+    def rest(core: Core, message: Any) -> None:
+        if core.patience.heard is not None:
+            core.patience.rests = True
+            core.election_deadline = quiet.NEVER
+
+    with patch.object(quiet, "follow", rest):
+        yield
+
+
+@contextmanager
+def wake_without_a_deadline() -> Iterator[None]:
+    """A leader that wakes need not prove that a majority answers."""
+    original = quiet.wake
+
+    def wake(core: Core) -> None:
+        original(core)
+        if core.leadership is not None:
+            core.leadership.quorum_deadline = quiet.NEVER
+
+    with patch.object(quiet, "wake", wake):
+        yield
+
+
+@contextmanager
+def forget_who_was_heard() -> Iterator[None]:
+    """A follower that wakes takes its leader for silent since it rests."""
+    original = quiet.wake
+
+    def wake(core: Core) -> None:
+        heard, core.patience.heard = core.patience.heard, None
+        original(core)
+        core.patience.heard = heard
+
+    with patch.object(quiet, "wake", wake):
+        yield
+
+
+@contextmanager
+def rest_at_once() -> Iterator[None]:
+    """A leader rests with what it has, committed or not."""
+
+    def begin(core: Core, lead: Leadership) -> bool:
+        if core.patience.heard is None:
+            return False
+        core.patience.rests = True
+        lead.heartbeat_deadline = lead.quorum_deadline = quiet.NEVER
+        return True
+
+    with patch.object(replication.quiet, "begin", begin):
+        yield
+
+
+@contextmanager
+def silence_wakes_nobody() -> Iterator[None]:
+    """A member that is silent for long is taken to live."""
+    nobody = Silence(frozenset(), frozenset())
+    with patch.object(MemberBeats, "silent", lambda self, now, patience_s: nobody):
+        yield
+
+
+@contextmanager
+def another_life_rests_on() -> Iterator[None]:
+    """What rested with a member rests with its next life."""
+    nobody = Silence(frozenset(), frozenset())
+    with patch.object(MemberBeats, "lost", lambda self, number: nobody):
+        yield
+
+
+@contextmanager
+def wake_in_silence() -> Iterator[None]:
+    """A replica that is woken by another life of a member does not say so."""
+
+    def peer_restarted(self: RaftGroup, number: int) -> None:
+        self.raft.wake(self._clock.now())
+        self.raft.peer_restarted(number)
+
+    with patch.object(RaftGroup, "peer_restarted", peer_restarted):
+        yield
+
+
+@contextmanager
+def trust_every_directory() -> Iterator[None]:
+    """A replica counts in whatever directory it begins."""
+    original = seats.begun
+
+    def begun(known: Any, replica: Any, table: Any, record: Any) -> seats.ReplicaRecord:
+        found = original(known, replica, table, record)
+        return seats.ReplicaRecord(found.format_version, found.replica, record.suspicions)
+
+    with patch.object(seats, "begun", begun):
+        yield
+
+
+@contextmanager
+def let_in_by_group_0() -> Iterator[None]:
+    """A replica counts again as soon as its member does."""
+    original = seats.seat_of
+
+    def seat_of(group: Any, known: Any, record: Any) -> Any:
+        trusted = seats.ReplicaRecord(1, known.replica, record.suspicions)
+        return original(group, trusted if record.may_vote else known, record)
+
+    with patch.object(seats, "seat_of", seat_of):
+        yield
+
+
+@contextmanager
+def hear_any_replica() -> Iterator[None]:
+    """Messages reach the replica that is here, whichever they are for."""
+    with patch.object(
+        DataGroups,
+        "_addressed",
+        lambda self, node, group, sender, receiver: self.replicas.get(group),
+    ):
+        yield
+
+
+@contextmanager
+def group_0_takes_all() -> Iterator[None]:
+    """Group 0 opens inputs of partitions that are in data groups."""
+    with patch("samelog.sequencer.state.machine.elsewhere", lambda state, number: None):
+        yield
+
+
+_QUIET = "tests/consensus/test_quiet.py::"
+_BEATS = "tests/wire/test_member_beats.py::"
+_SEATS = "tests/sequencer/test_seats.py::"
+_NODES = "tests/sequencer/test_data_groups.py::"
+
+DATA_GROUPS = (
+    (
+        120,
+        rest_with_a_follower_away,
+        _QUIET + "test_a_group_with_a_follower_that_is_away_does_not_rest",
+    ),
+    (120, rest_with_less, _QUIET + "test_who_lacks_something_does_not_rest_by_the_leaders_word"),
+    (120, rest_at_once, _QUIET + "test_a_group_with_a_follower_that_is_away_does_not_rest"),
+    (121, wake_without_a_deadline, _QUIET + "test_a_leader_that_wakes_proves_itself_anew"),
+    (
+        121,
+        forget_who_was_heard,
+        _QUIET + "test_a_follower_that_wakes_knows_that_its_leader_lives",
+    ),
+    (122, silence_wakes_nobody, _BEATS + "test_a_silent_leader_wakes_what_it_leads"),
+    (
+        122,
+        another_life_rests_on,
+        _BEATS + "test_another_life_of_a_member_wakes_all_that_rests_with_it",
+    ),
+    (122, wake_in_silence, _NODES + "test_a_replica_that_is_woken_says_so"),
+    (
+        123,
+        trust_every_directory,
+        _SEATS + "test_a_replica_that_another_directory_may_have_had_does_not",
+    ),
+    (123, let_in_by_group_0, _SEATS + "test_a_suspect_member_has_suspect_replicas"),
+    (124, hear_any_replica, _NODES + "test_what_is_for_another_replica_is_not_heard"),
+    (125, group_0_takes_all, _NODES + "test_group_0_changes_nothing_of_what_is_in_a_data_group"),
+)
+"""Rule, bug, and the test that finds it."""

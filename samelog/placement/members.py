@@ -38,14 +38,16 @@ class Availability(Enum):
 def state_of(
     member: PlacedMember, now_ms: int, replace_after_ms: int, *, is_draining: bool
 ) -> Availability:
-    """Maintenance excuses silence; silence for longer than is waited for is a loss."""
+    """Maintenance excuses silence; silence for longer than is waited for is a loss. So is that of a
+    member that is drained: its operator does not wait for it.
+    """
     if is_draining and member.silent_since_ms is None:
         return Availability.DRAINING
     if now_ms < member.maintenance_until_ms:
         return Availability.MAINTENANCE
     if member.silent_since_ms is not None:
         since = max(member.silent_since_ms, member.maintenance_until_ms)
-        is_lost = now_ms - since >= replace_after_ms
+        is_lost = is_draining or now_ms - since >= replace_after_ms
         return Availability.LOST if is_lost else Availability.SILENT
     return Availability.IN_SERVICE
 
@@ -54,7 +56,7 @@ class MemberStates:
     """The state of each member at one time."""
 
     def __init__(self, table: PlacementTable, limits: PlacementLimits, now_ms: int) -> None:
-        self._draining = frozenset(table.placement.draining)
+        self._draining = frozenset(filter(table.is_draining, table.members))
         self._states: Mapping[int, Availability] = {
             number: state_of(
                 member, now_ms, limits.replace_after_ms, is_draining=number in self._draining

@@ -73,7 +73,7 @@ def _alone(table: PlacementTable, number: int) -> list[int]:
 def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
     """With all that are drained already, enough members have to be left for every group."""
     others = [each for each in states.expected if each != member.number]
-    leaving = [member.number, *table.placement.draining]
+    leaving = {member.number, *filter(table.is_draining, table.members)}
     groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
     homeless = [each for each in groups if len(others) < _least(table, each)]
     if homeless:

@@ -20,6 +20,7 @@ class PlacedMember:
     """A member as placement sees it. `rack` is where it is, the widest domain first: `lon/r2`.
 
     `silent_since_ms`: since when group 0's leader hears nothing of it; None if it does.
+    `is_leaving`: another member comes in its place, and it goes once it has no replicas.
     """
 
     number: int
@@ -27,6 +28,7 @@ class PlacedMember:
     rack: str = ""
     maintenance_until_ms: int = 0
     silent_since_ms: int | None = None
+    is_leaving: bool = False
 
 
 class PlacementTable:
@@ -147,7 +149,8 @@ class PlacementTable:
 
     def is_draining(self, member: int) -> bool:
         """Whether a member shall have no replicas."""
-        return member in self.placement.draining
+        known = self.members.get(member)
+        return member in self.placement.draining or (known is not None and known.is_leaving)
 
     def healthy(self, group: PlacedGroup) -> list[int]:
         """Members whose replicas of a group vote, are whole, and can be reached."""

@@ -217,7 +217,7 @@ OPERATIONS = (
     ),
     _change("/tasks/pause", "Let a task stand still, or begin none.", ask.PauseTask),
     _change("/tasks/resume", "Let a task go on, or begin tasks again.", ask.ResumeTask),
-    _change("/tasks/{task}/cancel", "Undo a task.", ask.CancelTask),
+    _change("/tasks/cancel", "Undo a task.", ask.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", ask.DrainNode),
     _change("/balance", "Even out replicas and leaders.", ask.BalanceCluster, repeatable=True),
     _change(

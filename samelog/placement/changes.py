@@ -23,19 +23,19 @@ from samelog.placement.values import (
 ENDED_REMEMBERED = 128
 
 
-class Change(
+class TableChange(
     msgspec.Struct, frozen=True, array_like=True, tag_field="c", forbid_unknown_fields=True
 ):
     """Base of all changes; the tag is their number on disk."""
 
 
-class StartTask(Change, frozen=True, tag=1):
+class StartTask(TableChange, frozen=True, tag=1):
     """A task runs from here on, unless another one has its group."""
 
     task: PlacementTask
 
 
-class TurnTask(Change, frozen=True, tag=2):
+class TurnTask(TableChange, frozen=True, tag=2):
     """A task goes on in another state. `declines`: an operator cancelled it, and the same is not
     begun again before somebody asks for it.
     """
@@ -46,33 +46,33 @@ class TurnTask(Change, frozen=True, tag=2):
     declines: bool = False
 
 
-class PauseTasks(Change, frozen=True, tag=3):
+class PauseTasks(TableChange, frozen=True, tag=3):
     """No task is begun, or any may be."""
 
     are_paused: bool
 
 
-class AllowTasks(Change, frozen=True, tag=4):
+class AllowTasks(TableChange, frozen=True, tag=4):
     """What was declined of these kinds may be begun again; of all groups, or of one."""
 
     kinds: tuple[TaskKind, ...]
     group: Unsigned32 | None = None
 
 
-class PlaceGroups(Change, frozen=True, tag=5):
+class PlaceGroups(TableChange, frozen=True, tag=5):
     """New groups, with the numbers from `first` on."""
 
     first: Unsigned32
     groups: tuple[NewGroup, ...]
 
 
-class DropGroup(Change, frozen=True, tag=6):
+class DropGroup(TableChange, frozen=True, tag=6):
     """A group that has no partitions ends."""
 
     number: Unsigned32
 
 
-class ConfirmGroup(Change, frozen=True, tag=7):
+class ConfirmGroup(TableChange, frozen=True, tag=7):
     """What a group says of its configuration, and of the replicas in it."""
 
     number: Unsigned32
@@ -80,40 +80,40 @@ class ConfirmGroup(Change, frozen=True, tag=7):
     replicas: tuple[PlacedReplica, ...]
 
 
-class WantMembers(Change, frozen=True, tag=8):
+class WantMembers(TableChange, frozen=True, tag=8):
     """An operator wants these members to have a group; empty: not any more."""
 
     group: Unsigned32
     members: tuple[Unsigned32, ...]
 
 
-class ReachMembers(Change, frozen=True, tag=9):
+class ReachMembers(TableChange, frozen=True, tag=9):
     """A group has the members that an operator wanted, or cannot have them."""
 
     group: Unsigned32
 
 
-class PreferLeader(Change, frozen=True, tag=10):
+class PreferLeader(TableChange, frozen=True, tag=10):
     """Another member shall lead a group."""
 
     group: Unsigned32
     member: Unsigned32
 
 
-class WantGroup(Change, frozen=True, tag=11):
+class WantGroup(TableChange, frozen=True, tag=11):
     """A partition shall be in another group; None: not any more."""
 
     partition: Unsigned32
     group: Unsigned32 | None
 
 
-class PartitionMoved(Change, frozen=True, tag=12):
+class PartitionMoved(TableChange, frozen=True, tag=12):
     """A partition is open in the group that its task moves it to."""
 
     task: Unsigned32
 
 
-class DrainMember(Change, frozen=True, tag=13):
+class DrainMember(TableChange, frozen=True, tag=13):
     """A member shall have no replicas, or may have some again."""
 
     number: Unsigned32

@@ -25,7 +25,7 @@ class PlacementLimits:
     partitions_per_group: int = 20
 
 
-class MemberState(Enum):
+class Availability(Enum):
     """What placement may expect of a member now."""
 
     IN_SERVICE = "in service"
@@ -37,25 +37,27 @@ class MemberState(Enum):
 
 def state_of(
     member: PlacedMember, now_ms: int, replace_after_ms: int, *, is_draining: bool
-) -> MemberState:
-    """Maintenance excuses silence; silence for longer than is waited for is a loss."""
+) -> Availability:
+    """Maintenance excuses silence; silence for longer than is waited for is a loss. So is that of a
+    member that is drained: its operator does not wait for it.
+    """
     if is_draining and member.silent_since_ms is None:
-        return MemberState.DRAINING
+        return Availability.DRAINING
     if now_ms < member.maintenance_until_ms:
-        return MemberState.MAINTENANCE
+        return Availability.MAINTENANCE
     if member.silent_since_ms is not None:
         since = max(member.silent_since_ms, member.maintenance_until_ms)
-        is_lost = now_ms - since >= replace_after_ms
-        return MemberState.LOST if is_lost else MemberState.SILENT
-    return MemberState.IN_SERVICE
+        is_lost = is_draining or now_ms - since >= replace_after_ms
+        return Availability.LOST if is_lost else Availability.SILENT
+    return Availability.IN_SERVICE
 
 
 class MemberStates:
     """The state of each member at one time."""
 
     def __init__(self, table: PlacementTable, limits: PlacementLimits, now_ms: int) -> None:
-        self._draining = frozenset(table.placement.draining)
-        self._states: Mapping[int, MemberState] = {
+        self._draining = frozenset(filter(table.is_draining, table.members))
+        self._states: Mapping[int, Availability] = {
             number: state_of(
                 member, now_ms, limits.replace_after_ms, is_draining=number in self._draining
             )
@@ -63,8 +65,8 @@ class MemberStates:
         }
         self._are_many_silent = self._many_silent(table)
 
-    def __getitem__(self, member: int) -> MemberState:
-        return self._states.get(member, MemberState.LOST)
+    def __getitem__(self, member: int) -> Availability:
+        return self._states.get(member, Availability.LOST)
 
     def changed_since(self, before: MemberStates) -> set[int]:
         """Members of which something else has to be thought now."""
@@ -79,19 +81,19 @@ class MemberStates:
 
     def may_get(self, member: int) -> bool:
         """Whether it may be given copies."""
-        return self[member] is MemberState.IN_SERVICE
+        return self[member] is Availability.IN_SERVICE
 
     def must_be_replaced(self, member: int) -> bool:
         """Whether its copies are to be made elsewhere because it is gone. Who drains a member that
         is gone has said so.
         """
-        if self[member] is not MemberState.LOST:
+        if self[member] is not Availability.LOST:
             return False
         return not self._are_many_silent or member in self._draining or member not in self._states
 
     def must_be_left(self, member: int) -> bool:
         """Whether it has to give away what it holds, and is there to do so."""
-        return self[member] is MemberState.DRAINING
+        return self[member] is Availability.DRAINING
 
     @property
     def in_service(self) -> list[int]:
@@ -101,7 +103,7 @@ class MemberStates:
     @property
     def expected(self) -> list[int]:
         """Who is in service, or will soon be again without anybody's doing."""
-        away = (MemberState.MAINTENANCE, MemberState.SILENT)
+        away = (Availability.MAINTENANCE, Availability.SILENT)
         return sorted(
             each
             for each, state in self._states.items()
@@ -109,7 +111,7 @@ class MemberStates:
         )
 
     def _many_silent(self, table: PlacementTable) -> bool:
-        gone = (MemberState.SILENT, MemberState.LOST)
+        gone = (Availability.SILENT, Availability.LOST)
         silent = {each for each, state in self._states.items() if state in gone}
         holding = {each for each in silent if table.held.get(each)}
         return len(holding) * MANY >= len(self._states) - len(silent - holding) > 0

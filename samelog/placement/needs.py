@@ -135,17 +135,16 @@ def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
-    if not group.wanted:
+    lacks = sorted({*group.wanted} - {*group.members}, key=group.wanted.index)
+    surplus = sorted({*group.members} - {*group.wanted})
+    if not group.wanted or not (lacks or surplus):
         return None
     reason = f"wanted on {look.table.names(group.wanted)}"
-    lacks = [each for each in group.wanted if each not in group.members]
-    gets = next((each for each in lacks if look.states.may_get(each)), None)
-    loses = next((each for each in group.members if each not in group.wanted), None)
+    gets = next(filter(look.states.may_get, lacks), None)
     if lacks and gets is None:
         obstacle = f"{look.table.names(lacks)} is not in service"
         return look.blocked(TaskKind.ASSIGN, group, reason, obstacle)
-    if not lacks and loses is None:
-        return None
+    loses = surplus[0] if surplus else None
     return look.need(TaskKind.ASSIGN, group, reason, gets=gets, loses=loses)
 
 

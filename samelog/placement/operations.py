@@ -22,7 +22,7 @@ from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import check_assignment
-from samelog.placement.values import NewGroup
+from samelog.placement.values import NewGroup, PlacedPartition
 
 NAMED_AT_MOST = 5
 
@@ -73,7 +73,7 @@ def _alone(table: PlacementTable, number: int) -> list[int]:
 def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
     """With all that are drained already, enough members have to be left for every group."""
     others = [each for each in states.expected if each != member.number]
-    leaving = [member.number, *table.placement.draining]
+    leaving = {member.number, *filter(table.is_draining, table.members)}
     groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
     homeless = [each for each in groups if len(others) < _least(table, each)]
     if homeless:
@@ -223,15 +223,21 @@ def stop_reassigning(table: PlacementTable, partition: int) -> list[AnyChange]:
         changes.append(WantGroup(partition, None))
     if table.groups[placed.group].wanted:
         changes.append(WantMembers(placed.group, ()))
-    for task in table.placement.tasks.values():
-        is_its = task.partition == partition and task.kind is TaskKind.MOVE_PARTITION
-        is_of_group = task.group == placed.group and task.kind is TaskKind.ASSIGN
-        if (is_its or is_of_group) and task.state is not TaskState.CANCELLING:
-            changes.append(TurnTask(task.number, TaskState.CANCELLING, "an operator cancelled it"))
+    changes += [
+        TurnTask(task.number, TaskState.CANCELLING, "an operator cancelled it")
+        for task in table.placement.tasks.values()
+        if task.state is not TaskState.CANCELLING and _reassigns(task, placed)
+    ]
     if not changes:
         text = f"partition {partition} is not being reassigned"
         raise PlacementRefused("NO_REASSIGNMENT", text)
     return changes
+
+
+def _reassigns(task: PlacementTask, placed: PlacedPartition) -> bool:
+    if task.kind is TaskKind.MOVE_PARTITION:
+        return task.partition == placed.number
+    return task.kind is TaskKind.ASSIGN and task.group == placed.group
 
 
 def elect(table: PlacementTable, groups: Iterable[int]) -> list[AnyChange]:

@@ -20,31 +20,41 @@ def ordered(
     """The group's next configuration; None if there is nothing to change, or it may not be.
 
     `group`: as its own log has it; `new`: the member's replica as the table of placement has it;
-    `healthy`: members whose replicas are whole and can be reached, be they learners.
+    `healthy`: members whose replicas are whole and can be reached, be they learners. The removal of
+    what is not there is an entry all the same: it makes late orders void.
     """
     if order.version != group.version or order.member is None:
         return None
-    has = group.replica_of(order.member)
     if order.action is Action.ADD_LEARNER:
-        is_known = new is not None and new.replica == order.replica
-        return (*group.replicas, new) if is_known and has is None and new is not None else None
-    is_it = has is not None and has.replica == order.replica
-    if order.action is Action.PROMOTE:
-        if not is_it or order.member not in healthy:
-            return None
-        return _with(group, order.member, votes=True)
-    if order.action is not Action.REMOVE:
-        return None
-    if not is_it:  # an entry all the same: it makes late orders void
-        return group.replicas
-    voters = [each for each in healthy if each in group.voters]
-    if refuse_removal(group, order.member, voters, order.copies):
-        return None
-    return tuple(each for each in group.replicas if each.member != order.member)
+        return _added(order, group, order.member, new)
+    meant = order.member, order.replica
+    is_it = meant in [(each.member, each.replica) for each in group.replicas]
+    if order.action is Action.PROMOTE and is_it and order.member in healthy:
+        return _promoted(group, order.member)
+    if order.action is Action.REMOVE:
+        return _removed(order, group, order.member, healthy) if is_it else group.replicas
+    return None
 
 
-def _with(group: PlacedGroup, member: int, *, votes: bool) -> tuple[PlacedReplica, ...]:
+def _added(
+    order: GroupOrder, group: PlacedGroup, member: int, new: PlacedReplica | None
+) -> tuple[PlacedReplica, ...] | None:
+    if new is None or new.replica != order.replica or member in group.members:
+        return None
+    return (*group.replicas, new)
+
+
+def _promoted(group: PlacedGroup, member: int) -> tuple[PlacedReplica, ...]:
     return tuple(
-        replace(each, votes=votes, is_whole=True) if each.member == member else each
+        replace(each, votes=True, is_whole=True) if each.member == member else each
         for each in group.replicas
     )
+
+
+def _removed(
+    order: GroupOrder, group: PlacedGroup, member: int, healthy: Collection[int]
+) -> tuple[PlacedReplica, ...] | None:
+    voters = [each for each in healthy if each in group.voters]
+    if refuse_removal(group, member, voters, order.copies):
+        return None
+    return tuple(each for each in group.replicas if each.member != member)

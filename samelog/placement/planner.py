@@ -96,12 +96,9 @@ class PlacementPlanner:
     def _think_again(self, states: MemberStates) -> None:
         """Judge the groups anew of which something may be different."""
         moved, self._states = states.changed_since(self._states), states
-        groups, self._table.changed = self._table.changed, set()
+        groups = self._touched_by(moved)
         if moved or groups:
             self._domains = Domains(self._table)
-        if moved:
-            groups.update(*[self._table.held.get(each, ()) for each in moved])
-            groups.update(each.group for each in self._needs.values() if self._is_open(each))
         before = {number: self._holdings.of(number) for number in groups}
         for number in sorted(groups):
             self._forget(number)
@@ -110,6 +107,14 @@ class PlacementPlanner:
             self._judge(look, self._table.groups[number])
         is_same = all(self._holdings.of(number) == before[number] for number in groups)
         self._is_even = self._is_even and is_same and not moved
+
+    def _touched_by(self, moved: set[int]) -> set[int]:
+        """Groups that changed, and those that members matter to who are in another state now."""
+        groups, self._table.changed = self._table.changed, set()
+        if moved:
+            groups.update(*[self._table.held.get(each, ()) for each in moved])
+            groups.update(each.group for each in self._needs.values() if self._is_open(each))
+        return groups
 
     @staticmethod
     def _is_open(need: Need) -> bool:

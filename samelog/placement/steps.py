@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from samelog.placement.changes import AnyChange, PartitionMoved, TurnTask
 from samelog.placement.guards import refuse_removal
-from samelog.placement.members import MemberState, MemberStates
+from samelog.placement.members import Availability, MemberStates
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import (
     Action,
@@ -29,7 +29,7 @@ NOT_MOVED = PartitionMove()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskStep:
     """An order for a group's leader, a change of group 0, or what is waited for."""
 
     order: GroupOrder | None = None
@@ -42,10 +42,10 @@ def next_step(
     states: MemberStates,
     task: PlacementTask,
     moved: PartitionMove = NOT_MOVED,
-) -> Step:
+) -> TaskStep:
     """What comes next of a task; `moved`: how far its partition is, where it moves one."""
     if task.state is TaskState.PAUSED:
-        return Step(waits_for="paused")
+        return TaskStep(waits_for="paused")
     if task.group not in table.groups:
         return _end(task, TaskState.CANCELLED, f"group {task.group} is gone")
     if task.kind is TaskKind.MOVE_PARTITION:
@@ -61,8 +61,8 @@ def next_step(
     return _carry_on(table, states, task, group)
 
 
-def _end(task: PlacementTask, state: TaskState, reason: str = "") -> Step:
-    return Step(change=TurnTask(task.number, state, reason))
+def _end(task: PlacementTask, state: TaskState, reason: str = "") -> TaskStep:
+    return TaskStep(change=TurnTask(task.number, state, reason))
 
 
 # --- replicas -------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def _new(task: PlacementTask, group: PlacedGroup) -> PlacedReplica | None:
 
 def _carry_on(
     table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
-) -> Step:
+) -> TaskStep:
     new = _new(task, group)
     if task.gets is not None and new is None:
         return _end(task, TaskState.CANCELLING, "its new replica was removed")
     if new is not None and not new.votes:
         action = Action.PROMOTE if new.is_whole else Action.ADD_LEARNER
-        return Step(_order(task, group, action, new), waits_for=_ADDED[action])
+        return TaskStep(_order(task, group, action, new), waits_for=_ADDED[action])
     if task.loses is None or group.replica_of(task.loses) is None:
         return _end(task, TaskState.DONE)
     if new is not None and len(group.replicas) <= group.goal:
@@ -93,22 +93,26 @@ def _carry_on(
 _ADDED = {Action.ADD_LEARNER: "copying", Action.PROMOTE: "becoming a voter"}
 
 
-def _remove(table: PlacementTable, task: PlacementTask, group: PlacedGroup, member: int) -> Step:
+def _remove(
+    table: PlacementTable, task: PlacementTask, group: PlacedGroup, member: int
+) -> TaskStep:
     """Not before the rest are enough, and somebody else leads."""
     healthy = table.healthy(group)
     obstacle = refuse_removal(group, member, healthy, group.goal)
     if obstacle:
-        return Step(waits_for=obstacle)
+        return TaskStep(waits_for=obstacle)
     if table.leaders.get(group.number) == member:
         heirs = [each for each in healthy if each != member]
         heir = group.preferred if group.preferred in heirs else heirs[-1]
         replica = group.replica_of(heir)
-        return Step(_order(task, group, Action.LEAD, replica), waits_for="another leader")
+        return TaskStep(_order(task, group, Action.LEAD, replica), waits_for="another leader")
     replica = group.replica_of(member)
-    return Step(_order(task, group, Action.REMOVE, replica), waits_for="removing")
+    return TaskStep(_order(task, group, Action.REMOVE, replica), waits_for="removing")
 
 
-def _yielding(states: MemberStates, task: PlacementTask, group: PlacedGroup, step: Step) -> Step:
+def _yielding(
+    states: MemberStates, task: PlacementTask, group: PlacedGroup, step: TaskStep
+) -> TaskStep:
     """Where nothing may be removed because others were lost meanwhile, the new replica stays
     instead of one of those.
     """
@@ -134,7 +138,7 @@ def _order(
 
 def _undo(
     table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
-) -> Step:
+) -> TaskStep:
     """Remove what was made. What has taken another's place, or is needed, stays."""
     new = _new(task, group)
     if new is None:
@@ -143,7 +147,7 @@ def _undo(
     if new.votes and (is_replaced or len(group.replicas) <= group.goal):
         return _end(task, TaskState.DONE, "too late to be cancelled")
     if not new.votes:
-        return Step(_order(task, group, Action.REMOVE, new), waits_for="undoing")
+        return TaskStep(_order(task, group, Action.REMOVE, new), waits_for="undoing")
     step = _remove(table, task, group, new.member)
     if step.order is None and task.loses is not None:
         step = _remove(table, task, group, task.loses)
@@ -154,19 +158,28 @@ def _why_not_any_more(
     table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
 ) -> str:
     """Why a task has become pointless; empty if it has not, or if that is too late to say."""
-    new = _new(task, group)
-    if task.gets is None or new is None:
+    new, gets = _new(task, group), task.gets
+    if gets is None or new is None:
         return ""
-    if new.votes and (task.loses is None or group.replica_of(task.loses) is None):
+    is_done = task.loses is None or group.replica_of(task.loses) is None
+    if new.votes and is_done:
         return ""
-    if states[task.gets] is MemberState.LOST or table.is_draining(task.gets):
-        return f"{table.names([task.gets])} is {states[task.gets].value}"
+    if states[gets] is Availability.LOST or table.is_draining(gets):
+        return f"{table.names([gets])} is {states[gets].value}"
     if new.votes or task.loses is None:
         return ""
-    if task.kind is TaskKind.REPLACE and task.loses in table.healthy(group):
-        return "" if table.is_draining(task.loses) else f"{table.names([task.loses])} is back"
-    if task.kind is TaskKind.DRAIN and not table.is_draining(task.loses):
-        return f"{table.names([task.loses])} is not drained any more"
+    return _why_it_stays(table, task, group, task.loses)
+
+
+def _why_it_stays(
+    table: PlacementTable, task: PlacementTask, group: PlacedGroup, loses: int
+) -> str:
+    """Why the member need not lose its replica any more."""
+    is_drained, name = table.is_draining(loses), table.names([loses])
+    if task.kind is TaskKind.REPLACE and not is_drained and loses in table.healthy(group):
+        return f"{name} is back"
+    if task.kind is TaskKind.DRAIN and not is_drained:
+        return f"{name} is not drained any more"
     if task.kind is TaskKind.ASSIGN and task.gets not in group.wanted:
         return "it is not wanted any more"
     return ""
@@ -174,7 +187,7 @@ def _why_not_any_more(
 
 def _lead(
     table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
-) -> Step:
+) -> TaskStep:
     if table.leaders.get(group.number) == task.gets:
         return _end(task, TaskState.DONE)
     replica = None if task.gets is None else group.replica_of(task.gets)
@@ -183,13 +196,13 @@ def _lead(
         return _end(task, TaskState.CANCELLED, "" if is_able else "it cannot lead now")
     if not states.may_get(replica.member) or group.preferred != replica.member:
         return _end(task, TaskState.CANCELLED, "it shall not lead any more")
-    return Step(_order(task, group, Action.LEAD, replica), waits_for="another leader")
+    return TaskStep(_order(task, group, Action.LEAD, replica), waits_for="another leader")
 
 
 # --- partitions -----------------------------------------------------------------------------------
 
 
-def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> Step:
+def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> TaskStep:
     """Once the source has sealed the partition there is no way back: it is opened in the target."""
     if task.partition not in table.partitions:
         return _end(task, TaskState.CANCELLED, "the partition is gone")
@@ -200,7 +213,7 @@ def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> S
             return _end(task, TaskState.DONE)
         return _ask(table, task, Action.DROP_PARTITION, task.group)
     if moved.is_open:
-        return Step(change=PartitionMoved(task.number))
+        return TaskStep(change=PartitionMoved(task.number))
     if not moved.is_copied and not moved.is_sealed:
         return _ask(table, task, Action.COPY_PARTITION, task.target)
     if not moved.is_sealed:
@@ -208,7 +221,7 @@ def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> S
     return _ask(table, task, Action.OPEN_PARTITION, task.target)
 
 
-def _undo_move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> Step:
+def _undo_move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> TaskStep:
     """First the source forbids the seal, for one may be under way."""
     if not moved.is_forbidden:
         return _ask(table, task, Action.FORBID_SEAL, task.group)
@@ -217,9 +230,11 @@ def _undo_move(table: PlacementTable, task: PlacementTask, moved: PartitionMove)
     return _end(task, TaskState.CANCELLED)
 
 
-def _ask(table: PlacementTable, task: PlacementTask, action: Action, number: int | None) -> Step:
+def _ask(
+    table: PlacementTable, task: PlacementTask, action: Action, number: int | None
+) -> TaskStep:
     group = table.groups.get(-1 if number is None else number)
     if group is None:
-        return Step(waits_for=f"group {number} is gone")
+        return TaskStep(waits_for=f"group {number} is gone")
     order = GroupOrder(task.number, action, group.number, group.version, partition=task.partition)
-    return Step(order, waits_for=action.name.lower().replace("_", " "))
+    return TaskStep(order, waits_for=action.name.lower().replace("_", " "))

@@ -20,6 +20,7 @@ class PlacedMember:
     """A member as placement sees it. `rack` is where it is, the widest domain first: `lon/r2`.
 
     `silent_since_ms`: since when group 0's leader hears nothing of it; None if it does.
+    `is_leaving`: another member comes in its place, and it goes once it has no replicas.
     """
 
     number: int
@@ -27,6 +28,7 @@ class PlacedMember:
     rack: str = ""
     maintenance_until_ms: int = 0
     silent_since_ms: int | None = None
+    is_leaving: bool = False
 
 
 class PlacementTable:
@@ -91,22 +93,21 @@ class PlacementTable:
             self.contents.setdefault(partition.group, set()).add(number)
 
     def _follow_tasks(self, placement: Placement) -> None:
-        for number in _different(self._tasks, placement.tasks):
-            for task in (self._tasks.get(number), placement.tasks.get(number)):
-                self.changed.update(() if task is None else task.groups)
-        for number in _different(self._moves, placement.moves):
-            partition = self.partitions.get(number)
-            self.changed.update(() if partition is None else (partition.group,))
-            self.changed.update(
-                each[number] for each in (self._moves, placement.moves) if number in each
-            )
-        declined = set(placement.declined)
+        tasks, declined = dict(placement.tasks), set(placement.declined)
+        for number in _different(self._tasks, tasks):
+            found = (each[number] for each in (self._tasks, tasks) if number in each)
+            self.changed.update(*[task.groups for task in found])
         self.changed.update(group for _, group in declined ^ self._declined)
-        self._tasks, self._moves = dict(placement.tasks), dict(placement.moves)
-        self._declined = declined
-        self.occupied = {
-            group: task.number for task in self._tasks.values() for group in task.groups
-        }
+        self._follow_moves(dict(placement.moves))
+        self._tasks, self._declined = tasks, declined
+        self.occupied = {group: task.number for task in tasks.values() for group in task.groups}
+
+    def _follow_moves(self, moves: dict[int, int]) -> None:
+        for number in _different(self._moves, moves):
+            self.changed.update(each[number] for each in (self._moves, moves) if number in each)
+            if number in self.partitions:
+                self.changed.add(self.partitions[number].group)
+        self._moves = moves
 
     # --- what only the leader knows ---------------------------------------------------------------
 
@@ -148,7 +149,8 @@ class PlacementTable:
 
     def is_draining(self, member: int) -> bool:
         """Whether a member shall have no replicas."""
-        return member in self.placement.draining
+        known = self.members.get(member)
+        return member in self.placement.draining or (known is not None and known.is_leaving)
 
     def healthy(self, group: PlacedGroup) -> list[int]:
         """Members whose replicas of a group vote, are whole, and can be reached."""

@@ -138,6 +138,10 @@ class Placement(msgspec.Struct):
         """Whether no other directory of its member can have had this replica."""
         return replica.made_at > self.let_in_at.get(replica.member, 0)
 
+    def has_replicas(self, member: int) -> bool:
+        """Whether a member has a replica of any data group."""
+        return any(group.replica_of(member) for group in self.groups.values())
+
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""
         placed = self.partitions.get(partition)

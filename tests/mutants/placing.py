@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
 from samelog.placement.domains import Domains
-from samelog.placement.members import MemberState, MemberStates
+from samelog.placement.members import Availability, MemberStates
 from samelog.placement.planner import PlacementPlanner
-from samelog.placement.steps import Step
+from samelog.placement.steps import TaskStep
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
@@ -51,10 +51,10 @@ def replace_in_maintenance() -> Iterator[None]:
     """Who is in maintenance is lost after the same time as anybody."""
     original = members.state_of
 
-    def state_of(member: Any, *given: Any, **named: Any) -> MemberState:
+    def state_of(member: Any, *given: Any, **named: Any) -> Availability:
         state = original(member, *given, **named)
-        if state is MemberState.MAINTENANCE and member.silent_since_ms is not None:
-            return MemberState.LOST
+        if state is Availability.MAINTENANCE and member.silent_since_ms is not None:
+            return Availability.LOST
         return state
 
     with patch.object(members, "state_of", state_of):
@@ -73,9 +73,9 @@ def replace_at_once() -> Iterator[None]:
     """A member that is silent is lost."""
     original = MemberStates.__getitem__
 
-    def state(self: MemberStates, member: int) -> MemberState:
+    def state(self: MemberStates, member: int) -> Availability:
         found = original(self, member)
-        return MemberState.LOST if found is MemberState.SILENT else found
+        return Availability.LOST if found is Availability.SILENT else found
 
     with patch.object(MemberStates, "__getitem__", state):
         yield
@@ -127,8 +127,8 @@ def begin_what_was_cancelled() -> Iterator[None]:
 def leave_the_learner() -> Iterator[None]:
     """A task that is cancelled is over at once, and its new replica stays."""
 
-    def undo(_table: object, _states: object, task: PlacementTask, _group: object) -> Step:
-        return Step(change=changes.TurnTask(task.number, TaskState.CANCELLED))
+    def undo(_table: object, _states: object, task: PlacementTask, _group: object) -> TaskStep:
+        return TaskStep(change=changes.TurnTask(task.number, TaskState.CANCELLED))
 
     with patch.object(steps, "_undo", undo):
         yield
@@ -139,7 +139,7 @@ def promote_what_is_not_whole() -> Iterator[None]:
     """A new replica votes before it has what the others have."""
     original = steps._carry_on
 
-    def carry_on(table: Any, states: Any, task: Any, group: PlacedGroup) -> Step:
+    def carry_on(table: Any, states: Any, task: Any, group: PlacedGroup) -> TaskStep:
         replicas = tuple(replace(each, is_whole=True) for each in group.replicas)
         return original(table, states, task, replace(group, replicas=replicas))
 
@@ -152,11 +152,11 @@ def remove_who_leads() -> Iterator[None]:
     """A leader is removed before somebody else leads: the group refuses that for ever."""
     original = steps._remove
 
-    def remove(table: Any, task: Any, group: PlacedGroup, member: int) -> Step:
+    def remove(table: Any, task: Any, group: PlacedGroup, member: int) -> TaskStep:
         step = original(table, task, group, member)
         if step.order is None or step.order.action is not Action.LEAD:
             return step
-        return Step(steps._order(task, group, Action.REMOVE, group.replica_of(member)))
+        return TaskStep(steps._order(task, group, Action.REMOVE, group.replica_of(member)))
 
     with patch.object(steps, "_remove", remove):
         yield
@@ -222,7 +222,7 @@ def _moved(**believed: bool) -> Iterator[None]:
     """The mover takes something for done."""
     original = steps._move
 
-    def move(table: Any, task: Any, moved: PartitionMove) -> Step:
+    def move(table: Any, task: Any, moved: PartitionMove) -> TaskStep:
         return original(table, task, replace(moved, **believed))
 
     with patch.object(steps, "_move", move):
@@ -250,10 +250,18 @@ def cancel_without_forbidding() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def founders_for_ever() -> Iterator[None]:
+    """A member that was there when its group began begins it anew with an empty replica."""
+    with patch.object(PlacedGroup, "is_founder", lambda self, member: member in self.founders):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
+_BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
 
@@ -271,6 +279,7 @@ PLACING = (
     (133, leave_the_learner, _IN + "cancelling.py::test_a_new_replica_is_removed_again"),
     (133, remove_who_leads, _WORLDS),
     (133, drain_forgets_a_group, _WORLDS),
+    (133, founders_for_ever, _BACK),
     (134, ignore_racks, _IN + "topics.py::test_copies_are_in_different_racks_and_then_sites"),
     (134, even_out_to_and_fro, _WORLDS),
     (

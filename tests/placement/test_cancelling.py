@@ -7,7 +7,7 @@ from msgspec.structs import replace as changed
 
 from samelog.placement import operations
 from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask
-from samelog.placement.steps import Step, next_step
+from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedReplica
@@ -23,7 +23,7 @@ def confirm(table: PlacementTable, *replicas: PlacedReplica) -> None:
     apply(table, ConfirmGroup(1, table.groups[1].version + 1, replicas))
 
 
-def asked(step: Step) -> tuple[Action, int | None] | TaskState:
+def asked(step: TaskStep) -> tuple[Action, int | None] | TaskState:
     """What a step comes to."""
     if step.order is not None:
         return step.order.action, step.order.member

@@ -167,3 +167,18 @@ def test_without_a_change_there_is_nothing_to_look_at() -> None:
     planner._judge = planner._even_out = None  # type: ignore[assignment, method-assign]
     for now_ms in range(0, 10_000, 1_000):
         assert planner.look(now_ms).changes == []
+
+
+def test_who_is_replaced_by_another_member_is_emptied_first() -> None:
+    table = table_of(4, [1, 2, 3])
+    table.put_member(replace(table.members[2], is_leaving=True))
+    [task] = begun(table)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.DRAIN, 4, 2)
+    assert not next_step(table, states_of(table), task).change
+
+
+def test_a_silent_member_that_is_drained_is_not_waited_for() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    apply(table, *operations.drain(table, states_of(table), "n3"))
+    assert [each.kind for each in begun(table, 1)] == [TaskKind.REPLACE]

@@ -18,7 +18,7 @@ from samelog.admin.errors import AdminError
 from samelog.admin.requests import BalanceCluster, FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import members, why_not_ready
-from samelog.cli.commands.tasks import show
+from samelog.cli.commands.placing.tasks import show
 from samelog.cli.output import (
     client_option,
     fail,

@@ -30,7 +30,7 @@ from samelog.admin.requests import (
     SetMaintenance,
 )
 from samelog.cli.command_group import CommandGroup
-from samelog.cli.commands.tasks import show
+from samelog.cli.commands.placing.tasks import show
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,

@@ -93,8 +93,6 @@ class DataGroups:
         self._confirms = False
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
-        self._is_swept = False
-        """Whether what an earlier life left of replicas that ended was looked for."""
         self.replicas: dict[int, DataReplica] = {}
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
@@ -108,6 +106,8 @@ class DataGroups:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
+        for number, placed in self._host.cluster.placement.groups.items():
+            self._remove_old(number, placed)
         self.follow()
 
     def follow(self) -> None:
@@ -124,12 +124,9 @@ class DataGroups:
             known = self.replicas.keys() | self._ending | self.damaged.keys()
             if not self._runs or number in known:
                 continue
-            is_wanted = placed.replica_of(own) is not None
-            if is_wanted or not self._is_swept:
-                self._remove_old(number, placed, own)
-            if is_wanted:
+            if placed.replica_of(own) is not None:
+                self._remove_old(number, placed)
                 self._begin(number)
-        self._is_swept = True
 
     async def _end_old(self, own: int) -> None:
         """Replicas that the table does not name any more. A group that is gone had no partitions;
@@ -146,8 +143,9 @@ class DataGroups:
                 await replica.end()
                 self._ending.discard(number)
 
-    def _remove_old(self, number: int, placed: PlacedGroup, own: int) -> None:
+    def _remove_old(self, number: int, placed: PlacedGroup) -> None:
         """What an earlier replica of this member left when it was ended."""
+        own = self._member.directory.record.number
         file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
         known = file.read()
         newest = self._host.cluster.placement.next_replica

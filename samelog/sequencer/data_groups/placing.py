@@ -94,6 +94,7 @@ class Placing:
         self._notice(state)
         for number in table.members.keys() - state.members.keys():
             table.drop_member(number)
+        replaced = {each.replaces for each in state.members.values()}
         for number, member in state.members.items():
             until_ms = state.maintenance.get(member.name, 0) - self._clock.wall_ms()
             placed = PlacedMember(
@@ -102,6 +103,7 @@ class Placing:
                 _rack(state, number),
                 self._now_ms() + until_ms if until_ms > 0 else 0,
                 self._silent.get(number),
+                number in replaced,
             )
             if table.members.get(number) != placed:
                 table.put_member(placed)

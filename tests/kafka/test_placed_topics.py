@@ -176,3 +176,29 @@ def test_our_own_publishers_write_to_whoever_has_it(
             publisher.wait_merged(PATIENCE_S)
     found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
     assert sorted(found) == sorted(values)
+
+
+def test_nothing_is_lost_or_doubled_while_nodes_are_killed(
+    world: World, boot: str, admin: AdminClient
+) -> None:
+    topic = f"killed-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    with world.publisher(topic, topic) as publisher:
+        number = 0
+        for node in world.cluster.nodes * 2:
+            for _ in range(200):
+                publisher.append(b"%d" % number, partition=number % PARTITIONS)
+                number += 1
+            node.kill()
+            for _ in range(200):
+                publisher.append(b"%d" % number, partition=number % PARTITIONS)
+                number += 1
+            node.start()
+            world.wait_live(node)
+        publisher.wait_merged(PATIENCE_S)
+    records = world.read(number, name=topic, topic=topic)
+    by_partition = {
+        p: [int(each.value) for each in records if each.partition == p] for p in range(6)
+    }
+    assert by_partition == {p: list(range(p, number, PARTITIONS)) for p in range(PARTITIONS)}

@@ -190,7 +190,7 @@ class PullReceiver(Generic[CopyT]):
         for copy in copies:
             if copy not in self._known:
                 self._known[copy] = None
-                if copy.state is CopyState.WAITING and self._is_due(copy, now):
+                if copy.state is CopyState.WAITING and self.node:
                     self._open(copy, now)
 
     def _new_handle(self) -> int:

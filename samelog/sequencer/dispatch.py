@@ -80,7 +80,7 @@ class Dispatcher:
             )
 
     def _handler(self, hello: Hello) -> Handler:
-        member, logs = self._gate.member, self._gate.logs
+        member = self._gate.member
         if self._gate.group.halted and hello.role is not ConnectionRole.RAFT:
             text = f"the replica of {member.config.name} is halted: {self._gate.group.halted}"
             raise ProtocolFault(

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import (
 )
 
 from samelog.admin.client import ask
-from samelog.admin.requests import GetPlacement
+from samelog.admin.requests import CreateTopic, GetPlacement
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
 
@@ -202,3 +202,12 @@ def test_nothing_is_lost_or_doubled_while_nodes_are_killed(
         p: [int(each.value) for each in records if each.partition == p] for p in range(6)
     }
     assert by_partition == {p: list(range(p, number, PARTITIONS)) for p in range(PARTITIONS)}
+
+
+def test_our_own_command_makes_them(world: World, boot: str, admin: AdminClient) -> None:
+    topic, config = f"ours-{uuid.uuid4()}", world.cluster.client_config()
+    ask(config, CreateTopic(topic, PARTITIONS, {}, 2))
+    known = list(partitions_of(admin, topic))
+    assert {len(replicas) for _, replicas in known} == {2}
+    ask(config, CreateTopic(f"{topic}-all", 1, {}, 3))
+    assert [len(replicas) for _, replicas in partitions_of(admin, f"{topic}-all")] == [3]

@@ -6,25 +6,19 @@ Invariant: a topic that asks for as many copies as there are nodes, or for nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
-from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
+from samelog.sequencer.admin.placement import Plan, placed_topic
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.placement.commands import PlaceTopic
 
 TRIES = 5
 BEGIN_S = 10.0
 LOOK_S = 0.05
-Plan = int | Sequence[Sequence[int]]
-"""How many copies, or the nodes of each partition."""
 _CODES = {
     "INVALID_REPLICATION_FACTOR": ErrorCode.invalid_replication_factor,
     "NO_MEMBER": ErrorCode.invalid_replication_factor,
@@ -55,8 +49,8 @@ async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan)
     """Have a topic created in data groups; why it is not, if it is not."""
     for left in reversed(range(TRIES)):
         try:
-            placed = _planned(broker, command.partitions, plan)
-            await broker.propose(_command(broker, command, placed))
+            now_ms, state = broker.clock.wall_ms(), broker.machine.state
+            await broker.propose(placed_topic(state, broker.is_there, command, plan, now_ms))
         except PlacementRefused as error:
             code = _CODES.get(error.code, ErrorCode.invalid_replica_assignment)
             return ApiError(code, str(error))
@@ -66,40 +60,3 @@ async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan)
         else:
             return None
     return None
-
-
-def _planned(broker: Broker, partitions: int, plan: Plan) -> TopicPlacement:
-    """Raises PlacementRefused."""
-    state, limits = broker.machine.state, PlacementLimits()
-    table = PlacementTable(state.placement, _members(broker))
-    if not isinstance(plan, int):
-        return place_by_hand(table, plan)
-    states = MemberStates(table, limits, broker.clock.wall_ms())
-    return place_topic(table, states, limits, partitions, plan)
-
-
-def _members(broker: Broker) -> list[PlacedMember]:
-    """All members, as this node knows them."""
-    state, now_ms = broker.machine.state, broker.clock.wall_ms()
-    return [
-        PlacedMember(
-            number,
-            member.name,
-            next((each.rack for each in state.listeners.get(number, ())), ""),
-            state.maintenance.get(member.name, 0),
-            None if broker.is_there(number) else now_ms,
-        )
-        for number, member in state.members.items()
-    ]
-
-
-def _command(broker: Broker, command: CreateTopicCommand, placed: TopicPlacement) -> PlaceTopic:
-    return PlaceTopic(
-        broker.machine.state.placement.version,
-        command.topic_id,
-        command.name,
-        command.settings,
-        command.at_ms,
-        list(placed.new_groups),
-        list(placed.groups),
-    )

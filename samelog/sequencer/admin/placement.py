@@ -1,4 +1,4 @@
-"""Answers which groups there are, and which partition is where.
+"""Answers which groups there are, and which partition is where; plans where new topics go.
 
 Invariant: who has a replica is what the table says; who leads, and what members lack, is what this
 node knows.
@@ -6,11 +6,17 @@ node knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.requests import GetPlacement
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.topics import place_by_hand, place_topic
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.types import State
 
 METADATA = 0
 
@@ -58,3 +64,50 @@ def _names(node: ServedNode, numbers: Iterable[int]) -> tuple[str, ...]:
 
 def _name(node: ServedNode, number: int) -> str:
     return node.peers.members.name(number)
+
+
+# --- new topics -----------------------------------------------------------------------------------
+
+
+Plan = int | Sequence[Sequence[int]]
+"""How many copies, or the members of each partition."""
+
+
+def placed_topic(
+    state: State,
+    is_there: Callable[[int], bool],
+    command: CreateTopicCommand,
+    plan: Plan,
+    now_ms: int,
+) -> PlaceTopic:
+    """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
+    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    if isinstance(plan, int):
+        limits = PlacementLimits()
+        states = MemberStates(table, limits, now_ms)
+        placed = place_topic(table, states, limits, command.partitions, plan)
+    else:
+        placed = place_by_hand(table, plan)
+    return PlaceTopic(
+        state.placement.version,
+        command.topic_id,
+        command.name,
+        command.settings,
+        command.at_ms,
+        list(placed.new_groups),
+        list(placed.groups),
+    )
+
+
+def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list[PlacedMember]:
+    """All members, as this node knows them."""
+    return [
+        PlacedMember(
+            number,
+            member.name,
+            next((each.rack for each in state.listeners.get(number, ())), ""),
+            state.maintenance.get(member.name, 0),
+            None if is_there(number) else now_ms,
+        )
+        for number, member in state.members.items()
+    ]

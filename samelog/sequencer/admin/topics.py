@@ -23,13 +23,17 @@ from samelog.admin.requests import (
 )
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.config.authorisation import ANONYMOUS
+from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_of, where
+from samelog.sequencer.admin.placement import placed_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
+
+PLACE_TRIES = 5
 
 
 def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
@@ -54,8 +58,31 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
-    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
+    longer_s = request.partitions * PARTITION_S
+    copies = request.replication_factor
+    if copies is UNSET or copies >= len(node.peers.members.all):
+        await _propose(node, command, longer_s=longer_s)
+    else:
+        await _place(node, command, copies, longer_s)
     return topic_info(find_topic(node, request.topic))
+
+
+async def _place(
+    node: ServedNode, command: commands.CreateTopicCommand, copies: int, longer_s: float
+) -> None:
+    """Have it created in data groups. Raises ChangeRefused."""
+    is_there = node.peers.presence.is_there
+    for left in reversed(range(PLACE_TRIES)):
+        state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
+        try:
+            placed = placed_topic(state, is_there, command, copies, now_ms)
+        except PlacementRefused as error:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error), error.remedy) from error
+        outcome = await node.raft.proposer.propose(placed, longer_s=longer_s)
+        if not isinstance(outcome, Rejection):
+            return
+        if outcome.code != "PLACEMENT_MOVED" or not left:
+            raise _refused(outcome)
 
 
 async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicInfo:

@@ -261,7 +261,7 @@ class DataGroups:
                 end_run(replica.group_replica, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
-        """Tell the leader of group 0 what this group, led here, has closed; close what group 0 has."""
+        """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         state, cluster = replica.group_replica.logs.machine.state, self._host.cluster
         for told in closed_parts(state, cluster):
             self._links.send_all(told)

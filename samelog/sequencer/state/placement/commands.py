@@ -69,8 +69,8 @@ class OpenPartition(Command, frozen=True, tag=77):
 
 
 class ClosePlacedRun(Command, frozen=True, tag=73):
-    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts of it
-    there: (partition, roll, byte).
+    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts at
+    (partition, roll, byte).
     """
 
     needs: ClassVar[int] = GROUPS

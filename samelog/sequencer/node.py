@@ -78,15 +78,8 @@ class Node:
         directory, record = self.member.directory, self.member.directory.record
         self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
         self._events = PeerEvents(self)
-        links = Links(
-            self._hello,
-            given.tls,
-            self._events,
-            given.rng,
-            clock,
-            told=self._list,
-            level=self._level,
-        )
+        events, told, level = self._events, self._list, self._level
+        links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given,

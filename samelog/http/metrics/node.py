@@ -86,6 +86,23 @@ def _state(node: ServedNode) -> Iterator[Sample]:
     yield from common.kafka(node.member.measures.kafka)
 
 
+def _placement(node: ServedNode) -> Iterator[Sample]:
+    table, is_there = node.logs.machine.state.placement, node.peers.presence.is_there
+    held = Counter(member for group in table.groups.values() for member in group.members)
+    for number, member in tuple(node.peers.members.all.items()):
+        yield "samelog_group_replicas", (member.name,), held[number]
+    missing = sum(
+        sum(each.votes and each.is_whole and is_there(each.member) for each in group.replicas)
+        < group.goal
+        for group in table.groups.values()
+    )
+    yield "samelog_groups_missing_copies", (), missing
+    states = Counter(task.state.name.lower() for task in table.tasks.values())
+    states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
+    for state in ("running", "paused", "cancelling", "waiting", "blocked"):
+        yield "samelog_tasks", (state,), states[state]
+
+
 def _traffic(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_received_bytes_total", (), node.logs.intake.traffic.total_bytes
     yield "samelog_received_records_total", (), node.logs.intake.traffic.total_records
@@ -216,6 +233,7 @@ def _archive(node: ServedNode) -> Iterator[Sample]:
 
 NODE_SAMPLES = (
     _state,
+    _placement,
     _traffic,
     _latencies,
     _partitions,

@@ -78,6 +78,12 @@ gauge samelog_peer_ready{peer}: 1: another member said within 5 s that its /read
 gauge samelog_node_maintenance{node,host}: 1: a member, whose address has this host, is in
     maintenance.
 gauge samelog_feature_level: The cluster's feature level, as this node knows it.
+gauge samelog_group_replicas{node}: Replicas of data groups that a member has, by the table of
+    placement.
+gauge samelog_groups_missing_copies: Data groups with fewer copies that are whole, on members that
+    are connected to this node, than they shall have.
+gauge samelog_tasks{state}: Tasks of placement: running, paused or cancelling; and, by the leader
+    of group 0 only, what waits or is blocked.
 gauge samelog_feature_level_supported: The newest feature level that this node supports.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.

@@ -5,7 +5,7 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -234,7 +234,7 @@ class PartOfRunClosed(Message, frozen=True, tag=67):
         check_run_ends(self.ends)
 
 
-PeerMessage = (
+PeerMessage: TypeAlias = (
     Report
     | Cursors
     | Forward

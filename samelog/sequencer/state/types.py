@@ -308,6 +308,10 @@ class State(msgspec.Struct):
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
+    def rack_of(self, number: int) -> str:
+        """Where a member says that it is."""
+        return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+
     def open_partition(self, command: OpenPartition) -> None:
         """A partition of a topic is here, in a data group; the others of the topic may not be."""
         topic = self.topics.get(command.topic_id)

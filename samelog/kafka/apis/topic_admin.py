@@ -26,7 +26,7 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
-from samelog.kafka.apis.placing import create_placed, placement_of, until_begun
+from samelog.kafka.apis.placing import create_placed, place_more, placement_of, until_begun
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -236,13 +236,16 @@ class CreatePartitionsResponse(ResponseBody, frozen=True):
     0,
     3,
     flexible_from=2,
-    notes="Every node holds every partition, whatever the assignment.",
+    notes="Assignments count for topics whose partitions are in data groups.",
 )
 async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsResponse:
     """Lets topics have more partitions."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
-    done = await _done(call, request, request.topics, partial(_command, call))
+    prepared = await _prepared(request.topics, partial(_command, call))
+    done = prepared
+    if not request.validate_only:
+        done = await _add_all(call.broker, request, prepared)
     return CreatePartitionsResponse(
         [
             CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
@@ -251,6 +254,29 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
             for wanted, made in zip(request.topics, done, strict=True)
         ]
     )
+
+
+async def _add_all(
+    broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
+) -> list[AddPartitions | ApiError]:
+    """As `_create_all`."""
+    found: list[AddPartitions | ApiError] = []
+    usual: list[AddPartitions | ApiError] = []
+    for wanted, each in zip(request.topics, prepared, strict=True):
+        topic = None if isinstance(each, ApiError) else broker.topic(wanted.name)
+        if isinstance(each, ApiError) or topic is None or not topic.is_placed:
+            found.append(each)
+            usual.append(each)
+            continue
+        by_hand = wanted.assignments and [list(part.broker_ids) for part in wanted.assignments]
+        problem = await place_more(broker, topic, each.partitions, by_hand or None)
+        found.append(problem or each)
+        usual.append(LEFT_OUT)
+    done = await done_together(broker, usual, request.timeout_ms)
+    return [
+        each if own is LEFT_OUT else other
+        for own, each, other in zip(usual, found, done, strict=True)
+    ]
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:

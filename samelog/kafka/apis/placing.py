@@ -5,7 +5,6 @@ Invariant: a topic that asks for as many copies as there are nodes, or for nothi
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -20,19 +19,10 @@ from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTop
 from samelog.sequencer.state.types import Topic
 
 TRIES = 5
-BEGIN_S = 10.0
-LOOK_S = 0.05
 _CODES = {
     "INVALID_REPLICATION_FACTOR": ErrorCode.invalid_replication_factor,
     "NO_MEMBER": ErrorCode.invalid_replication_factor,
 }
-
-
-async def until_begun(broker: Broker) -> None:
-    """Wait until a new cluster has its feature level: nobody knows before whether it has groups."""
-    async with asyncio.timeout(BEGIN_S):
-        while not broker.machine.state.level:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
 
 
 def placement_of(broker: Broker, wanted: Any) -> Plan | None:
@@ -65,7 +55,8 @@ async def place_more(
 
     def make() -> PlacePartitions:
         state, now_ms = broker.machine.state, broker.clock.wall_ms()
-        return placed_partitions(state, broker.is_there, topic, partitions, by_hand, now_ms)
+        wanted = state, broker.is_there, topic, partitions
+        return placed_partitions(*wanted, by_hand=by_hand, now_ms=now_ms)
 
     return await _place(broker, make)
 

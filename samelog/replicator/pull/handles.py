@@ -130,8 +130,8 @@ class Handles(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case Welcome():
-                return
+            case Welcome() | Holders():
+                self._holders = message.nodes if isinstance(message, Holders) else ()
             case MergedStartsAt() | SessionStartsAt():
                 self._opened(message)
             case RollSealed(handle, roll, length):
@@ -142,15 +142,8 @@ class Handles(ReplicatorHandler):
                 self._told_end(message)
             case LogArchived():
                 self._archived(message)
-            case TopicGone(handle):
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
-                self._refused(handle, gone)
-            case Refused(handle, code, text, remedy, earliest):
-                refused = PullRefused(code, text, remedy, earliest)
-                refused.holders, self._holders = self._holders, ()
-                self._refused(handle, refused)
-            case Holders():
-                self._holders = message.nodes
+            case TopicGone() | Refused():
+                self._ended(message)
             case _:
                 raise unexpected(message)
 
@@ -203,6 +196,16 @@ class Handles(ReplicatorHandler):
             text = f"archived below offset {message.offset}"
             self.close(message.handle)
             reader.on_fault(PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
+
+    def _ended(self, message: TopicGone | Refused) -> None:
+        """The peer does not, or does no more, send what was asked for."""
+        if isinstance(message, TopicGone):
+            refused = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        else:
+            code, text, remedy = message.code, message.message, message.remedy
+            refused = PullRefused(code, text, remedy, message.earliest)
+            refused.holders, self._holders = self._holders, ()
+        self._refused(message.handle, refused)
 
     def _refused(self, handle: int, refused: PullRefused) -> None:
         self._receiver.forget(handle)

@@ -6,6 +6,7 @@ node knows.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
@@ -15,10 +16,13 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.types import State, Topic
 
 METADATA = 0
+BEGIN_S = 10.0
+LOOK_S = 0.05
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
@@ -73,6 +77,15 @@ Plan = int | Sequence[Sequence[int]]
 """How many copies, or the members of each partition."""
 
 
+async def until_begun(machine: StateMachine) -> None:
+    """Wait until a new cluster has its feature level: nobody knows before whether it has groups.
+    Raises TimeoutError.
+    """
+    async with asyncio.timeout(BEGIN_S):
+        while not machine.state.level:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+
 def placed_topic(
     state: State,
     is_there: Callable[[int], bool],
@@ -98,7 +111,8 @@ def placed_partitions(
     is_there: Callable[[int], bool],
     topic: Topic,
     partitions: int,
-    by_hand: Plan | None,
+    *,
+    by_hand: Plan | None = None,
     now_ms: int,
 ) -> PlacePartitions:
     """More partitions of a topic in data groups, with as many copies as its others have unless an

@@ -10,7 +10,7 @@ from msgspec import UNSET, structs
 from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.config.authorisation import ANONYMOUS
-from samelog.sequencer.admin.parts import ServedNode, parts_of, where
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
@@ -65,11 +65,7 @@ def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
     number = topic.partition_numbers[index]
-    parts = parts_of(node, number)
-    if parts is None:
-        text = f"other nodes have it: {where(node, number)}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
-    return parts[0].machine.state.partitions[number]
+    return parts_here(node, number)[0].machine.state.partitions[number]
 
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:

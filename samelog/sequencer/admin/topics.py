@@ -27,7 +27,7 @@ from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_of, where
-from samelog.sequencer.admin.placement import placed_partitions, placed_topic
+from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
@@ -66,6 +66,8 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     if copies is UNSET or copies == len(node.peers.members.all):
         await _propose(node, command, longer_s=longer_s)
         return topic_info(find_topic(node, request.topic))
+
+    await until_begun(node.logs.machine)
 
     def make() -> PlaceTopic:
         state, is_there = node.logs.machine.state, node.peers.presence.is_there
@@ -110,7 +112,7 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
 def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
     state, is_there = node.logs.machine.state, node.peers.presence.is_there
     topic, now_ms = find_topic(node, request.topic), node.member.clock.wall_ms()
-    return placed_partitions(state, is_there, topic, request.partitions, None, now_ms)
+    return placed_partitions(state, is_there, topic, request.partitions, now_ms=now_ms)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

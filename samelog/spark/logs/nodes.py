@@ -260,18 +260,19 @@ class Nodes:
         """
         deadline = time.monotonic() + self._timeout_s
         found: dict[int, MergedStartsAt] = {}
-        while rest := [number for number in range(len(wanted)) if number not in found]:
-            node = self._home(wanted[rest[0]])
-            asked = [number for number in rest if self._home(wanted[number]) == node]
-            places = [wanted[number] for number in asked]
+        while len(found) < len(wanted):
+            rest = {number: each for number, each in enumerate(wanted) if number not in found}
+            node = self._home(next(iter(rest.values())))
+            asked = {number: each for number, each in rest.items() if self._home(each) == node}
             try:
-                told = self._try(node, partial(_locate_all, places, confirmed), deadline)
+                call = partial(_locate_all, tuple(asked.values()), confirmed)
+                told = self._try(node, call, deadline)
             except (RuntimeFault, WireError, TimeoutError) as error:
                 if isinstance(error, PullRefused) and error.code in FINAL:
                     raise
                 self._pass_on(node, error, deadline)
-                continue
-            self._note(node, zip(asked, places, told, strict=True), found, deadline)
+            else:
+                self._note(node, zip(asked.items(), told, strict=True), found, deadline)
         return [found[number] for number in range(len(wanted))]
 
     def _home(self, wanted: Wanted) -> NodeAddress:
@@ -280,12 +281,12 @@ class Nodes:
     def _note(
         self,
         node: NodeAddress,
-        answers: Iterable[tuple[int, Wanted, MergedStartsAt | PullRefused]],
+        answers: Iterable[tuple[tuple[int, Wanted], MergedStartsAt | PullRefused]],
         found: dict[int, MergedStartsAt],
         deadline: float,
     ) -> None:
         elsewhere: PullRefused | None = None
-        for number, place, told in answers:
+        for (number, place), told in answers:
             if isinstance(told, PullRefused):
                 elsewhere = told
                 self._homes.not_here((place.topic, place.partition), node, told.holders)

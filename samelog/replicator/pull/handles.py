@@ -143,7 +143,7 @@ class Handles(ReplicatorHandler):
             case LogArchived():
                 self._archived(message)
             case TopicGone() | Refused():
-                self._ended(message)
+                self._refused(message)
             case _:
                 raise unexpected(message)
 
@@ -197,7 +197,7 @@ class Handles(ReplicatorHandler):
             self.close(message.handle)
             reader.on_fault(PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
-    def _ended(self, message: TopicGone | Refused) -> None:
+    def _refused(self, message: TopicGone | Refused) -> None:
         """The peer does not, or does no more, send what was asked for."""
         if isinstance(message, TopicGone):
             refused = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
@@ -205,10 +205,7 @@ class Handles(ReplicatorHandler):
             code, text, remedy = message.code, message.message, message.remedy
             refused = PullRefused(code, text, remedy, message.earliest)
             refused.holders, self._holders = self._holders, ()
-        self._refused(message.handle, refused)
-
-    def _refused(self, handle: int, refused: PullRefused) -> None:
-        self._receiver.forget(handle)
-        reader = self._readers.pop(handle, None)
+        self._receiver.forget(message.handle)
+        reader = self._readers.pop(message.handle, None)
         if reader is not None:
             reader.on_fault(refused)

@@ -254,6 +254,14 @@ class Node:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
+    async def catch_up(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.catch_up()
+
+    async def keep_commit(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.group.keep_commit_soon()
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """See replica.ReplicaHost."""
         await self.raft.proposer.propose(ChangePlacement(-1, changes))

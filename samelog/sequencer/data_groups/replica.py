@@ -52,6 +52,12 @@ class ReplicaHost(Protocol):
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
+
+    async def keep_commit(self) -> None:
+        """Have it on the disk how much of group 0's log is committed."""
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
 
@@ -95,7 +101,7 @@ class DataReplica:
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
-        self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -175,8 +181,9 @@ class DataReplica:
         return self._record.replica
 
     async def end(self) -> None:
-        """Stop, and let go of all files: the table, and so the group, names this replica no more.
-        replica.json goes last: a crash before that is made good at the next start.
+        """Stop, and let go of all files: the table, and so the group, names this replica no more,
+        and the disk knows that. replica.json is written last: a crash before that is made good at
+        the next start.
         """
         running = list(self._running)
         for task in running:
@@ -186,7 +193,7 @@ class DataReplica:
         self.group_replica.close()
         self.group_replica.store.forget()
         self._fs.remove_tree(self._data)
-        self._file.remove()
+        self._file.bury(self._record)
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:

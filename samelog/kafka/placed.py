@@ -37,8 +37,7 @@ class PlacedPartitions:
 
     def members(self, topic: Topic, index: int) -> list[int]:
         """Who has a replica of a partition, the one that shall lead first."""
-        group = self._machine.state.placement.groups[self.group_of(topic, index)]
-        return sorted(group.members, key=lambda member: member != group.preferred)
+        return list(self._machine.state.placement.groups[self.group_of(topic, index)].in_order)
 
     def leader(self, topic: Topic, index: int) -> tuple[int, int] | None:
         """(epoch, member) of who leads a partition, as far as is known here."""

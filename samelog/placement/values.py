@@ -52,6 +52,11 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         return tuple(each.member for each in self.replicas)
 
     @property
+    def in_order(self) -> tuple[int, ...]:
+        """The members, the one that shall lead first."""
+        return tuple(sorted(self.members, key=lambda member: member != self.preferred))
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """Whose votes count."""
         return tuple(each.member for each in self.replicas if each.votes)

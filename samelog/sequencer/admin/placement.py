@@ -73,6 +73,11 @@ Plan = int | Sequence[Sequence[int]]
 """How many copies, or the members of each partition."""
 
 
+def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
+    """The table, with the members as this node knows them."""
+    return PlacementTable(state.placement, _members(state, is_there, now_ms))
+
+
 def placed_topic(
     state: State,
     is_there: Callable[[int], bool],
@@ -81,7 +86,7 @@ def placed_topic(
     now_ms: int,
 ) -> PlaceTopic:
     """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
-    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    table = table_now(state, is_there, now_ms)
     if isinstance(plan, int):
         limits = PlacementLimits()
         states = MemberStates(table, limits, now_ms)

@@ -43,6 +43,10 @@ class PlacedPartitions:
         """(epoch, member) of who leads a partition, as far as is known here."""
         return self._groups.leader(self.group_of(topic, index))
 
+    def epoch_base(self, topic: Topic, index: int) -> int:
+        """What a partition's leader epoch is more than its group's term."""
+        return self._machine.state.placement.partitions[topic.partition_numbers[index]].epoch_base
+
     def here(self, topic: Topic, index: int) -> GroupReplica:
         """This member's replica. Raises ApiError: it has none, or does not know of it yet."""
         replica = self._groups.replicas.get(self.group_of(topic, index))

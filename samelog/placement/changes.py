@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from samelog.format.numbers import Unsigned32
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import (
+    EPOCHS_PER_MOVE,
     NewGroup,
     PlacedGroup,
     PlacedReplica,
@@ -355,8 +356,11 @@ def _want_group(placement: Placement, change: WantGroup) -> None:
 def _partition_moved(placement: Placement, change: PartitionMoved) -> None:
     task = task_numbered(placement, change.task)
     partition = placement.partitions.get(-1 if task.partition is None else task.partition)
-    if partition is not None and task.target is not None:
-        placement.partitions[partition.number] = replace(partition, group=task.target)
+    if partition is not None and task.target not in (None, partition.group):
+        epoch_base = partition.epoch_base + EPOCHS_PER_MOVE
+        placement.partitions[partition.number] = replace(
+            partition, group=task.target, epoch_base=epoch_base
+        )
 
 
 def _drain(placement: Placement, change: DrainMember) -> None:

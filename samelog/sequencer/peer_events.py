@@ -30,6 +30,9 @@ from samelog.wire.peer_messages import (
     MemberState,
     NotQuiet,
     PartOfRunClosed,
+    PassAsked,
+    PassReport,
+    PassTold,
     PeerMessage,
 )
 
@@ -54,6 +57,9 @@ class PeerOwner(ServedNode, Protocol):
 
     def members_changed(self) -> None:
         """The member list moved."""
+
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves."""
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
@@ -85,7 +91,13 @@ class PeerEvents:
         elif isinstance(message, Leads):
             self._node.data_groups.hear_leads(node, message)
         elif isinstance(message, GroupOrders):
-            self._node.data_groups.carry_out(message.orders)
+            self._node.data_groups.carry_out(node, message.orders)
+        elif isinstance(message, PassAsked):
+            self._node.data_groups.passes.answer(node, message)
+        elif isinstance(message, PassTold):
+            self._node.data_groups.passes.hear(message)
+        elif isinstance(message, PassReport):
+            self._node.pass_reported(message)
         elif isinstance(message, Beat | BeatAnswer | NotQuiet):
             self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):

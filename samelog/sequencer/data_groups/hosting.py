@@ -10,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
 from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -44,6 +47,7 @@ from samelog.wire.peer_messages import (
     InGroup,
     Leads,
     NotQuiet,
+    PassReport,
     Report,
     RunEnded,
 )
@@ -79,7 +83,17 @@ class DataGroups:
         *,
         presence: Presence,
         lives: Lives,
+        on_report: Callable[[PassReport], None],
     ) -> None:
+        """`on_report`: how far a group is with a partition that moves, if this member asked."""
+        self.passes = PartitionPasses(
+            member.directory.record.number,
+            self,
+            cluster=lambda: host.cluster,
+            is_there=presence.is_there,
+            send=links.send,
+            on_report=on_report,
+        )
         self._given = given
         self._host = host
         self._member = member
@@ -166,6 +180,7 @@ class DataGroups:
                 presence=self._presence,
                 lives=self._lives,
                 on_moved=self._moved,
+                here=self._source,
             )
         except RaftStoreError as error:
             self.damaged[number] = str(error)
@@ -207,6 +222,16 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def replica_of(self, group: int) -> GroupReplica | None:
+        """This member's replica of a group."""
+        replica = self.replicas.get(group)
+        return None if replica is None else replica.group_replica
+
+    def _source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is here, too."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.logs.source
+
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
         replica, told = self.replicas.get(group), self._leaders.get(group)
@@ -226,10 +251,12 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
-    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+    def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
         for order in orders:
-            if order.group in self.replicas:
+            if order.partition is not None:
+                self.passes.carry_out(asker, order)
+            elif order.group in self.replicas:
                 self.replicas[order.group].carry_out(order)
 
     def _confirm(self) -> None:

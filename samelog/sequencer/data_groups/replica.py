@@ -18,10 +18,12 @@ import msgspec
 from samelog.placement.changes import AnyChange, ConfirmGroup
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -82,8 +84,11 @@ class DataReplica:
         presence: Presence,
         lives: Lives,
         on_moved: Callable[[DataReplica], None],
+        here: Callable[[int], LogSource | None],
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken; `here`: see
+        coming.ComingPartitions.
+        """
         self.number = number
         self._host = host
         self._clock = given.clock
@@ -96,6 +101,14 @@ class DataReplica:
         self._record = self._begin()
         record = self._directory.record
         self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.elsewhere = ComingPartitions(
+            number,
+            record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: host.cluster,
+            pulls=links,
+            here=here,
+        )
         self.group_replica = GroupReplica(
             _below(given, number),
             self._directory,

@@ -44,9 +44,11 @@ from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
     OpenPlacedInput,
+    PassPartition,
     PlacementCommand,
     PlaceTopic,
 )
+from samelog.sequencer.state.placement.passing import pass_partition
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
@@ -264,6 +266,8 @@ class StateMachine:
             )
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        if self.state.placement.is_on_its_way(partition.number):
+            return Rejection(*_on_its_way(partition.number))
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -351,9 +355,16 @@ class StateMachine:
 
     def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
-        if isinstance(command, OpenPartition):
+        if isinstance(command, OpenPartition) and problem is None:
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
         return command if problem is None else Rejection(*problem)
+
+    def _pass_partition(self, command: PassPartition) -> PassPartition | Rejection:
+        problem = pass_partition(self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
+        self.reindex()
+        return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if isinstance(command, HardReset) and self.state.placement.partitions:
@@ -377,6 +388,9 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+        placement = self.state.placement
+        if placement.passing is not None and placement.is_on_its_way(command.partition):
+            return Rejection(*_on_its_way(command.partition))
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
@@ -449,6 +463,8 @@ class StateMachine:
         partition = self.state.partitions.get(number)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
+        if self.state.placement.is_on_its_way(number):
+            return Rejection(*_on_its_way(number))
         problem = elsewhere(self.state, number)
         return partition if problem is None else Rejection(*problem)
 
@@ -493,6 +509,10 @@ class StateMachine:
             return Rejection(refusal.code, refusal.text)
 
 
+def _on_its_way(number: int) -> tuple[str, str]:
+    return "ON_ITS_WAY", f"partition {number} is on its way between two groups"
+
+
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
     PlaceTopic: StateMachine._create_topic,
@@ -515,6 +535,7 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     OpenPlacedInput: StateMachine._open_placed_input,
+    PassPartition: StateMachine._pass_partition,
     ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),

@@ -107,6 +107,8 @@ def _set_replicas(state: State, command: SetReplicas) -> Refused:
 
 def _open_partition(state: State, command: OpenPartition) -> Refused:
     """Again, too: the settings may be others, and the topic may have more partitions."""
+    if command.number in state.placement.left:
+        return "LEFT", f"partition {command.number} went to another group"
     state.open_partition(command)
     return None
 

@@ -43,6 +43,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     for number in gone:
         state.partitions.pop(number, None)
     forget(state.placement, topic.topic_id, gone)
+    state.placement.left = [each for each in state.placement.left if each not in gone]
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]

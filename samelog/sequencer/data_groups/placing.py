@@ -120,7 +120,7 @@ class Placing:
             placed = PlacedMember(
                 number,
                 member.name,
-                _rack(state, number),
+                state.rack_of(number),
                 self._now_ms() + until_ms if until_ms > 0 else 0,
                 self._silent.get(number),
                 number in replaced,
@@ -197,9 +197,3 @@ def moved_by(task: PlacementTask, said: Mapping[int, PassReport]) -> PartitionMo
         has_files=came != PassStage.GONE,
         is_forbidden=left == PassStage.FORBIDDEN,
     )
-
-
-def _rack(state: State, number: int) -> str:
-    """Where a member says that it is."""
-    listeners = state.listeners.get(number, ())
-    return next((each.rack for each in listeners if each.rack), "")

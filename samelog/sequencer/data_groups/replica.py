@@ -111,14 +111,12 @@ class DataReplica:
         )
         self.group_replica = GroupReplica(
             _below(given, number),
-            self._directory,
+            member,
             self.sender,
             presence,
             self,
             seat=seat_of(self.placed, self._record, record),
-            log=member.raft_log,
             pulls=links,
-            measures=member.measures,
         )
         self.raft = self.group_replica.raft.group
         self._upkeep = DataGroupUpkeep(

@@ -174,7 +174,7 @@ class MergedRepair:
             partition=_name(partition),
             first=first,
             until=until,
-            source=self._pulls.name(peer),
+            member=peer,
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         sink = MergedSink(self._machine, self._merging, number, partition)

@@ -28,7 +28,7 @@ KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.placement.changes import Refused
+    from samelog.sequencer.state.placement.changes import WhyNot
 
 
 class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +99,7 @@ def _inputs(state: State, number: int) -> Iterator[CarriedInput]:
             yield CarriedInput(*whose, run, entry.roll, entry.byte, entry.last_id)
 
 
-def _seal(state: State, command: PassPartition) -> Refused:
+def _seal(state: State, command: PassPartition) -> WhyNot:
     number, stage = command.partition, state.placement.pass_of(command.task)
     if stage is not None:
         is_sealed = stage is PassStage.SEALED
@@ -113,7 +113,7 @@ def _seal(state: State, command: PassPartition) -> Refused:
     return None
 
 
-def _forbid(state: State, command: PassPartition) -> Refused:
+def _forbid(state: State, command: PassPartition) -> WhyNot:
     stage = state.placement.pass_of(command.task)
     if stage in (PassStage.SEALED, PassStage.GONE):
         return "OVERTAKEN", f"partition {command.partition} is sealed"
@@ -121,7 +121,7 @@ def _forbid(state: State, command: PassPartition) -> Refused:
     return None
 
 
-def _drop(state: State, command: PassPartition) -> Refused:
+def _drop(state: State, command: PassPartition) -> WhyNot:
     """At the source, what is open in the target by now; there, what will not come after all."""
     number, stage = command.partition, state.placement.pass_of(command.task)
     if stage is PassStage.OPEN:
@@ -149,7 +149,7 @@ def _remove(state: State, number: int) -> None:
 # --- at the target --------------------------------------------------------------------------------
 
 
-def _copy(state: State, command: PassPartition) -> Refused:
+def _copy(state: State, command: PassPartition) -> WhyNot:
     """The log is to be here. It may be told again that it goes further, or begins later."""
     number, stage = command.partition, state.placement.pass_of(command.task)
     if stage not in (None, PassStage.COPYING):
@@ -163,7 +163,7 @@ def _copy(state: State, command: PassPartition) -> Refused:
     return None
 
 
-def _open(state: State, command: PassPartition) -> Refused:
+def _open(state: State, command: PassPartition) -> WhyNot:
     number, stage = command.partition, state.placement.pass_of(command.task)
     if stage is PassStage.OPEN:
         return None
@@ -264,7 +264,7 @@ def _enter(state: State, command: PassPartition, stage: PassStage) -> None:
     state.placement.passing = PartitionPass(command.task, command.partition, stage)
 
 
-def pass_partition(state: State, command: PassPartition) -> Refused:
+def pass_partition(state: State, command: PassPartition) -> WhyNot:
     """Take a step of a task; why it is not taken, if it is not."""
     known = state.placement.passing
     if known is not None and command.task < known.task:
@@ -272,7 +272,7 @@ def pass_partition(state: State, command: PassPartition) -> Refused:
     return _STEPS[command.action](state, command)
 
 
-_STEPS: Mapping[Action, Callable[[State, PassPartition], Refused]] = {
+_STEPS: Mapping[Action, Callable[[State, PassPartition], WhyNot]] = {
     Action.COPY_PARTITION: _copy,
     Action.SEAL_PARTITION: _seal,
     Action.OPEN_PARTITION: _open,

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, Producer
 
-from samelog.cli.local_cluster import LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import World, wait_for
 from tests.interop.run import BUILT
 from tests.kafka.test_placed_topics import partitions_of, read_all
@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S
 
 TOOL = BUILT / "java-4.3.1"
 PARTITIONS = 100
-NODES = 4
+NODES = 3
 TOPIC = "reassigned"
 
 pytestmark = pytest.mark.skipif(
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     path = tmp_path_factory.mktemp("reassigning")
-    with LocalCluster(str(path / "cluster"), nodes=NODES) as cluster:
+    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=NODES)) as cluster:
         cluster.prepare()
         cluster.start()
         yield World(cluster, path)
@@ -78,7 +78,7 @@ def test_a_plan_of_a_hundred_partitions_is_carried_out(world: World, tmp_path: P
         for number in range(3):
             producer.produce(TOPIC, b"%d-%d" % (index, number), partition=index)
     assert producer.flush(PATIENCE_S) == 0
-    wanted = [[(i + 1 + i // 4) % NODES, (i + i // 4) % NODES] for i in range(PARTITIONS)]
+    wanted = [[(i + 1 + i // 3) % NODES, (i + i // 3) % NODES] for i in range(PARTITIONS)]
     plan = plan_of(tmp_path / "plan.json", wanted)
     said = tool(boot, plan, "--execute")
     assert "Successfully started partition reassignments" in said, said

@@ -19,7 +19,7 @@ from samelog.placement.changes import AnyChange, PlaceGroups, StartTask, TurnTas
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacedMember, PlacementTable
-from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
+from samelog.placement.tasks import Action, PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, PlacedPartition, PlacedReplica, Placement
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.placing import moved_by
@@ -34,7 +34,11 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    OpenPlacedInput,
+    PassPartition,
+)
 from samelog.sequencer.state.types import Input, Rejection, Run, State
 from samelog.wire.peer_messages import PassAsked, PassReport, PassTold
 
@@ -208,10 +212,22 @@ class PassingWorld:
         outcome = group.machine.apply(command)
         if isinstance(command, Merge) and not isinstance(outcome, Rejection):
             self._merged(group, command)
+        opens = isinstance(command, PassPartition) and command.action is Action.OPEN_PARTITION
+        if opens and not isinstance(outcome, Rejection):
+            self._compare_with_source(group)
         if before and MOVING not in group.state.partitions:
             group.copied = 0
             if not any(self.has_all(each) for each in self.groups.values()):
                 raise Harm("records are gone with the source")
+
+    def _compare_with_source(self, group: Group) -> None:
+        """What dedup knows came along."""
+        source = self.groups[3 - group.number].state
+        for kind in ("producers", "watermarks"):
+            old, new = getattr(source, kind), getattr(group.state, kind)
+            for key, known in old.items():
+                if MOVING in known and new.get(key, {}).get(MOVING) != known[MOVING]:
+                    raise Harm(f"what was merged of {key} is forgotten")
 
     def has_all(self, group: Group) -> bool:
         return MOVING in group.state.partitions and group.copied >= len(self.log)
@@ -312,7 +328,7 @@ class PassingWorld:
         group = self.chance.choice([*self.groups.values()])
         group.is_led = self.chance.random() >= loss
         writer = self.chance.choice(self.writers)
-        what = [
+        what: list[Callable[[], object]] = [
             self.look,
             lambda: self.commit_some(group),
             lambda: self.commit_some(group),
@@ -338,8 +354,14 @@ class PassingWorld:
     def happen(self) -> None:
         """Something that is not of the plain way."""
         group = self.chance.choice([*self.groups.values()])
-        what = [self.cancel, self.another_leader, lambda: self.lose_leader(group), self.begin]
-        self.chance.choice([*what, self.begin])()
+        what: list[Callable[[], None]] = [
+            self.cancel,
+            self.another_leader,
+            lambda: self.lose_leader(group),
+            self.begin,
+            self.begin,
+        ]
+        self.chance.choice(what)()
 
     def run(self) -> None:
         for _ in range(STEPS):
@@ -385,7 +407,3 @@ class PassingWorld:
             raise Harm(f"{writer.name}: lost what it was told to be merged")
         if not self.is_done(writer):
             raise Harm(f"{writer.name} is stuck in run {writer.run}")
-        if merged and MOVING not in state.producers.get(int(writer.name[1:]), {}):
-            raise Harm(f"{writer.name}: its batches are forgotten")
-        if merged and MOVING not in state.watermarks.get(writer.name, {}):
-            raise Harm(f"{writer.name}: its ids are forgotten")

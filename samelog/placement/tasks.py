@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
-from samelog.format.numbers import Unsigned32, Unsigned63
+from samelog.format.numbers import Count63, Unsigned32
 
 
 class TaskKind(IntEnum):
@@ -100,7 +100,7 @@ class GroupOrder(msgspec.Struct, frozen=True, array_like=True):
     task: Unsigned32
     action: Action
     group: Unsigned32
-    version: Unsigned63
+    version: Count63
     member: Unsigned32 | None = None
     replica: Unsigned32 | None = None
     partition: Unsigned32 | None = None

@@ -46,6 +46,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.types import State
 from samelog.wire.frames import GROUP
 
 
@@ -59,6 +60,10 @@ class ReplicaOwner(Protocol):
     @property
     def merged_syncer(self) -> NodeSyncer:
         """Makes merged logs durable, in rounds of its own; closed by the member."""
+
+    @property
+    def cluster(self) -> State:
+        """The state of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
@@ -284,6 +289,7 @@ def care_parts(
             raft.coordinator,
             site.presence,
             site.peers,
+            cluster=lambda: site.owner.cluster,
             peers=ask,
         ),
     )

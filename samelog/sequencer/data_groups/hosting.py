@@ -314,6 +314,7 @@ class DataGroups:
         """To be called some times a second."""
         for replica in self.awake:
             replica.tick()
+        self.passes.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""

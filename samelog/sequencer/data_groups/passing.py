@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.consensus import Busy, NotLeader
@@ -42,6 +43,16 @@ class GroupsHere(Protocol):
         """(term, member) of who leads a group."""
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What was asked for by the leader of group 0, and what it was told."""
+
+    by: int
+    task: int
+    partition: int
+    told: PassReport | None = None
+
+
 class PartitionPasses:
     """One member's."""
 
@@ -64,6 +75,8 @@ class PartitionPasses:
         self._is_there = is_there
         self._send = send
         self._on_report = on_report
+        self._asked: dict[tuple[int, int], _Asked] = {}
+        """(group, task) -> what was asked for last."""
         self._pieces: dict[tuple[int, bool, int], dict[int, bytes]] = {}
         """(task, sealed, checksum of the whole) -> what came of it."""
 
@@ -77,7 +90,18 @@ class PartitionPasses:
         stage = replica.logs.machine.state.placement.pass_of(order.task)
         if stage not in _IS_DONE[order.action]:
             self._step(replica, order, partition)
-        self._report(asker, replica, order, partition)
+        asked = self._asked[order.group, order.task] = _Asked(asker, order.task, partition)
+        self._report(replica, order.group, asked)
+
+    def tick(self) -> None:
+        """Say what is different now. To be called some times a second."""
+        for (group, task), asked in tuple(self._asked.items()):
+            replica = self._groups.replica_of(group)
+            is_over = task not in self._cluster().placement.tasks
+            if is_over or replica is None or not replica.raft.group.is_leader:
+                del self._asked[group, task]
+            else:
+                self._report(replica, group, asked)
 
     def _step(self, replica: GroupReplica, order: GroupOrder, partition: int) -> None:
         task = self._cluster().placement.tasks.get(order.task)
@@ -93,15 +117,18 @@ class PartitionPasses:
         """Whether this member knows, too, that the group has not, or has no more, what it drops."""
         return self._cluster().placement.group_of(partition) != order.group
 
-    def _report(self, asker: int, replica: GroupReplica, order: GroupOrder, partition: int) -> None:
-        stage = replica.logs.machine.state.placement.pass_of(order.task)
+    def _report(self, replica: GroupReplica, group: int, asked: _Asked) -> None:
+        stage = replica.logs.machine.state.placement.pass_of(asked.task)
         number = 0 if stage is None else stage.value
-        is_whole = stage is not None and self._is_whole(replica, partition)
-        report = PassReport(order.group, order.task, partition, number, is_whole)
-        if asker == self._own:
+        is_whole = stage is not None and self._is_whole(replica, asked.partition)
+        report = PassReport(group, asked.task, asked.partition, number, is_whole)
+        if report == asked.told:
+            return
+        asked.told = report
+        if asked.by == self._own:
             self._on_report(report)
         else:
-            self._send(asker, report)
+            self._send(asked.by, report)
 
     def _is_whole(self, replica: GroupReplica, partition: int) -> bool:
         """Whether all voters that are up have what is known of a partition durably: a majority."""

@@ -242,6 +242,11 @@ class DataReplica:
         """See building.ReplicaOwner."""
         return self._host.merged_syncer
 
+    @property
+    def cluster(self) -> State:
+        """See building.ReplicaOwner."""
+        return self._host.cluster
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """See building.ReplicaOwner."""
         task = self._host.spawn(work)

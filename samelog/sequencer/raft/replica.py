@@ -52,6 +52,7 @@ from samelog.sequencer.state.placement.commands import (
     OpenPlacedInput,
     PassPartition,
     PlacementCommand,
+    PlacePartitions,
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
@@ -68,7 +69,8 @@ RUN_CHANGES = (
     OpenPlacedInput,
     ClosePlacedRun,
 )
-TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, PlaceTopic, OpenPartition)
+PLACED = (PlaceTopic, PlacePartitions)
+TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -198,7 +200,7 @@ class Replica:
             self._passed(command, gone)
         elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
-            if isinstance(command, PlaceTopic):
+            if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:

@@ -55,6 +55,19 @@ class PlaceTopic(Command, frozen=True, tag=72):
         return len(self.groups)
 
 
+class PlacePartitions(Command, frozen=True, tag=78):
+    """In group 0: as AddPartitions, of a topic whose partitions are in data groups: it gets
+    more, until it has `partitions`, in these groups, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    partitions: Unsigned32
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+
 class OpenPartition(Command, frozen=True, tag=77):
     """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
     and these partitions, by their numbers in the cluster.
@@ -100,7 +113,7 @@ class OpenPlacedInput(Command, frozen=True, tag=79):
     partition: Unsigned32
 
 
-class PassPartition(Command, frozen=True, tag=78):
+class PassPartition(Command, frozen=True, tag=90):
     """In a data group: a step of a task that moves a partition into this group, or out of it.
     `carried`: what comes with it, as passing.Carried; empty where nothing does.
     """
@@ -130,6 +143,7 @@ PlacementCommand = (
     MakeGroups
     | ChangePlacement
     | PlaceTopic
+    | PlacePartitions
     | ClosePlacedRun
     | OpenPartition
     | OpenPlacedInput

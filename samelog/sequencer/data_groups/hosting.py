@@ -17,14 +17,17 @@ from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
 from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -82,6 +85,14 @@ class DataGroups:
         presence: Presence,
         lives: Lives,
     ) -> None:
+        self.passes = PartitionPasses(
+            member.directory.record.number,
+            self,
+            cluster=lambda: host.cluster,
+            is_there=presence.is_there,
+            send=links.send,
+            on_report=host.pass_reported,
+        )
         self._given = given
         self._host = host
         self._member = member
@@ -202,6 +213,7 @@ class DataGroups:
             presence=self._presence,
             lives=self._lives,
             on_moved=self._moved,
+            here=self._source,
         )
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
@@ -249,6 +261,16 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def replica_of(self, group: int) -> GroupReplica | None:
+        """This member's replica of a group."""
+        replica = self.replicas.get(group)
+        return None if replica is None else replica.group_replica
+
+    def _source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is here, too."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.logs.source
+
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
         replica, told = self.replicas.get(group), self._leaders.get(group)
@@ -268,10 +290,12 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
-    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+    def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
         for order in orders:
-            if order.group in self.replicas:
+            if order.partition is not None:
+                self.passes.carry_out(asker, order)
+            elif order.group in self.replicas:
                 self.replicas[order.group].carry_out(order)
 
     def _confirm(self) -> None:
@@ -317,6 +341,7 @@ class DataGroups:
         """To be called some times a second."""
         for replica in self.awake:
             replica.tick()
+        self.passes.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""

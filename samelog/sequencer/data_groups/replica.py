@@ -18,10 +18,12 @@ import msgspec
 from samelog.placement.changes import AnyChange, ConfirmGroup
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -30,7 +32,7 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import PartOfRunClosed
+from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,9 @@ class ReplicaHost(Protocol):
     def fail(self, error: BaseException) -> None:
         """End the member."""
 
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves, if this member asked."""
+
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
 
@@ -88,8 +93,11 @@ class DataReplica:
         presence: Presence,
         lives: Lives,
         on_moved: Callable[[DataReplica], None],
+        here: Callable[[int], LogSource | None],
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken; `here`: see
+        coming.ComingPartitions.
+        """
         self.number = number
         self._host = host
         self._clock = given.clock
@@ -102,6 +110,14 @@ class DataReplica:
         self._record = self._begin()
         record = self._directory.record
         self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
+        self.elsewhere = ComingPartitions(
+            number,
+            record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: host.cluster,
+            pulls=links,
+            here=here,
+        )
         self.group_replica = GroupReplica(
             _below(given, number),
             member,

@@ -46,6 +46,9 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.spanning.participant import Participant
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.frames import GROUP
 
 
@@ -59,6 +62,13 @@ class ReplicaOwner(Protocol):
     @property
     def merged_syncer(self) -> NodeSyncer:
         """Makes merged logs durable, in rounds of its own; closed by the member."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """Have group 0 commit these commands. Raises TimeoutError."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """Of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
@@ -74,6 +84,9 @@ class ReplicaOwner(Protocol):
 
     def placement_changed(self) -> None:
         """The table of data groups is another one."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in this one."""
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
@@ -118,6 +131,7 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
+    cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     raft = _restored(site, store)
     entry_bytes = EntryBytes(
         raft,
@@ -141,7 +155,8 @@ def raft_parts(
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
+        cluster=cluster,
+        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
         sessions=sessions,
         group=group,
         clock=given.clock,
@@ -166,7 +181,18 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    decided = proposer, upgrade, coordinator, staging, snapshotter
+    participant = Participant(
+        site.seat.group,
+        machine=machine,
+        cluster=cluster,
+        sessions=sessions,
+        group=group,
+        coordinator=coordinator,
+        clock=given.clock,
+        tell=site.owner.tell_cluster,
+        spawn=site.owner.spawn,
+    )
+    decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
 
 

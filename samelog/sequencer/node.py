@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -43,7 +43,10 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
+from samelog.sequencer.spanning.stages import Stages
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
@@ -116,6 +119,14 @@ class Node:
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
+        self.stages = Stages(
+            record.number,
+            machine=self.logs.machine,
+            raft=self.raft,
+            data_groups=self.data_groups,
+            send=links.send,
+            clock=clock,
+        )
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given
@@ -259,6 +270,19 @@ class Node:
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """See replica.ReplicaHost."""
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self.logs.machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self.raft.proposer.propose_all(commands)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0."""
+        self.data_groups.units_moved()
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""

@@ -16,6 +16,7 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.spanning.stages import Stages
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP
@@ -31,6 +32,8 @@ from samelog.wire.peer_messages import (
     NotQuiet,
     PartOfRunClosed,
     PeerMessage,
+    RunAsked,
+    RunHeld,
 )
 
 
@@ -44,6 +47,10 @@ class PeerOwner(ServedNode, Protocol):
     @property
     def data_groups(self) -> DataGroups:
         """Its replicas of data groups."""
+
+    @property
+    def stages(self) -> Stages:
+        """What writers stage."""
 
     @property
     def life(self) -> OwnLife:
@@ -86,6 +93,8 @@ class PeerEvents:
             self._node.data_groups.hear_leads(node, message)
         elif isinstance(message, GroupOrders):
             self._node.data_groups.carry_out(message.orders)
+        elif isinstance(message, RunAsked | RunHeld):
+            self._node.stages.hear(node, message)
         elif isinstance(message, Beat | BeatAnswer | NotQuiet):
             self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):

@@ -11,10 +11,13 @@ because a newer run is to begin.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
@@ -30,6 +33,18 @@ def end_run(replica: GroupReplica, session: str, run_id: str, ends: Ends) -> Non
     if not ends or own <= ends.keys():
         told = {name: end for name, end in ends.items() if name in own}
         replica.raft.coordinator.run_ended(session, run_id, told)
+
+
+def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
+    """Close a run that holds what nobody will publish; whether it is such a run."""
+    run = replica.logs.machine.run_of(session, run_id)
+    if run is None or not run.is_held:
+        return False
+    with suppress(NotLeader, Busy):
+        replica.raft.group.propose(
+            [CloseRun(session, run_id, replica.raft.proposer.clock.wall_ms())]
+        )
+    return True
 
 
 def _names(state: State, session: str) -> set[tuple[str, int]]:

@@ -129,9 +129,6 @@ class RoutedIntake:
             text = f"partition {partition} of topic {topic.name!r} is on other members"
             raise RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
         run = await self._cluster.note_input(session, run_id, topic, partition)
-        if run.stage is not None:
-            text = f"topic {topic.name!r} is in data groups, which publish no stages yet"
-            raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "publish it without a stage")
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)
         opened = await intake.open_placed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -29,6 +29,8 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PartOfRunClosed
 
@@ -51,6 +53,13 @@ class ReplicaHost(Protocol):
     @property
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
 
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
@@ -230,6 +239,18 @@ class DataReplica:
     def merged_syncer(self) -> NodeSyncer:
         """See building.ReplicaOwner."""
         return self._host.merged_syncer
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self._host.cluster_machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.tell_cluster(commands)
+
+    def units_moved(self) -> None:
+        """Who takes part here looks by itself."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """See building.ReplicaOwner."""

@@ -30,6 +30,7 @@ from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
     CloseRun,
+    EndStage,
     Merge,
     PublishStageCommand,
     Range,
@@ -75,10 +76,14 @@ class Coordinator:
         clock: Clock,
         is_there: Callable[[int], bool],
         events: CoordinatorEvents,
+        cluster: StateMachine | None = None,
     ) -> None:
-        """`is_there`: whether a node is up, as far as is known here."""
+        """`cluster`: of group 0; None: this is of group 0 itself. `is_there`: whether a node is up,
+        as far as is known here.
+        """
         self._node = node
         self._machine = machine
+        self._cluster = cluster or machine
         self._planner = planner
         self._sessions = sessions
         self._group = group
@@ -225,7 +230,7 @@ class Coordinator:
             self._planner.reset()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        if self._unsettled.to_plan or self.ended or self._machine.state.transactions.deciding:
+        if self._unsettled.to_plan or self.ended or self._cluster.state.transactions.deciding:
             self.plan_soon()
 
     def run_changed(self, session: str) -> None:
@@ -241,7 +246,7 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        deciding = self._machine.state.transactions.deciding
+        deciding = self._cluster.state.transactions.deciding
         if self._scheduled or not (self._unsettled.to_plan or self.ended or deciding):
             return
         if self._group.raft.leadership is not None:
@@ -259,7 +264,7 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        known, planner = self._machine.state.transactions, self._planner
+        known, planner = self._cluster.state.transactions, self._planner
         while (self._unsettled.to_plan or known.deciding) and planner.has_room:
             if not self._plan_once():
                 break
@@ -358,7 +363,7 @@ class Coordinator:
     def propose_stage(
         self,
         ranges: Mapping[int, Sequence[Range]],
-        make: Callable[[list[Merge]], PublishStageCommand],
+        make: Callable[[list[Merge]], PublishStageCommand | EndStage],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
         now_ms = self._clock.wall_ms()

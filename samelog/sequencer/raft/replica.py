@@ -34,10 +34,13 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    EndStage,
     Expire,
     LetIn,
     Merge,
+    MergeTransactions,
     OpenRunCommand,
+    PinStage,
     PublishStageCommand,
     RaiseLevel,
     RetireSessionCommand,
@@ -55,6 +58,7 @@ from samelog.sequencer.state.placement.commands import (
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.transactions.commands import SpanningCommand, TransactionCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
@@ -168,7 +172,8 @@ class Replica:
         if not entry.data:  # a new leader's first
             self._merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
-            isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStageCommand | EndStage)
+            and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self._events.entry_applied(entry.index, commands, rejected=rejected)
@@ -184,6 +189,8 @@ class Replica:
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
             self._merged(command)
+            if isinstance(command, MergeTransactions) and command.ends:
+                self._events.units_moved()
         return outcome
 
     def _apply_change(self, command: AnyCommand) -> Any:
@@ -218,18 +225,25 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStageCommand):
+        elif isinstance(command, PublishStageCommand | EndStage):
             self._published(command)
+        elif isinstance(command, SpanningCommand | PinStage):
+            self._events.units_moved()
+        elif isinstance(command, TransactionCommand):
+            if self.machine.state.transactions.deciding:
+                self._events.units_moved()
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _published(self, command: PublishStageCommand) -> None:
+    def _published(self, command: PublishStageCommand | EndStage) -> None:
         for merge in command.merges:
             self._merged(merge)
         for session, _ in command.runs:
-            self._events.run_changed(session)
+            if session in self.machine.state.sessions:
+                self._events.run_changed(session)
+        self._events.units_moved()
 
     def _reset(self, command: SoftReset | HardReset) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,

@@ -25,6 +25,7 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    EndStage,
     Expire,
     LetIn,
     Merge,
@@ -32,6 +33,7 @@ from samelog.sequencer.state.commands import (
     NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
+    PinStage,
     PublishStageCommand,
     RecordEvent,
     RetireSessionCommand,
@@ -67,7 +69,8 @@ from samelog.sequencer.state.transactions.changes import (
     TransactionRefused,
     change_transactions,
 )
-from samelog.sequencer.state.transactions.commands import TransactionCommand
+from samelog.sequencer.state.transactions.commands import SpanningCommand, TransactionCommand
+from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -249,7 +252,8 @@ class StateMachine:
 
     def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        for partition, roll, byte in command.ends:
+        is_pinned = self.state.transactions.spanning.is_pinned(command.session)
+        for partition, roll, byte in () if is_pinned else command.ends:
             entry = self.input_of(command.session, partition)
             if entry is not None and run is not None and not run.closed:
                 entry.roll, entry.byte = roll, byte
@@ -278,6 +282,9 @@ class StateMachine:
         run = self.run_of(command.session, command.run_id)
         if run is None:
             return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+            text = f"what {command.session!r} has staged is being published"
+            return Rejection("PINNED", text)
         if not run.closed:
             run.closed = True
             run.ends = [
@@ -296,7 +303,9 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            if isinstance(closed, Rejection):
+                return closed
         if not session.retired:
             session.retired = True
             session.fenced_ids.append(session.session_id)
@@ -486,6 +495,9 @@ class StateMachine:
         problem = self.state.groups.apply(command, self.state.partitions)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
+    def _change_stages(self, command: SpanningCommand | PinStage | EndStage) -> Any:
+        return STAGE_CHANGES[type(command)](self, command)
+
     def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:
         try:
             return change_transactions(self.state, command)
@@ -517,5 +529,6 @@ _APPLY: dict[type, Any] = {
     OpenPlacedInput: StateMachine._open_placed_input,
     ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **dict.fromkeys(STAGE_CHANGES, StateMachine._change_stages),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

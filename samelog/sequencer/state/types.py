@@ -168,6 +168,8 @@ class Stage(msgspec.Struct):
     writer: str
     batch: int
     at_ms: int
+    unit: int = 0
+    """The unit of work that it was; 0: it was in one group."""
 
 
 class Input(msgspec.Struct):

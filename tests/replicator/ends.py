@@ -357,13 +357,11 @@ class PullReceiverScript(EndScript):
 
     # what the conversation tells
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
-        self.trace.append(f"topic {topic}: None")
-        self.trace.append(f"topic {topic} has {partitions} partitions")
+        self.trace += [f"topic {topic}: None", f"topic {topic} has {partitions} partitions"]
         for partition in range(partitions):
             if (topic, partition) not in self.copies:
-                copies = str(self.path / "copies")
-                made = make_copy(OsFileSystem(), copies, topic, topic_id, partition)
-                self.copies[topic, partition] = made
+                where = str(self.path / "copies"), topic, topic_id, partition
+                self.copies[topic, partition] = make_copy(OsFileSystem(), *where)
         return list(self.copies.values())
 
     def on_refused(self, topic: str, refusal: Refusal) -> None:
@@ -372,10 +370,9 @@ class PullReceiverScript(EndScript):
     def on_change(self, copy: Copy) -> None:
         if isinstance(copy.fault, Refusal) and copy.fault.code in DISAGREES:
             self.trace.append(f"{_name(copy.name)} disagrees: {copy.fault}")
-        text = (
-            f"{_name(copy.name)} {copy.state.name} at {tuple(copy.log.end())} of {copy.cluster_end}"
-        )
-        self.trace.append(text + (", caught up" if copy.caught_up else ""))
+        at = f"at {tuple(copy.log.end())} of {copy.cluster_end}"
+        caught_up = ", caught up" if copy.caught_up else ""
+        self.trace.append(f"{_name(copy.name)} {copy.state.name} {at}{caught_up}")
 
     def on_cluster(self, cluster_id: str) -> None:
         """Any."""
@@ -389,6 +386,9 @@ class PullReceiverScript(EndScript):
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The client's matter: `replaced` follows, or not."""
+
+    def on_elsewhere(self) -> None:
+        self.trace.append("not all is here")
 
     # commands
     def do_connect(self, *topics: str) -> None:

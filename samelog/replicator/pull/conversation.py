@@ -185,8 +185,6 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_refused(topic, refusal)
             case LeaveNode():
                 self._connection.close()
-            case Elsewhere():
-                self._events.on_elsewhere()
             case _:
                 self._tell(effect)
 
@@ -199,3 +197,5 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_given_up(copy)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+            case Elsewhere():
+                self._events.on_elsewhere()

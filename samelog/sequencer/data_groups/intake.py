@@ -64,7 +64,8 @@ class RoutedIntake:
         self._machine = machine
         self._groups = groups
         self._listeners: dict[IntakeListener, None] = {}
-        self._watched: set[int] = set()
+        self._watched: dict[int, Intake] = {}
+        """Group -> the intake of its replica here, which may be a later one's by now."""
 
     def _of(self, number: int) -> tuple[Intake, int]:
         """The intake that has an input, and its number there. Raises RequestRefused."""
@@ -197,6 +198,6 @@ class RoutedIntake:
         self._cluster.unwatch(listener)
 
     def _watch(self, group: int, intake: Intake) -> None:
-        if group not in self._watched:
-            self._watched.add(group)
+        if self._watched.get(group) is not intake:
+            self._watched[group] = intake
             intake.watch(_OfGroup(group, self._listeners))

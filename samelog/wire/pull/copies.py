@@ -170,7 +170,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
     """Other nodes have what was asked for."""
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
+CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | Elsewhere
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (
@@ -183,5 +183,4 @@ CopyEffect = (
     | TopicFound
     | TopicRefused
     | LeaveNode
-    | Elsewhere
 )

@@ -214,7 +214,7 @@ class Spanning:
                 self.places = [(TOPIC, index) for index in range(known.partitions)]
                 return
             groups = sorted(node.cluster.placement.groups)
-            wanted = self._world.options.data_groups
+            wanted = min(PARTITIONS_MOST, self._world.options.data_groups)
             if actor.is_leader and len(groups) >= wanted:
                 self._world.loop.call_in(process, 0.0, _place, node, groups[:PARTITIONS_MOST])
         self._world.later(LOOK_S, self._make)

@@ -97,8 +97,8 @@ def test_each_node_dies_while_a_batch_is_staged_and_published(placed: World) -> 
         with ThreadPoolExecutor(1) as pool:
             publishing = pool.submit(publish, placed, batch, runs)
             node.kill()
+            node.start()  # two replicas do without none
             publishing.result(PATIENCE_S)
-        node.start()
         placed.wait_live(node)
         wanted += [value for task in tasks for value in task]
         wait_for(lambda: values(placed) == sorted(wanted), f"batch {batch}, once")  # noqa: B023

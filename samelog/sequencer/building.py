@@ -132,30 +132,10 @@ def raft_parts(
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
-    raft = _restored(site, store)
-    entry_bytes = EntryBytes(
-        raft,
-        machine,
-        sessions,
-        sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=site.owner.raft_syncer,
-        on_named=site.events.bytes_named,
-    )
-    group = RaftGroup(
-        raft,
-        store,
-        clock=given.clock,
-        send=partial(site.peers.send_raft, site.seat.group),
-        applier=replica,
-        entry_bytes=entry_bytes,
-        on_fault=site.owner.fail,
-        after_pump=site.owner.after_pump if site.seat.may_rest else None,
-    )
-    replica.decoded = entry_bytes.decoded
+    group, entry_bytes = _group(site, store, replica, sessions)
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        cluster=cluster,
         planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
         sessions=sessions,
         group=group,
@@ -173,14 +153,6 @@ def raft_parts(
         proposer=proposer,
         clock=given.clock,
     )
-    snapshotter = Snapshotter(
-        group,
-        replica,
-        merging,
-        store,
-        coordinator,
-        interval_s=config.snapshot_interval_s,
-    )
     participant = Participant(
         site.seat.group,
         machine=machine,
@@ -189,11 +161,44 @@ def raft_parts(
         group=group,
         coordinator=coordinator,
         clock=given.clock,
-        tell=site.owner.tell_cluster,
-        spawn=site.owner.spawn,
+        owner=site.owner,
+    )
+    snapshotter = Snapshotter(
+        group,
+        replica,
+        merging,
+        store,
+        coordinator,
+        interval_s=config.snapshot_interval_s,
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
+
+
+def _group(
+    site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
+) -> tuple[RaftGroup, EntryBytes]:
+    raft = _restored(site, store)
+    entry_bytes = EntryBytes(
+        raft,
+        replica.machine,
+        sessions,
+        sync_always=site.given.config.fsync is Fsync.ALWAYS,
+        syncer=site.owner.raft_syncer,
+        on_named=site.events.bytes_named,
+    )
+    group = RaftGroup(
+        raft,
+        store,
+        clock=site.given.clock,
+        send=partial(site.peers.send_raft, site.seat.group),
+        applier=replica,
+        entry_bytes=entry_bytes,
+        on_fault=site.owner.fail,
+        after_pump=site.owner.after_pump if site.seat.may_rest else None,
+    )
+    replica.decoded = entry_bytes.decoded
+    return group, entry_bytes
 
 
 def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
@@ -305,6 +310,7 @@ def care_parts(
             raft.coordinator,
             site.presence,
             site.peers,
+            cluster=lambda: site.owner.cluster_machine.state,
             peers=ask,
         ),
     )

@@ -37,13 +37,13 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.data_groups.routing import RoutedLogs
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
-from samelog.sequencer.spanning.stages import Stages
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -117,14 +117,7 @@ class Node:
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
-        self.stages = Stages(
-            record.number,
-            machine=self.logs.machine,
-            raft=self.raft,
-            data_groups=self.data_groups,
-            send=links.send,
-            clock=clock,
-        )
+        self.stages = self._new_stages(links)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given
@@ -136,6 +129,16 @@ class Node:
             presence=presence,
             clock=given.clock,
             send=links.send,
+        )
+
+    def _new_stages(self, links: Links) -> Stages:
+        return Stages(
+            self.peers.number,
+            machine=self.logs.machine,
+            raft=self.raft,
+            data_groups=self.data_groups,
+            send=links.send,
+            clock=self._given.clock,
         )
 
     def _hello(self) -> Hello:

@@ -15,8 +15,8 @@ from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.spanning.stages import Stages
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP

@@ -82,15 +82,15 @@ def reader(boot: str, topic: str, isolation: str) -> Iterator[Consumer]:
 
 def read(boot: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """All that there is to read, until every partition has said that it ends."""
-    found, ended = [], set[int]()
+    found, ended = list[bytes](), set[int]()
     with reader(boot, topic, isolation) as consumer:
         while len(ended) < PARTITIONS:
             message = consumer.poll(PATIENCE_S)
             assert message is not None, f"{len(found)} records, ends of {ended}"
             if message.error() is None:
-                found.append(message.value())
+                found.append(message.value() or b"")
             else:
-                ended.add(message.partition())
+                ended.add(message.partition() or 0)
     return sorted(found)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from samelog.format.names import check_topic_name
 from samelog.replicator.interfaces import (
+    HeldElsewhere,
     IntakeListener,
     OpenedInput,
     OpenedRun,
@@ -110,7 +111,7 @@ class RoutedIntake:
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:
-        """One partition of a run. Raises RequestRefused: NOT_LEADER, if other members have it."""
+        """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         known = self._machine.topic_named(check_topic_name(topic))
         if known is None or not known.is_placed or not 0 <= partition < known.partitions:
             return await self._cluster.open_input(
@@ -125,10 +126,10 @@ class RoutedIntake:
     async def _open_placed(
         self, session: str, run_id: str, topic: Topic, partition: int
     ) -> OpenedInput:
-        replica = self._groups.holding(topic.partition_numbers[partition])
+        number = topic.partition_numbers[partition]
+        replica = self._groups.holding(number)
         if replica is None:
-            text = f"partition {partition} of topic {topic.name!r} is on other members"
-            raise RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
+            raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)

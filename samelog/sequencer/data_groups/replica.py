@@ -250,6 +250,10 @@ class DataReplica:
     def units_moved(self) -> None:
         """Who takes part here looks by itself."""
 
+    def cluster(self) -> State:
+        """See building.ReplicaOwner."""
+        return self._host.cluster
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """See building.ReplicaOwner."""
         task = self._host.spawn(work)

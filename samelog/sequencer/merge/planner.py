@@ -92,7 +92,8 @@ class Planner:
     ) -> None:
         """`cluster`: of group 0; None: this is of group 0 itself."""
         self._machine = machine
-        self._cluster = cluster or machine
+        self.cluster = cluster or machine
+        """Of group 0, which decides transactions."""
         self._limits = limits
         self._dedup = DedupView(machine)
         self._transactions = TransactionView(machine, cluster or machine)
@@ -187,7 +188,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._cluster.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [

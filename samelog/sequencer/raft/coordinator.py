@@ -69,14 +69,11 @@ class Coordinator:
         clock: Clock,
         is_there: Callable[[int], bool],
         events: CoordinatorEvents,
-        cluster: StateMachine | None = None,
     ) -> None:
-        """`cluster`: of group 0; None: this is of group 0 itself. `is_there`: whether a node is up,
-        as far as is known here.
-        """
+        """`is_there`: whether a node is up, as far as is known here."""
         self._node = node
         self._machine = machine
-        self._cluster = cluster or machine
+        self._cluster = planner.cluster
         self._planner = planner
         self._sessions = sessions
         self._group = group

@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -54,11 +54,13 @@ from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     OpenPlacedInput,
     PlacementCommand,
+    PlacePartitions,
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.transactions.commands import SpanningCommand, TransactionCommand
+from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
+from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
@@ -71,7 +73,17 @@ RUN_CHANGES = (
     OpenPlacedInput,
     ClosePlacedRun,
 )
-TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, PlaceTopic, OpenPartition)
+PLACED = (PlaceTopic, PlacePartitions)
+TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+
+
+UNIT_CHANGES = (
+    PublishStageCommand,
+    EndStage,
+    PinStage,
+    *get_args(SpanningCommand),
+    *TRANSACTION_COMMANDS,
+)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -202,11 +214,13 @@ class Replica:
             return outcome
         if isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
-            if isinstance(command, PlaceTopic):
+            if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
+        elif isinstance(command, UNIT_CHANGES):
+            self._unit_changed(command)
         else:
             self._pass_on(command, outcome)
         return outcome
@@ -225,24 +239,19 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStageCommand | EndStage):
-            self._published(command)
-        elif isinstance(command, SpanningCommand | PinStage):
-            self._events.units_moved()
-        elif isinstance(command, TransactionCommand):
-            if self.machine.state.transactions.deciding:
-                self._events.units_moved()
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _published(self, command: PublishStageCommand | EndStage) -> None:
-        for merge in command.merges:
-            self._merged(merge)
-        for session, _ in command.runs:
-            if session in self.machine.state.sessions:
-                self._events.run_changed(session)
+    def _unit_changed(self, command: AnyCommand) -> None:
+        """Something that may span groups has moved; what was staged may be published."""
+        if isinstance(command, PublishStageCommand | EndStage):
+            for merge in command.merges:
+                self._merged(merge)
+            for session, _ in command.runs:
+                if session in self.machine.state.sessions:
+                    self._events.run_changed(session)
         self._events.units_moved()
 
     def _reset(self, command: SoftReset | HardReset) -> None:

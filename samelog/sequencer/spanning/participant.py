@@ -10,9 +10,9 @@ and proposing it nothing else runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
@@ -33,6 +33,16 @@ AGAIN_S = 1.0
 """What group 0 does not seem to have heard is told again."""
 
 
+class UnitOwner(Protocol):
+    """What it asks of the member that it runs in."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """Have group 0 commit these commands. Raises TimeoutError."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        """Run something that ends with the member, and ends it if it fails."""
+
+
 class Participant:
     """One replica's; only the leader's acts."""
 
@@ -46,10 +56,9 @@ class Participant:
         group: RaftGroup,
         coordinator: Coordinator,
         clock: Clock,
-        tell: Callable[[Sequence[AnyCommand]], Awaitable[None]],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        owner: UnitOwner,
     ) -> None:
-        """`number`: of the group; `cluster`: of group 0; `tell`: have group 0 commit something."""
+        """`number`: of the group; `cluster`: of group 0."""
         self.number = number
         self._machine = machine
         self._cluster = cluster
@@ -57,8 +66,7 @@ class Participant:
         self._group = group
         self._coordinator = coordinator
         self._clock = clock
-        self._tell = tell
-        self._spawn = spawn
+        self._owner = owner
         self._is_due = False
         self._under_way: set[int] = set()
         """Units of which a step is under way."""
@@ -99,7 +107,7 @@ class Participant:
             work.close()
             return
         self._under_way.add(number)
-        self._spawn(self._run(number, work))
+        self._owner.spawn(self._run(number, work))
 
     async def _run(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -118,11 +126,11 @@ class Participant:
         news = [each for key, each in keys.items() if key not in self._told]
         if news:
             self._told.update((str(each), now) for each in news)
-            self._spawn(self._tell_all(news))
+            self._owner.spawn(self._tell_all(news))
 
     async def _tell_all(self, commands: Sequence[AnyCommand]) -> None:
         with suppress(TimeoutError):  # then they are found again
-            await self._tell(commands)
+            await self._owner.tell_cluster(commands)
 
     # --- preparing --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ MARKERS_AT_ONCE = 1000
 
 
 @dataclass(slots=True)
-class Steps:
+class UnitSteps:
     """Of one group."""
 
     pin: list[int] = field(default_factory=list)
@@ -31,10 +31,10 @@ class Steps:
     """For group 0."""
 
 
-def next_steps(cluster: State, here: State, group: int) -> Steps:
+def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
     """`cluster`: group 0's state, which may be old; `here`: this group's."""
     units, own = cluster.transactions.spanning, here.transactions.spanning
-    found = Steps()
+    found = UnitSteps()
     for number, known in units.units.items():
         step = known.unit.participants.get(group)
         if step is not None and step is not Step.DONE:
@@ -47,7 +47,7 @@ def next_steps(cluster: State, here: State, group: int) -> Steps:
     return found
 
 
-def _of_unit(found: Steps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+def _of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
     number, group = who
     if known.unit.is_open:
         if number not in own.pins:
@@ -62,7 +62,7 @@ def _of_unit(found: Steps, who: tuple[int, int], known: StagedUnit, own: Spannin
         found.end.append((number, is_commit))
 
 
-def _tell_markers(found: Steps, coordinator: Transactions, here: Transactions) -> None:
+def _tell_markers(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
     """Transactions that have their markers in this group's logs, which group 0 does not know."""
     markers = [
         (end.producer_id, end.number, partition)

@@ -25,7 +25,6 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
-    EndStage,
     Expire,
     LetIn,
     Merge,
@@ -33,7 +32,6 @@ from samelog.sequencer.state.commands import (
     NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
-    PinStage,
     PublishStageCommand,
     RecordEvent,
     RetireSessionCommand,
@@ -69,7 +67,7 @@ from samelog.sequencer.state.transactions.changes import (
     TransactionRefused,
     change_transactions,
 )
-from samelog.sequencer.state.transactions.commands import SpanningCommand, TransactionCommand
+from samelog.sequencer.state.transactions.commands import TransactionCommand
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -227,10 +225,11 @@ class StateMachine:
 
     def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        is_pinned = self.state.transactions.spanning.is_pinned(command.session)
-        for partition, roll, byte in () if is_pinned else command.ends:
+        spanning = self.state.transactions.spanning
+        stays = run is None or run.closed or spanning.is_pinned(command.session)
+        for partition, roll, byte in () if stays else command.ends:
             entry = self.input_of(command.session, partition)
-            if entry is not None and run is not None and not run.closed:
+            if entry is not None:
                 entry.roll, entry.byte = roll, byte
         return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
@@ -238,9 +237,8 @@ class StateMachine:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
-            return Rejection(
-                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-            )
+            text = f"no partition {command.partition} of {command.topic_id}"
+            return Rejection("UNKNOWN_TOPIC", text)
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
         known = self.input_of(command.session, partition.number)
@@ -256,10 +254,9 @@ class StateMachine:
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         if run is None:
-            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+            return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
         if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
-            text = f"what {command.session!r} has staged is being published"
-            return Rejection("PINNED", text)
+            return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.closed = True
             run.ends = [
@@ -281,9 +278,7 @@ class StateMachine:
             closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
             if isinstance(closed, Rejection):
                 return closed
-        if not session.retired:
-            session.retired = True
-            session.fenced_ids.append(session.session_id)
+        session.retire()
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
@@ -470,9 +465,6 @@ class StateMachine:
         problem = self.state.groups.apply(command, self.state.partitions)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
-    def _change_stages(self, command: SpanningCommand | PinStage | EndStage) -> Any:
-        return STAGE_CHANGES[type(command)](self, command)
-
     def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:
         try:
             return change_transactions(self.state, command)
@@ -504,6 +496,6 @@ _APPLY: dict[type, Any] = {
     OpenPlacedInput: StateMachine._open_placed_input,
     ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
-    **dict.fromkeys(STAGE_CHANGES, StateMachine._change_stages),
+    **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

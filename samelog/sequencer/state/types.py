@@ -191,6 +191,12 @@ class Session(msgspec.Struct):
         del self.runs[:-RUNS_REMEMBERED]
         return run
 
+    def retire(self) -> None:
+        """Fence its directory."""
+        if not self.retired:
+            self.retired = True
+            self.fenced_ids.append(self.session_id)
+
     @property
     def is_staged(self) -> bool:
         """Whether its newest run is, or was, staged: then all are."""
@@ -310,6 +316,10 @@ class State(msgspec.Struct):
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
+    def rack_of(self, number: int) -> str:
+        """Where a member says that it is."""
+        return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+
     def open_partition(self, command: OpenPartition) -> None:
         """A partition of a topic is here, in a data group; the others of the topic may not be."""
         topic = self.topics.get(command.topic_id)
@@ -321,7 +331,10 @@ class State(msgspec.Struct):
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         if command.number not in self.partitions:
             index = command.numbers.index(command.number)
-            self.partitions[command.number] = Partition(command.number, command.topic_id, index)
+            partition = Partition(command.number, command.topic_id, index)
+            if topic.schemas:
+                partition.begin_version(len(topic.schemas))
+            self.partitions[command.number] = partition
             self.next_partition = max(self.next_partition, command.number + 1)
 
     def add_partition(self, topic: Topic) -> None:

@@ -237,8 +237,7 @@ class StateMachine:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
-            text = f"no partition {command.partition} of {command.topic_id}"
-            return Rejection("UNKNOWN_TOPIC", text)
+            return Rejection("UNKNOWN_TOPIC", f"{command.topic_id} has no {command.partition}")
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
         known = self.input_of(command.session, partition.number)

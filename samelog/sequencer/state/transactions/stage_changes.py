@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import State
 
-RunNames = Sequence[tuple[str, str]]
+SessionRuns = Sequence[tuple[str, str]]
 """(session, run id)."""
 
 
@@ -54,7 +54,7 @@ def _begin(machine: StateMachine, command: BeginStage) -> StagedUnit | Rejection
     return made
 
 
-def _names(runs: Sequence[StagedPart]) -> RunNames:
+def _names(runs: Sequence[StagedPart]) -> SessionRuns:
     return [(run.session, run.run_id) for run in runs]
 
 
@@ -112,7 +112,7 @@ def _pin(machine: StateMachine, command: PinStage) -> PinStage | Rejection:
     return command if problem is None else problem
 
 
-def _unheld(machine: StateMachine, stage: str, names: RunNames) -> Rejection | None:
+def _unheld(machine: StateMachine, stage: str, names: SessionRuns) -> Rejection | None:
     """The first run that holds nothing for the stage any more."""
     for session, run_id in names:
         run = machine.open_run_of(session)

@@ -266,3 +266,13 @@ def test_a_topic_has_a_schema(world: World, boot: str, admin: AdminClient) -> No
         while len(found) < 2 * RECORDS:
             found += subscriber.rows(timeout=PATIENCE_S)
     assert Counter((row.values or {})["b"] for row in found) == {None: RECORDS, "x": RECORDS}
+
+
+def test_records_are_deleted(world: World, boot: str, admin: AdminClient) -> None:
+    topic = f"cut-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"%d" % number for number in range(RECORDS)])
+    for made in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
+        assert made.result(PATIENCE_S).low_watermark == 10
+    assert len(read(boot, topic, RECORDS - 10)) == RECORDS - 10

@@ -15,6 +15,7 @@ from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -34,6 +35,8 @@ from samelog.wire.peer_messages import (
     PassReport,
     PassTold,
     PeerMessage,
+    RunAsked,
+    RunHeld,
 )
 
 OfDataGroups = (
@@ -44,6 +47,8 @@ OfDataGroups = (
     | PassAsked
     | PassTold
     | PassReport
+    | RunAsked
+    | RunHeld
     | Beat
     | BeatAnswer
     | NotQuiet
@@ -61,6 +66,10 @@ class PeerOwner(ServedNode, Protocol):
     @property
     def data_groups(self) -> DataGroups:
         """Its replicas of data groups."""
+
+    @property
+    def stages(self) -> Stages:
+        """What writers stage."""
 
     @property
     def life(self) -> OwnLife:
@@ -122,6 +131,8 @@ class PeerEvents:
                 groups.passes.hear(message)
             case PassReport():
                 self._node.pass_reported(message)
+            case RunAsked() | RunHeld():
+                self._node.stages.hear(node, message)
             case _:
                 groups.on_beat(node, message)
 

@@ -279,6 +279,30 @@ class PartOfRunClosed(Message, frozen=True, tag=67):
         check_run_ends(self.ends)
 
 
+class RunAsked(Message, frozen=True, tag=71):
+    """From the leader of group 0: does a majority of a data group that you lead hold a staged run
+    up to these ends (partition, roll, byte)?
+    """
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    group: Unsigned32
+    session: str
+    run_id: Identifier
+    ends: tuple[tuple[Unsigned32, Place63, Place63], ...]
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+
+
+class RunHeld(Message, frozen=True, tag=72):
+    """The answer."""
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    is_held: bool
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -301,5 +325,7 @@ PeerMessage: TypeAlias = (
     | PassAsked
     | PassTold
     | PassReport
+    | RunAsked
+    | RunHeld
 )
 """What a member says on the connections that it dialled."""

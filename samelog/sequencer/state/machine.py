@@ -70,6 +70,7 @@ from samelog.sequencer.state.transactions.changes import (
     change_transactions,
 )
 from samelog.sequencer.state.transactions.commands import TransactionCommand
+from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -226,9 +227,11 @@ class StateMachine:
 
     def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        for partition, roll, byte in command.ends:
+        spanning = self.state.transactions.spanning
+        stays = run is None or run.closed or spanning.is_pinned(command.session)
+        for partition, roll, byte in () if stays else command.ends:
             entry = self.input_of(command.session, partition)
-            if entry is not None and run is not None and not run.closed:
+            if entry is not None:
                 entry.roll, entry.byte = roll, byte
         return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
@@ -236,9 +239,7 @@ class StateMachine:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
-            return Rejection(
-                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-            )
+            return Rejection("UNKNOWN_TOPIC", f"{command.topic_id} has no {command.partition}")
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
         problem = on_its_way(self.state, partition.number)
@@ -257,7 +258,9 @@ class StateMachine:
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         if run is None:
-            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+            return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
+        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+            return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.closed = True
             run.ends = [
@@ -276,10 +279,10 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
-        if not session.retired:
-            session.retired = True
-            session.fenced_ids.append(session.session_id)
+            closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            if isinstance(closed, Rejection):
+                return closed
+        session.retire()
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
@@ -496,5 +499,6 @@ _APPLY: dict[type, Any] = {
     OpenPlacedInput: StateMachine._open_placed_input,
     ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

@@ -115,6 +115,9 @@ class ApplyEvents(Protocol):
     def placement_changed(self) -> None:
         """The table of data groups, or a data group's configuration, is another one."""
 
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""
 

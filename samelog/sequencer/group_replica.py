@@ -11,6 +11,7 @@ before it started (invariants.md, rule 14).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -18,6 +19,7 @@ from contextlib import suppress
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.log import log_event
 from samelog.sequencer.building import (
     ReplicaOwner,
@@ -50,6 +52,7 @@ from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
 from samelog.wire.bounds import Health
+from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -92,7 +95,10 @@ class GroupReplica:
         """`given.config.data`: where its files are."""
         config = given.config
         self.seat = seat
-        self._site = ReplicaSite(seat, given, directory, peers, presence, owner, self)
+        self._at_work = AtWork()
+        self._site = ReplicaSite(
+            seat, given, directory, peers, presence, owner, self, self._at_work
+        )
         self.store = RaftStore.open(given.fs, log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
@@ -113,6 +119,9 @@ class GroupReplica:
             self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
         )
         self._rest_at = 0.0
+        self._running: list[asyncio.Task[None]] = []
+        self._keeping: list[asyncio.Task[None]] = []
+        """What looks after logs, since there are any."""
         self._build_upkeep(replica, pulls)
 
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
@@ -157,17 +166,67 @@ class GroupReplica:
         self._pending_at_start = []
 
     def start(self) -> None:
-        """Run, as tasks of the member."""
+        """Take part in the group, and work."""
         self.raft.group.begin()
-        spawn = self._site.owner.spawn
-        spawn(self.raft.group.run_ticks())
-        spawn(self.raft.group.run_saver())
-        spawn(self.logs.intake.rounds.run())
-        spawn(self.logs.merging.run_syncer())
-        self.care.archive.start(spawn)
-        for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
-            spawn(part.run())
-        spawn(self.care.scrubber.serve_complaints())
+        self.work()
+
+    def work(self) -> None:
+        """Run what there is work for, as tasks of the member; what runs goes on."""
+        spawn, care = self._site.owner.spawn, self.care
+        if not self._running:
+            group, snapshots = self.raft.group, self.raft.snapshotter
+            self._running = [
+                spawn(run) for run in (group.run_ticks(), group.run_saver(), snapshots.run())
+            ]
+        if not self._keeping and (self.has_logs or self.seat.group == GROUP):
+            runs = (
+                self.logs.intake.rounds.run(),
+                self.logs.merging.run_syncer(),
+                care.scrubber.run(),
+                care.scrubber.serve_complaints(),
+                care.file_guard.run(),
+                *care.archive.runs(),
+            )
+            self._keeping = [spawn(run) for run in runs]
+
+    def rest(self) -> None:
+        """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
+        for task in (*self._running, *self._keeping):
+            task.cancel()
+        self._running, self._keeping = [], []
+
+    def close_files(self) -> None:
+        """Close those of which nothing was needed since the last call; sync first what is not."""
+        self.logs.sessions.rest()
+        self.logs.merging.rest()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing runs."""
+        return not self._running
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether there is anything here to look after now and then."""
+        return bool(self.logs.merging.partitions or self.logs.sessions.opened)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way or waits here. What others have yet to say is not."""
+        logs, repair = self.logs, self.logs.repair
+        parts = (
+            self.raft.group,
+            logs.merging,
+            logs.sessions,
+            logs.intake,
+            self.reporter,
+            self.raft.coordinator,
+            repair.sessions,
+            repair.merged,
+            self.following,
+            self.care.archive,
+        )
+        return bool(self._at_work) or any(part.is_busy for part in parts)
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -249,10 +308,11 @@ class GroupReplica:
         unmerged = self.logs.quotas.recount(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
         limit = total * self._site.given.config.disk_stop_percent // 100
-        kept = max(0, used - self.care.archive.truncation.pending_bytes)
-        now_ms = max(0, self._site.given.clock.wall_ms())
-        self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
         self.logs.intake.room.set(limit - used - unmerged - pending, resume_at_bytes=total // 20)
+        if self.seat.group == GROUP:  # it speaks for the member
+            kept = max(0, used - self.care.archive.truncation.pending_bytes)
+            now_ms = max(0, self._site.given.clock.wall_ms())
+            self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -304,15 +364,23 @@ class GroupReplica:
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
 
     def session_log_unsynced(self, number: int) -> None:
+        self._has_work()
         self.logs.intake.mark_dirty(number)
 
+    def _has_work(self) -> None:
+        if not self._keeping:
+            self._site.owner.has_work()
+
     def partition_opened(self, number: int) -> None:
+        self._has_work()
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:
+        self._has_work()
         self.logs.repair.merged.look_at(number)
 
     def reader_complained(self) -> None:
+        self._has_work()
         self.care.scrubber.complained()
 
     async def sync_raft_log(self) -> None:
@@ -328,6 +396,8 @@ class GroupReplica:
     def bytes_received(self, number: int) -> bool:
         """A partition may have waited for them, the leader, and peers may."""
         coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        if not self._keeping:
+            self._site.owner.has_work()
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
         )
@@ -354,6 +424,7 @@ class GroupReplica:
         self.raft.coordinator.run_changed(session)
         self.logs.intake.run_changed(session)
         self.reporter.state_session(session)
+        self._site.owner.run_changed(session)
 
     def merge_committed(self, merge: Merge) -> None:
         self.logs.intake.committed(merge)
@@ -390,6 +461,9 @@ class GroupReplica:
 
     def placement_changed(self) -> None:
         self._site.owner.placement_changed()
+
+    def topic_changed(self, topic_id: str) -> None:
+        self._site.owner.topic_changed(topic_id)
 
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""

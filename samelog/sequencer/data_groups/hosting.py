@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
@@ -20,9 +21,11 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
+from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
@@ -93,7 +96,11 @@ class DataGroups:
         self._confirms = False
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
+        self._contents = Contents()
+        self._level = 0
+        """Of the cluster, when it was looked at last."""
         self.replicas: dict[int, DataReplica] = {}
+        self.working: Working[DataReplica] = Working()
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
         self._disk = 0, 0
@@ -119,7 +126,9 @@ class DataGroups:
     async def _begin_new(self) -> None:
         self._is_due = False
         own = self._member.directory.record.number
+        changed = self._contents.follow(self._host.cluster.placement)
         await self._end_old(own)
+        self._work_in(changed)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
             known = self.replicas.keys() | self._ending | self.damaged.keys()
             if not self._runs or number in known:
@@ -138,6 +147,7 @@ class DataGroups:
             is_empty = not replica.group_replica.logs.machine.state.partitions
             if (named is None or named.replica != replica.replica) and (placed or is_empty):
                 del self.replicas[number]
+                self.working.end(number)
                 self._beats.woke(number)
                 self._ending.add(number)
                 await replica.end()
@@ -165,7 +175,9 @@ class DataGroups:
                 self._links,
                 presence=self._presence,
                 lives=self._lives,
+                contents=partial(self._contents.of, number),
                 on_moved=self._moved,
+                on_work=self._work,
             )
         except RaftStoreError as error:
             self.damaged[number] = str(error)
@@ -174,15 +186,32 @@ class DataGroups:
             return
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
-        replica.group_replica.disk_measured(*self._disk)
+        self._work(replica)
         replica.start()
         for node in self._links.connected:
             replica.group_replica.reporter.tell_everything(node)
 
-    @property
-    def awake(self) -> Iterator[DataReplica]:
-        """Those that do not rest."""
-        return (each for each in self.replicas.values() if not each.raft.raft.rests)
+    def _work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
+        if replica.number not in self.working:
+            replica.group_replica.disk_measured(*self._disk)
+        self.working.begin(replica, self._given.clock.now())
+
+    def _work_in(self, groups: Iterable[int]) -> None:
+        for number in groups:
+            if number in self.replicas:
+                self._work(self.replicas[number])
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        topic, table = self._host.cluster.topics.get(topic_id), self._host.cluster.placement
+        numbers = () if topic is None or not topic.is_placed else topic.partition_numbers
+        self._work_in({table.group_of(number) for number in numbers})
+        self.follow()
+
+    def run_changed(self, session: str) -> None:
+        """Group 0 has opened or closed a run."""
+        self._work_in(number for number, each in self.replicas.items() if each.knows(session))
 
     @property
     def is_doubtful(self) -> bool:
@@ -230,11 +259,12 @@ class DataGroups:
         """What the leader of group 0 asks of groups that this member leads."""
         for order in orders:
             if order.group in self.replicas:
+                self._work(self.replicas[order.group])
                 self.replicas[order.group].carry_out(order)
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
-        found = (replica.unconfirmed() for replica in self.replicas.values())
+        found = (replica.unconfirmed() for replica in self.working)
         changes: list[AnyChange] = [each for each in found if each is not None]
         if changes and not self._confirms:
             self._confirms = True
@@ -257,7 +287,8 @@ class DataGroups:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
-            if replica.raft.raft.leadership is not None:
+            if replica.raft.raft.leadership is not None and replica.knows(session):
+                self._work(replica)
                 end_run(replica.group_replica, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
@@ -273,31 +304,35 @@ class DataGroups:
 
     def tick(self) -> None:
         """To be called some times a second."""
-        for replica in self.awake:
+        for replica in self.working:
             replica.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""
-        for replica in self.replicas.values():
+        for replica in self.working:
             replica.tick_membership()
         self._confirm()
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
-        for replica in self.replicas.values():
+        if self._level != self._host.cluster.level:
+            self._level = self._host.cluster.level
+            self._work_in(tuple(self.replicas))
+        for replica in self.working:
             replica.tick_slowly()
             if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
                 self._settle_runs(replica)
+        self.working.look(self._given.clock.now())
 
     def disk_measured(self, used: int, total: int) -> None:
         """So much of the member's disk is used."""
         self._disk = used, total
-        for replica in self.replicas.values():
+        for replica in self.working:
             replica.group_replica.disk_measured(used, total)
 
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""
-        for replica in self.awake:
+        for replica in self.working:
             replica.raft.loop_delayed(by_s)
 
     # --- quiet groups -----------------------------------------------------------------------------
@@ -321,6 +356,8 @@ class DataGroups:
             self._links.send_all(Leads(((replica.number, raft.term),)))
         if not raft.rests or replica.raft.halted:
             self._beats.woke(replica.number)
+            if replica.number not in self.working and replica.number in self.replicas:
+                self._work(replica)
         elif raft.role is Role.LEADER:
             rest = Rest(raft.term, raft.peers, is_led=True)
             self._beats.rests(replica.number, rest, self._given.clock.now())
@@ -367,6 +404,7 @@ class DataGroups:
         said = decode_message(message.message)
         if not isinstance(said, OF_A_GROUP):
             raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
+        self._work(replica)
         replica.group_replica.receive(node, said)
 
     def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
@@ -383,6 +421,8 @@ class DataGroups:
             self._links.send(node, self._led())
         for replica in self.with_member(node):
             replica.group_replica.reporter.tell_everything(node)
+            if replica.is_busy:  # it could not be told, or is to be followed
+                self._work(replica)
 
     def began_anew(self, node: int) -> None:
         """Another member is in another life."""
@@ -395,6 +435,8 @@ class DataGroups:
         self._wake(self._beats.lost(node))
         for replica in self.with_member(node):
             replica.group_replica.peer_gone(node)
+            if replica.group_replica.logs.machine.state.sessions:  # its own may end now
+                self._work(replica)
 
     def is_suspect(self) -> None:
         """This member may have forgotten something."""

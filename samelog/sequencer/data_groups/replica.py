@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -22,12 +23,15 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.ending import closed_parts, overtaken
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.data_groups.working import LOOK_S
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PartOfRunClosed
@@ -46,6 +50,10 @@ class ReplicaHost(Protocol):
 
     @property
     def merged_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+
+    @property
+    def checker(self) -> BatchChecker:
         """See building.ReplicaOwner."""
 
     @property
@@ -81,16 +89,22 @@ class DataReplica:
         *,
         presence: Presence,
         lives: Lives,
+        contents: Callable[[], Collection[int]],
         on_moved: Callable[[DataReplica], None],
+        on_work: Callable[[DataReplica], None],
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        """Raises RaftStoreError. `contents`: the partitions that the table has in the group;
+        `on_moved`: the core may rest now, or may have woken; `on_work`: there is something to do.
+        """
         self.number = number
         self._host = host
         self._clock = given.clock
         self._fs, self._data = given.fs, os.path.join(given.config.data, "groups", str(number))
         self._running: set[asyncio.Task[None]] = set()
+        self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
         self._on_moved = on_moved
+        self._on_work = on_work
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
@@ -115,6 +129,7 @@ class DataReplica:
             presence=presence,
             lives=lambda: lives.met,
             cluster=lambda: host.cluster,
+            contents=contents,
         )
 
     def _begin(self) -> ReplicaRecord:
@@ -143,7 +158,7 @@ class DataReplica:
             raft.stand_first(self._clock.now())
         self.group_replica.open_logs()
         self.group_replica.start()
-        self.spawn(self._come_up())
+        self._comes_up = self.spawn(self._come_up())
 
     async def _come_up(self) -> None:
         """State positions once all that was committed before is applied here."""
@@ -157,8 +172,49 @@ class DataReplica:
         logs.sessions.set_gaps_aside()
         self.group_replica.reporter.state_all()
 
+    # --- work and rest ----------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """See working.Worker."""
+        self.group_replica.work()
+
+    def tidy(self) -> bool:
+        """See working.Worker."""
+        self.group_replica.close_files()
+        return not self.is_busy
+
+    def rest(self) -> None:
+        """See working.Worker."""
+        self.group_replica.rest()
+
+    @property
+    def is_busy(self) -> bool:
+        """See working.Worker."""
+        awake = not (self.raft.raft.rests or self.raft.halted)
+        comes_up = self._comes_up is not None and not self._comes_up.done()
+        return awake or comes_up or self.group_replica.is_busy or self._owes()
+
+    def _owes(self) -> bool:
+        """Whether it leads, and the group or group 0 has yet to learn something."""
+        if not self.raft.is_leader:
+            return False
+        state, cluster = self.group_replica.logs.machine.state, self._host.cluster
+        runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
+        return self._upkeep.is_due or next(runs, None) is not None
+
+    def knows(self, session: str) -> bool:
+        """Whether the group has anything of a session."""
+        return session in self.group_replica.logs.machine.state.sessions
+
+    @property
+    def due_at(self) -> float | None:
+        """See working.Worker."""
+        if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions:
+            return self._clock.now() + LOOK_S
+        return self.group_replica.raft.snapshotter.due_at
+
     def tick(self) -> None:
-        """To be called some times a second while it does not rest."""
+        """To be called some times a second while it is at work."""
         self.group_replica.tick()
 
     def tick_membership(self) -> None:
@@ -168,7 +224,6 @@ class DataReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self.settle()
-        self.group_replica.tick()
         self.group_replica.tick_slowly()
 
     @property
@@ -231,7 +286,12 @@ class DataReplica:
         """See building.ReplicaOwner."""
         return self._host.merged_syncer
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    @property
+    def checker(self) -> BatchChecker:
+        """See building.ReplicaOwner."""
+        return self._host.checker
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """See building.ReplicaOwner."""
         task = self._host.spawn(work)
         self._running.add(task)
@@ -254,6 +314,16 @@ class DataReplica:
         """The group's configuration is another one."""
         own = self.group_replica.logs.machine.state.placement.own
         self.group_replica.set_members({each.member for each in own})
+
+    def topic_changed(self, topic_id: str) -> None:
+        """By the leader of this group, from what group 0 says."""
+
+    def run_changed(self, session: str) -> None:
+        """Of this group's part: group 0 is told by `ending`."""
+
+    def has_work(self) -> None:
+        """See building.ReplicaOwner."""
+        self._on_work(self)
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """Of a node's own session in this group: no other group has to know."""

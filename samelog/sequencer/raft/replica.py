@@ -54,7 +54,7 @@ from samelog.sequencer.state.placement.commands import (
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
@@ -195,6 +195,7 @@ class Replica:
             return outcome
         if isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
+            self._events.topic_changed(command.topic_id)
             if isinstance(command, PlaceTopic):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
@@ -210,6 +211,8 @@ class Replica:
             self._events.members_changed()
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
+        elif isinstance(command, AlterTopicCommand):
+            self._events.topic_changed(command.topic_id)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from samelog.consensus import Busy, NotLeader, Snapshot
 from samelog.format.errors import InvariantError
+from samelog.runtime.at_work import AtWork
+from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
@@ -60,6 +62,8 @@ class Snapshotter:
         coordinator: Coordinator,
         *,
         interval_s: float,
+        clock: Clock,
+        at_work: AtWork,
     ) -> None:
         self._group = group
         self._replica = replica
@@ -67,6 +71,9 @@ class Snapshotter:
         self._store = store
         self._coordinator = coordinator
         self._interval_s = interval_s
+        self._clock = clock
+        self._at_work = at_work
+        self._due_at = clock.now() + interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
         self._anew_at = 0
@@ -77,25 +84,36 @@ class Snapshotter:
 
     async def run(self) -> None:
         """Take snapshots until cancelled, or the replica is halted."""
-        interval_s = self._interval_s
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(max(0.0, self._due_at - self._clock.now())):
                     await self._woken.wait()
             if self._group.halted:
                 return  # what it has may be half of an entry; its files stay as they are
-            try:
-                if self._woken.is_set():
-                    self._begin_log()
-                if self._nudges:
-                    self._nudge()
-                if self._replica.applied_index > self._last_index:
-                    size = await self.take()
-                    interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
-                if self._cut():
-                    await self._group.sync_now()
-            except NoSpace as fault:
-                log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+            with self._at_work:
+                await self._look()
+
+    async def _look(self) -> None:
+        interval_s = self._interval_s
+        try:
+            if self._woken.is_set():
+                self._begin_log()
+            if self._nudges:
+                self._nudge()
+            if self._replica.applied_index > self._last_index:
+                size = await self.take()
+                interval_s = max(interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
+            if self._cut():
+                await self._group.sync_now()
+        except NoSpace as fault:
+            log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+        self._due_at = self._clock.now() + interval_s
+
+    @property
+    def due_at(self) -> float | None:
+        """When there is something to do, if nothing more is applied; None: never."""
+        is_behind = self._replica.applied_index > self._last_index
+        return self._due_at if is_behind or self._nudges or self._woken.is_set() else None
 
     def begin_anew(self) -> None:
         """Let go of the whole log that there is, as soon as both kept snapshots are of its end or

@@ -42,11 +42,11 @@ NUDGES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut
-    at it.
+    """Of a durable snapshot: its last entry, and the offsets a majority must have merged-durable
+    before the log is cut at it.
     """
 
-    snapshot: Snapshot
+    last_index: int
     offsets: dict[int, int]
 
 
@@ -76,6 +76,7 @@ class Snapshotter:
         self._due_at = clock.now() + interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
+        self._newest: Snapshot | None = None
         self._anew_at = 0
         """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
@@ -140,11 +141,12 @@ class Snapshotter:
         async with self._turn:
             await self._replica.wait_tidied()
             index = self._replica.applied_index
-            if not self._taken or self._taken[-1].snapshot.last_index < index:
-                await self._write(index)
-            return len(self._taken[-1].snapshot.data)
+            newest = self._newest
+            if newest is None or newest.last_index < index:
+                newest = await self._write(index)
+            return len(newest.data)
 
-    async def _write(self, index: int) -> None:
+    async def _write(self, index: int) -> Snapshot:
         raft = self._group.raft
         term = raft.term_at(index)
         if term is None:
@@ -155,17 +157,19 @@ class Snapshotter:
         offsets = {
             number: partition.next_offset
             for number, partition in self._replica.machine.state.partitions.items()
+            if partition.next_offset
         }
         await self._merging.sync()
         await self._store.save_snapshot(snapshot)
-        self._last_index = index
-        self._taken.append(_Taken(snapshot, offsets))
+        self._last_index, self._newest = index, snapshot
+        self._taken.append(_Taken(index, offsets))
+        return snapshot
 
     def _cut(self) -> bool:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
         covers; whether anything was cut.
         """
-        if len(self._taken) < 2:
+        if len(self._taken) < 2 or self._newest is None:
             return False
         older = self._taken[0]
         cursors = self._coordinator.cursors
@@ -175,12 +179,12 @@ class Snapshotter:
             if number in self._replica.machine.state.partitions
         ):
             return False
-        last = older.snapshot.last_index
+        last = older.last_index
         index = last - TAIL_ENTRIES
         if last >= self._anew_at:
             index = max(index, self._anew_at)
         if index <= self._group.raft.first_index:
             return False
-        self._group.raft.compact(index, self._taken[-1].snapshot)
+        self._group.raft.compact(index, self._newest)
         self._store.cut(index)
         return True

@@ -23,7 +23,6 @@ from samelog.admin.answers import (
     MaintenanceSet,
     NodeAdded,
     NodeRemoved,
-    PlacementStatus,
     RecordsVoided,
     SchemaPage,
     SchemaSet,
@@ -39,7 +38,6 @@ from samelog.admin.answers import (
     TransactionRows,
     UpgradeStatus,
 )
-from samelog.admin.task_answers import TaskRows
 from samelog.admin.views import (
     Access,
     DedupUsers,
@@ -400,46 +398,6 @@ class MoveLeadership(AdminRequest[LeadershipMoved], frozen=True):
     """Let a node lead; without a name, the most advanced one."""
 
     to: NodeName | UnsetType = UNSET
-
-
-class GetPlacement(AdminRequest[PlacementStatus], frozen=True):
-    """Which groups there are, and which partition is where."""
-
-
-TaskNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a task.")]
-
-
-class ListTasks(AdminRequest[TaskRows], frozen=True):
-    """Tasks of placement."""
-
-
-class PauseTask(AdminRequest[TaskRows], frozen=True):
-    """Let a task stand still; without a number, begin none."""
-
-    task: TaskNumber | UnsetType = UNSET
-
-
-class ResumeTask(AdminRequest[TaskRows], frozen=True):
-    """Let a paused task go on; without a number, begin tasks again, also what was cancelled."""
-
-    task: TaskNumber | UnsetType = UNSET
-
-
-class CancelTask(AdminRequest[TaskRows], frozen=True):
-    """Undo a task, or let it end where that is too late."""
-
-    task: TaskNumber
-
-
-class DrainNode(AdminRequest[TaskRows], frozen=True):
-    """Move all replicas of data groups away from a node; or let it have some again."""
-
-    node: NodeName
-    ends: bool = False
-
-
-class BalanceCluster(AdminRequest[TaskRows], frozen=True):
-    """Even out replicas and leaders of data groups, also what was cancelled before."""
 
 
 class GetUpgrade(AdminRequest[UpgradeStatus], frozen=True):

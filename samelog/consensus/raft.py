@@ -169,7 +169,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
-        quiet.wake(self)
+        if self.patience.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -189,7 +190,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
-        quiet.wake(self)
+        if self.patience.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -218,7 +220,8 @@ class Raft(Core):
         """Ask for an index that covers everything committed by now; see Effects.reads."""
         self.now = now
         self.touched = True
-        quiet.wake(self)
+        if self.patience.rests:
+            quiet.wake(self)
         replication.read_index(self, context)
 
     def transfer_leadership(self, to: int, now: float) -> None:

@@ -258,10 +258,6 @@ class AnyBroker(ABC):
         """The nodes that have a partition."""
         return self.nodes()
 
-    def check_here(self, topic: Topic, index: int) -> None:
-        """Raises ApiError if a partition of a topic in data groups is not on this node."""
-        return
-
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
         """Where the batches of a partition go. Raises ApiError."""
         return self.batches

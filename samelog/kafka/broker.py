@@ -201,7 +201,7 @@ class Broker(AnyBroker):
         return self.machine.topic_named(key)
 
     def partition(self, topic: Topic, index: int) -> MergedPartition | None:
-        """A partition as this node has it."""
+        """A partition as this node has it. Raises ApiError if a data group has it elsewhere."""
         numbers = topic.partition_numbers
         if not 0 <= index < len(numbers):
             return None
@@ -219,7 +219,8 @@ class Broker(AnyBroker):
 
     def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is committed in a partition, executed here or not."""
-        known = self._machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
+        machine = self._machine_of(topic, index) if topic.is_placed else self.machine
+        known = machine.state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.next_offset
 
     def _machine_of(self, topic: Topic, index: int) -> StateMachine:
@@ -254,9 +255,6 @@ class Broker(AnyBroker):
 
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         return self.placed.members(topic, index) if topic.is_placed else self.nodes()
-
-    def check_here(self, topic: Topic, index: int) -> None:
-        self.placed.here(topic, index)
 
     def batches_of(self, topic: Topic, index: int) -> ProducerLog:
         return self.placed.batches(topic, index) if topic.is_placed else self.batches

@@ -29,7 +29,8 @@ class PlacedPartitions:
         self._number = number
         self._machine = machine
         self._groups = groups
-        self._batches: dict[int, ProducerLog] = {}
+        self._batches: dict[int, tuple[GroupReplica, ProducerLog]] = {}
+        """Group -> for which replica of it, which may be a later one's by now."""
 
     def group_of(self, topic: Topic, index: int) -> int:
         """The group that has a partition."""
@@ -56,9 +57,12 @@ class PlacedPartitions:
     def batches(self, topic: Topic, index: int) -> ProducerLog:
         """Where what clients produce goes. Raises ApiError."""
         group, here = self.group_of(topic, index), self.here(topic, index)
-        known = self._batches.get(group)
-        if known is None:
-            known = self._batches[group] = ProducerLog(self._name, self._number, here.logs)
+        replica, known = self._batches.get(group, (None, None))
+        if known is None or replica is not here:
+            if known is not None:
+                known.close()
+            known = ProducerLog(self._name, self._number, here.logs)
+            self._batches[group] = here, known
             known.start()
         return known
 
@@ -71,5 +75,5 @@ class PlacedPartitions:
 
     def close(self) -> None:
         """Nobody waits for an answer any more."""
-        for known in self._batches.values():
+        for _, known in self._batches.values():
             known.close()

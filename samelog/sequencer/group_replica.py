@@ -30,7 +30,6 @@ from samelog.sequencer.building import (
     raft_parts,
 )
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
-from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
@@ -40,10 +39,9 @@ from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
@@ -82,24 +80,22 @@ class GroupReplica:
     def __init__(
         self,
         given: NodeResources,
-        directory: NodeDirectory,
+        member: MemberParts,
         peers: PeerSender,
         presence: Presence,
         owner: ReplicaOwner,
         *,
         seat: Seat,
-        log: MemberLog,
         pulls: PeerPulls,
-        measures: Measures,
     ) -> None:
         """`given.config.data`: where its files are."""
         config = given.config
         self.seat = seat
         self._at_work = AtWork()
         self._site = ReplicaSite(
-            seat, given, directory, peers, presence, owner, self, self._at_work
+            seat, given, member.directory, peers, presence, owner, self, self._at_work
         )
-        self.store = RaftStore.open(given.fs, log, seat.group, seat.replica)
+        self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
@@ -109,7 +105,7 @@ class GroupReplica:
             machine,
             syncer=owner.merged_syncer,
             events=self,
-            measures=measures,
+            measures=member.measures,
         )
         replica = Replica(machine, sessions, merging, self, given.level)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)

@@ -85,14 +85,12 @@ class Node:
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given,
-            directory,
+            self.member,
             links,
             presence,
             self,
             seat=Seat(0, 0, record.voters, record.may_vote),
-            log=self.member.raft_log,
             pulls=links,
-            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care

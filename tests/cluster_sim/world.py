@@ -22,7 +22,7 @@ from samelog.consensus import NotLeader
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
-from samelog.sequencer.state import machine as state
+from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor

@@ -12,16 +12,16 @@ from confluent_kafka.cimpl import NewTopic
 from samelog.admin.answers import PlacementStatus
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import (
+from samelog.admin.placement_requests import (
     BalanceCluster,
     CancelTask,
     DrainNode,
     GetPlacement,
     ListTasks,
     PauseTask,
-    RemoveNode,
     ResumeTask,
 )
+from samelog.admin.requests import RemoveNode
 from samelog.config.tables.client import ClientConfig
 from tests.e2e.harness import World, wait_for
 from tests.kafka.test_placed_topics import (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import (
     OFFSET_BEGINNING,
     Consumer,
@@ -17,7 +19,8 @@ from confluent_kafka.cimpl import (
 )
 
 from samelog.admin.client import ask
-from samelog.admin.requests import CreateTopic, GetPlacement
+from samelog.admin.placement_requests import GetPlacement
+from samelog.admin.requests import CreateTopic
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
 
@@ -36,6 +39,7 @@ def create(admin: AdminClient, topic: NewTopic) -> None:
 
 def partitions_of(admin: AdminClient, topic: str) -> Iterator[tuple[int, list[int]]]:
     """(leader, replicas) of each, once all have leaders."""
+    known = {}
     for _ in range(int(PATIENCE_S * 10)):
         known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         if known and all(each.leader >= 0 for each in known.values()):
@@ -67,7 +71,7 @@ def read(boot: str, topic: str, count: int) -> list[bytes]:
             message = consumer.poll(PATIENCE_S)
             assert message is not None, f"{len(found)} of {count} records"
             assert message.error() is None
-            found.append(message.value())
+            found.append(message.value() or b"")
     finally:
         consumer.close()
     return found
@@ -85,7 +89,8 @@ def test_a_topic_has_as_many_replicas_as_it_asks_for(
     values = [b"%d" % number for number in range(RECORDS)]
     write(boot, topic, values)
     assert sorted(read(boot, topic, RECORDS)) == sorted(values)
-    wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    spec: Any = OffsetSpec
+    wanted = {TopicPartition(topic, p): spec.latest() for p in range(PARTITIONS)}
     ends = admin.list_offsets(wanted, request_timeout=PATIENCE_S)
     assert sum(each.result(PATIENCE_S).offset for each in ends.values()) == RECORDS
 
@@ -156,7 +161,7 @@ def test_our_own_subscribers_read_from_whoever_has_it(
     list(partitions_of(admin, topic))
     values = [b"%d" % number for number in range(RECORDS)]
     write(boot, topic, values)
-    found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
+    found = [each.value or b"" for each in world.read(RECORDS, name=topic, topic=topic)]
     assert sorted(found) == sorted(values)
 
 
@@ -174,7 +179,7 @@ def test_our_own_publishers_write_to_whoever_has_it(
                 value = values[run * RECORDS // 2 + number]
                 publisher.append(value, partition=number % PARTITIONS)
             publisher.wait_merged(PATIENCE_S)
-    found = [each.value for each in world.read(RECORDS, name=topic, topic=topic)]
+    found = [each.value or b"" for each in world.read(RECORDS, name=topic, topic=topic)]
     assert sorted(found) == sorted(values)
 
 
@@ -199,7 +204,7 @@ def test_nothing_is_lost_or_doubled_while_nodes_are_killed(
         publisher.wait_merged(PATIENCE_S)
     records = world.read(number, name=topic, topic=topic)
     by_partition = {
-        p: [int(each.value) for each in records if each.partition == p] for p in range(6)
+        p: [int(each.value or b"") for each in records if each.partition == p] for p in range(6)
     }
     assert by_partition == {p: list(range(p, number, PARTITIONS)) for p in range(PARTITIONS)}
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.consensus import quiet, replication
+from samelog.consensus import quiet
 from samelog.consensus.core import Core, Leadership
 from samelog.sequencer.data_groups import seats
 from samelog.sequencer.data_groups.hosting import DataGroups
@@ -74,7 +74,7 @@ def rest_at_once() -> Iterator[None]:
         lead.heartbeat_deadline = lead.quorum_deadline = quiet.NEVER
         return True
 
-    with patch.object(replication.quiet, "begin", begin):
+    with patch.object(quiet, "begin", begin):
         yield
 
 

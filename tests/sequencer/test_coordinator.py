@@ -176,7 +176,7 @@ def test_a_run_with_partitions_that_its_sender_has_yet_to_open_is_not_closed() -
 
     def looked_at(ends: dict[tuple[str, int], tuple[int, int]]) -> int:
         proposed.clear()
-        world.coordinator.ended["s"] = ("d" * 32, ends)
+        world.coordinator.closer.ended["s"] = ("d" * 32, ends)
         world.coordinator._turn()
         return len(proposed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
@@ -143,10 +144,11 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     place = PlaceTopic(0, "id", "t", {}, 1, [NewGroup(1, (0,), 0)], [1])
     assert machine.apply(place).partition_numbers == [1]
     machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))
-    refused = machine.apply(OpenInputCommand("s", "id", 0))
+    known = machine.apply(OpenInputCommand("s", "id", 0))
+    assert known.partition == 1, "a run is over once every group has closed its part"
+    refused = machine.apply(ArchiveCommand(1, 5, 0, 0, 1, ""))
     assert isinstance(refused, Rejection)
     assert refused.code == "ELSEWHERE"
-    assert not machine.state.inputs
     assert machine.apply(HardReset("x", 1, 1)).code == "DATA_GROUPS"
     machine.apply(DeleteTopicCommand("id"))
     assert machine.state.placement.deleted == ["id"]

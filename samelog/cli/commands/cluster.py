@@ -15,7 +15,8 @@ import click
 from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import BalanceCluster, FinalizeUpgrade, GetUpgrade, ResetCluster
+from samelog.admin.placement_requests import BalanceCluster
+from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.commands.placing.tasks import show

@@ -21,14 +21,8 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import (
-    AddNode,
-    DrainNode,
-    GetStatus,
-    MoveLeadership,
-    RemoveNode,
-    SetMaintenance,
-)
+from samelog.admin.placement_requests import DrainNode
+from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.tasks import show
 from samelog.cli.live_names import complete_nodes

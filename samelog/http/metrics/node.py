@@ -16,6 +16,7 @@ from samelog.config.values import parse_address
 from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
+from samelog.placement.values import PlacedGroup
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
@@ -91,16 +92,17 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
     held = Counter(member for group in table.groups.values() for member in group.members)
     for number, member in tuple(node.peers.members.all.items()):
         yield "samelog_group_replicas", (member.name,), held[number]
-    missing = sum(
-        sum(each.votes and each.is_whole and is_there(each.member) for each in group.replicas)
-        < group.goal
-        for group in table.groups.values()
-    )
+    missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())
     yield "samelog_groups_missing_copies", (), missing
     states = Counter(task.state.name.lower() for task in table.tasks.values())
     states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
     for state in ("running", "paused", "cancelling", "waiting", "blocked"):
         yield "samelog_tasks", (state,), states[state]
+
+
+def _lacks_copies(group: PlacedGroup, is_there: Callable[[int], bool]) -> bool:
+    whole = [each for each in group.replicas if each.votes and each.is_whole]
+    return sum(is_there(each.member) for each in whole) < group.goal
 
 
 def _traffic(node: ServedNode) -> Iterator[Sample]:

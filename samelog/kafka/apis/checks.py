@@ -194,8 +194,6 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Rea
     name = str(key) if topic is None else topic.name
     if not broker.may_read(call.client, name):
         raise denied(name)
-    if topic is not None and topic.is_placed and 0 <= index < topic.partitions:
-        broker.check_here(topic, index)
     stream = None if topic is None else broker.partition(topic, index)
     if topic is None or stream is None:
         raise no_partition(name, index)

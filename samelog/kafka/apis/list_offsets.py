@@ -63,14 +63,19 @@ _PARTS = itemgetter(1)
 def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
     """Answer a request, as soon as is known what is committed."""
     asked = list(chain.from_iterable(map(_PARTS, request.topics)))
-    placed = any(_is_placed(call, name) for name, _ in request.topics)
-    if placed or len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
+    if _takes_long(call, request, asked):
         return _look_for_all(call, request)
     if call.broker.leads and all(each.timestamp in BEGINNINGS for each in asked):
         found = _find_all(call, request)
         if not any(part.error for part in chain.from_iterable(map(_PARTS, found.topics))):
             return found
     return _find_confirmed(call, request)
+
+
+def _takes_long(call: AnyCall, request: ListOffsetsRequest, asked: list[OffsetWanted]) -> bool:
+    if len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
+        return True
+    return any(_is_placed(call, name) for name, _ in request.topics)
 
 
 def _is_placed(call: AnyCall, name: str) -> bool:

@@ -196,15 +196,15 @@ def _alike(
     nodes = broker.nodes_of(topic, first)
     there = [number for number in nodes if broker.is_there(number)]
     known = broker.leader_of(topic, first)
-    leader = known if known in there else None
-    error = ErrorCode.leader_not_available if leader is None else ErrorCode.none
-    leader_epoch = -1 if leader is None else broker.epoch_of(topic, first)
+    error, leader, leader_epoch = ErrorCode.leader_not_available, -1, -1
+    if known is not None and known in there:
+        error, leader, leader_epoch = ErrorCode.none, known, broker.epoch_of(topic, first)
     offline = [number for number in nodes if number not in there]
     for index in (first, *rest):
         yield kind(
             index,
             error,
-            -1 if leader is None else leader,
+            leader,
             leader_epoch,
             replica_nodes=nodes,
             isr_nodes=there,

@@ -145,7 +145,10 @@ class ProduceWork:
             name = str(write.key) if write.topic is None else write.topic.name
             if not broker.may_write(self._call.client, name):
                 raise denied(name)
-            write.result = None if write.topic is None else self._append(write.topic, write)
+            if write.topic is not None:
+                if not 0 <= write.index < len(write.topic.partition_numbers):
+                    raise no_partition(name, write.index)
+                write.result = self._append(write.topic, write)
         except ApiError as error:
             write.error = error
             return True
@@ -156,8 +159,6 @@ class ProduceWork:
         the topic has another codec, or it is not known whether a transaction has room for it.
         Raises ApiError.
         """
-        if not 0 <= write.index < len(topic.partition_numbers):
-            raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
@@ -173,7 +174,9 @@ class ProduceWork:
         is_special = topic.settings or write.producer is not None
         if is_special and self._is_to_wait(topic, write, data):
             return None
-        batches = broker.batches_of(topic, write.index) if topic.is_placed else broker.batches
+        batches = broker.batches
+        if topic.is_placed:
+            batches = broker.batches_of(topic, write.index)
         result = batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
+from samelog.replicator.known_nodes import KnownNodes, nodes_of
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
@@ -29,6 +30,7 @@ from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.pull.receiver import PullTarget
 from samelog.wire.pull.refusal import Refusal
@@ -74,7 +76,8 @@ class PullClient:
         )
         self._address = parts.random.choice(config.nodes)
         self._conversation: PullConversation | None = None
-        self._lanes: dict[Address, PullLane] = {}
+        self._nodes = KnownNodes(config)
+        self._lanes: dict[NodeAddress, PullLane] = {}
         """A connection to each node, once one has not all topics' partitions."""
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, Refusal] = {}
@@ -126,8 +129,9 @@ class PullClient:
         if not set(config.nodes) <= set(self._config.nodes):
             self._ask_again()
         self._config, self.topics = config, wanted
+        self._nodes.follow(config)
         if self._lanes:
-            self.on_elsewhere()
+            self._follow_nodes()
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
         self.directory.find_usable(wanted)
@@ -146,15 +150,11 @@ class PullClient:
 
     def _next_target(self) -> NodeAddress:
         """The node to ask now, and the name that it must have."""
-        return NodeAddress(self._address, self._name_of(self._address))
-
-    def _name_of(self, address: Address) -> str | None:
-        names = self._config.node_names
-        names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
-        return names_of.get(address)
+        known = dict(nodes_of(self._config))
+        return NodeAddress(self._address, known.get(self._address))
 
     def _target(self, address: Address | None = None) -> PullTarget:
-        addresses = frozenset(map(str, self._config.nodes))
+        addresses = frozenset(str(each.address) for each in self._nodes.all)
         asked = str(address or self._address)
         return PullTarget(self._config.cluster, self.topics, asked, addresses)
 
@@ -167,7 +167,8 @@ class PullClient:
     def _converse(
         self, connection: Connection, address: Address, on_over: OnOver
     ) -> PullConversation:
-        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster, parts=True))
+        role, cluster = ConnectionRole.PULL, self._config.cluster
+        connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
         return PullConversation(
             connection,
             self,
@@ -208,15 +209,20 @@ class PullClient:
         lanes = (lane.conversation for lane in self._lanes.values())
         return filter(None, (self._conversation, *lanes))
 
-    def on_elsewhere(self) -> None:
+    def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
         """A node has not all partitions: from now on, ask every one."""
-        nodes = self._config.nodes if len(self._config.nodes) > 1 else ()
-        for address in self._lanes.keys() - set(nodes):
-            self._lanes.pop(address).stop()
-        for address in nodes:
-            if address not in self._lanes:
-                self._lanes[address] = PullLane(address, self._parts, self._converse)
-                self._tasks.append(spawn(self._lanes[address].run(self._name_of), "pull: lane"))
+        met = {conversation.node for conversation in self._conversations()}
+        if self._nodes.learn(nodes, met) or not self._lanes:
+            self._follow_nodes()
+
+    def _follow_nodes(self) -> None:
+        wanted = self._nodes.all
+        for node in self._lanes.keys() - set(wanted):
+            self._lanes.pop(node).stop()
+        for node in wanted:
+            if node not in self._lanes:
+                self._lanes[node] = PullLane(node, self._parts, self._converse)
+                self._tasks.append(spawn(self._lanes[node].run(), "pull: lane"))
 
     async def _maintain(self) -> None:
         while True:

@@ -6,7 +6,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, failing
@@ -15,6 +15,7 @@ from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import AnyMessage, CaughtUp, Welcome
 from samelog.wire.pull.copies import (
@@ -62,8 +63,8 @@ class PullEvents(Protocol):
     def on_begun_anew(self, copy: Copy) -> None:
         """The cluster began its log anew."""
 
-    def on_elsewhere(self) -> None:
-        """The node has not all that was asked for: others have."""
+    def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
+        """The node has not all that was asked for: these, or others, have."""
 
 
 class PullConversation(ReplicatorHandler):
@@ -185,8 +186,6 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_refused(topic, refusal)
             case LeaveNode():
                 self._connection.close()
-            case Elsewhere():
-                self._events.on_elsewhere()
             case _:
                 self._tell(effect)
 
@@ -199,3 +198,5 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_given_up(copy)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+            case Elsewhere(nodes):
+                self._events.on_elsewhere(nodes)

@@ -14,6 +14,7 @@ from samelog.replicator.interfaces import FilePosition
 from samelog.replicator.pull.acknowledger import Acknowledger, Budget
 from samelog.runtime.errors import ConnectionLost, RuntimeFault
 from samelog.runtime.network.transport import Connection
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     AnyMessage,
@@ -21,6 +22,7 @@ from samelog.wire.messages import (
     Close,
     ConfirmEnd,
     EndConfirmed,
+    Holders,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -49,6 +51,8 @@ class PullRefused(RuntimeFault):
         self.earliest = earliest
         self.message = message
         self.remedy = remedy
+        self.holders: tuple[Holder, ...] = ()
+        """With NOT_LEADER: the nodes that have it, as the one that was asked said."""
 
 
 class PullReader(Protocol):
@@ -89,6 +93,8 @@ class Handles(ReplicatorHandler):
         self._readers: dict[int, PullReader] = {}
         self._budgets: dict[int, Budget] = {}
         self._next = 0
+        self._holders: tuple[Holder, ...] = ()
+        """Of what is refused next."""
 
     def open(self, reader: PullReader, make_open: MakeOpen, budget: Budget | None = None) -> int:
         """Ask the peer to send a log to `reader`, no faster than `budget` allows; the handle."""
@@ -140,7 +146,11 @@ class Handles(ReplicatorHandler):
                 gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
                 self._refused(handle, gone)
             case Refused(handle, code, text, remedy, earliest):
-                self._refused(handle, PullRefused(code, text, remedy, earliest))
+                refused = PullRefused(code, text, remedy, earliest)
+                refused.holders, self._holders = self._holders, ()
+                self._refused(handle, refused)
+            case Holders():
+                self._holders = message.nodes
             case _:
                 raise unexpected(message)
 

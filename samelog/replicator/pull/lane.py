@@ -22,9 +22,9 @@ Converse = Callable[[Connection, Address, OnOver], PullConversation]
 class PullLane:
     """One node's."""
 
-    def __init__(self, address: Address, parts: PullParts, converse: Converse) -> None:
+    def __init__(self, node: NodeAddress, parts: PullParts, converse: Converse) -> None:
         self.conversation: PullConversation | None = None
-        self._address = address
+        self._node = node
         self._converse = converse
         self._link = NodeLink(
             self._open,
@@ -36,15 +36,13 @@ class PullLane:
         )
         self._task: asyncio.Task[None] | None = None
 
-    async def run(self, name_of: Callable[[Address], str | None]) -> None:
-        """Keep the connection up, until stopped. `name_of`: the name that a node must have."""
+    async def run(self) -> None:
+        """Keep the connection up, until stopped."""
         self._task = asyncio.current_task()
-        await self._link.keep_up(
-            lambda: NodeAddress(self._address, name_of(self._address)), self._ended
-        )
+        await self._link.keep_up(lambda: self._node, self._ended)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
-        self.conversation = self._converse(connection, self._address, on_over)
+        self.conversation = self._converse(connection, self._node.address, on_over)
         return self.conversation
 
     def _ended(self, error: Exception | None) -> None:

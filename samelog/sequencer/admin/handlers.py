@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
+from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
     access,
@@ -69,13 +70,13 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ReadmitNode: members.readmit_node,
     ask.MoveLeadership: members.move_leadership,
     ask.SetMaintenance: members.set_maintenance,
-    ask.GetPlacement: placement.placement_status,
-    ask.ListTasks: tasks.list_tasks,
-    ask.PauseTask: tasks.pause_task,
-    ask.ResumeTask: tasks.resume_task,
-    ask.CancelTask: tasks.cancel_task,
-    ask.DrainNode: tasks.drain_node,
-    ask.BalanceCluster: tasks.balance_cluster,
+    place.GetPlacement: placement.placement_status,
+    place.ListTasks: tasks.list_tasks,
+    place.PauseTask: tasks.pause_task,
+    place.ResumeTask: tasks.resume_task,
+    place.CancelTask: tasks.cancel_task,
+    place.DrainNode: tasks.drain_node,
+    place.BalanceCluster: tasks.balance_cluster,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
-from samelog.admin.requests import GetPlacement
+from samelog.admin.placement_requests import GetPlacement
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import place_by_hand, place_topic

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from msgspec import UNSET
 
-from samelog.admin import requests as ask
+from samelog.admin import placement_requests as place
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
 from samelog.placement import operations
@@ -40,7 +40,7 @@ def refused(error: PlacementRefused) -> ChangeRefused:
     return ChangeRefused(code, error.message, error.remedy)
 
 
-def list_tasks(node: ServedNode, _request: ask.ListTasks) -> TaskRows:
+def list_tasks(node: ServedNode, _request: place.ListTasks) -> TaskRows:
     """Raises NotLeader."""
     desk, table = _desk(node), node.logs.machine.state.placement
     return TaskRows(
@@ -53,7 +53,7 @@ def list_tasks(node: ServedNode, _request: ask.ListTasks) -> TaskRows:
     )
 
 
-async def pause_task(node: ServedNode, request: ask.PauseTask) -> TaskRows:
+async def pause_task(node: ServedNode, request: place.PauseTask) -> TaskRows:
     """Raises ChangeRefused, NotLeader or TimeoutError, as all of these do."""
     if request.task is UNSET:
         return await _change(node, [PauseTasks(are_paused=True)])
@@ -62,7 +62,7 @@ async def pause_task(node: ServedNode, request: ask.PauseTask) -> TaskRows:
     return await _change(node, changes)
 
 
-async def resume_task(node: ServedNode, request: ask.ResumeTask) -> TaskRows:
+async def resume_task(node: ServedNode, request: place.ResumeTask) -> TaskRows:
     """See pause_task."""
     if request.task is UNSET:
         return await _change(node, [PauseTasks(are_paused=False), *operations.allow()])
@@ -71,14 +71,14 @@ async def resume_task(node: ServedNode, request: ask.ResumeTask) -> TaskRows:
     return await _change(node, changes)
 
 
-async def cancel_task(node: ServedNode, request: ask.CancelTask) -> TaskRows:
+async def cancel_task(node: ServedNode, request: place.CancelTask) -> TaskRows:
     """See pause_task."""
     with _told():
         changes = operations.cancel(_desk(node).look(), request.task)
     return await _change(node, changes)
 
 
-async def drain_node(node: ServedNode, request: ask.DrainNode) -> TaskRows:
+async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
     """See pause_task."""
     table = _desk(node).look()
     with _told():
@@ -89,7 +89,7 @@ async def drain_node(node: ServedNode, request: ask.DrainNode) -> TaskRows:
     return await _change(node, changes)
 
 
-async def balance_cluster(node: ServedNode, _request: ask.BalanceCluster) -> TaskRows:
+async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
     """See pause_task."""
     return await _change(node, operations.balance())
 
@@ -116,7 +116,7 @@ async def _change(node: ServedNode, changes: Sequence[AnyChange]) -> TaskRows:
         outcome = await node.raft.proposer.propose(command)
         if isinstance(outcome, Rejection):
             raise refused(PlacementRefused(outcome.code, outcome.message, "try again"))
-    return list_tasks(node, ask.ListTasks())
+    return list_tasks(node, place.ListTasks())
 
 
 def _of_task(node: ServedNode, task: PlacementTask, waits_for: str) -> TaskInfo:

@@ -55,11 +55,16 @@ def overtaken(state: State, cluster: State) -> Iterator[tuple[str, str]]:
     """(session, run id) of what is open in a data group, and in group 0 no more."""
     for session, run in _newest(state):
         known = cluster.sessions.get(session.name)
-        newest = known.runs[-1] if known is not None and known.runs else None
-        is_behind = newest is not None and newest.number < run.number
-        is_same = newest is not None and newest.run_id == run.run_id and not newest.closed
-        if not (run.closed or is_same or is_behind or known is None):
+        if not run.closed and known is not None and _is_over(known, run):
             yield session.name, run.run_id
+
+
+def _is_over(known: Session, run: Run) -> bool:
+    """Whether a run is closed in group 0, which knows it."""
+    newest = known.runs[-1] if known.runs else None
+    if newest is None or newest.number < run.number:
+        return newest is None
+    return newest.closed or newest.run_id != run.run_id
 
 
 def _newest(state: State) -> Iterator[tuple[Session, Run]]:

@@ -30,6 +30,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.member_beats import MemberBeats, Rest, Silence
 from samelog.wire.messages import decode_message
@@ -227,6 +228,17 @@ class DataGroups:
     def holding(self, partition: int) -> DataReplica | None:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
+
+    def holders(self, partition: int) -> list[Holder]:
+        """The members that have a partition, by the table."""
+        cluster = self._host.cluster
+        group = cluster.placement.groups.get(cluster.placement.group_of(partition))
+        members = () if group is None else map(cluster.members.get, group.members)
+        return [
+            Holder(each.name, each.address, cluster.rack_of(each.number))
+            for each in members
+            if each is not None
+        ]
 
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica here that knows it yet."""

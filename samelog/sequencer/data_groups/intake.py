@@ -14,6 +14,7 @@ from typing import Any
 
 from samelog.format.names import check_topic_name
 from samelog.replicator.interfaces import (
+    HeldElsewhere,
     IntakeListener,
     OpenedInput,
     OpenedRun,
@@ -64,7 +65,8 @@ class RoutedIntake:
         self._machine = machine
         self._groups = groups
         self._listeners: dict[IntakeListener, None] = {}
-        self._watched: set[int] = set()
+        self._watched: dict[int, Intake] = {}
+        """Group -> the intake of its replica here, which may be a later one's by now."""
 
     def _of(self, number: int) -> tuple[Intake, int]:
         """The intake that has an input, and its number there. Raises RequestRefused."""
@@ -109,7 +111,7 @@ class RoutedIntake:
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:
-        """One partition of a run. Raises RequestRefused: NOT_LEADER, if other members have it."""
+        """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         known = self._machine.topic_named(check_topic_name(topic))
         if known is None or not known.is_placed or not 0 <= partition < known.partitions:
             return await self._cluster.open_input(
@@ -124,10 +126,10 @@ class RoutedIntake:
     async def _open_placed(
         self, session: str, run_id: str, topic: Topic, partition: int
     ) -> OpenedInput:
-        replica = self._groups.holding(topic.partition_numbers[partition])
+        number = topic.partition_numbers[partition]
+        replica = self._groups.holding(number)
         if replica is None:
-            text = f"partition {partition} of topic {topic.name!r} is on other members"
-            raise RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
+            raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
         run = await self._cluster.note_input(session, run_id, topic, partition)
         if run.stage is not None:
             text = f"topic {topic.name!r} is in data groups, which publish no stages yet"
@@ -200,6 +202,6 @@ class RoutedIntake:
         self._cluster.unwatch(listener)
 
     def _watch(self, group: int, intake: Intake) -> None:
-        if group not in self._watched:
-            self._watched.add(group)
+        if self._watched.get(group) is not intake:
+            self._watched[group] = intake
             intake.watch(_OfGroup(group, self._listeners))

@@ -100,7 +100,7 @@ class Placing:
             placed = PlacedMember(
                 number,
                 member.name,
-                _rack(state, number),
+                state.rack_of(number),
                 self._now_ms() + until_ms if until_ms > 0 else 0,
                 self._silent.get(number),
                 number in replaced,
@@ -160,9 +160,3 @@ class Placing:
                 self._asked[key] = now
                 due.append(order)
         return due
-
-
-def _rack(state: State, number: int) -> str:
-    """Where a member says that it is."""
-    listeners = state.listeners.get(number, ())
-    return next((each.rack for each in listeners if each.rack), "")

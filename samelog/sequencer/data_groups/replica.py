@@ -112,14 +112,12 @@ class DataReplica:
         self.sender = GroupSender(links, record.number, lambda: self.placed)
         self.group_replica = GroupReplica(
             _below(given, number),
-            self._directory,
+            member,
             self.sender,
             presence,
             self,
             seat=seat_of(self.placed, self._record, record),
-            log=member.raft_log,
             pulls=links,
-            measures=member.measures,
         )
         self.raft = self.group_replica.raft.group
         self._upkeep = DataGroupUpkeep(

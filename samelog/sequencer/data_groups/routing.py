@@ -7,14 +7,13 @@ a replica of it says so. Implements replicator.interfaces.LogSource.
 from __future__ import annotations
 
 from samelog.replicator.interfaces import (
+    HeldElsewhere,
     LogSource,
     MergedStream,
-    RequestRefused,
     SessionStream,
 )
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.errors import FaultCode
 
 
 class RoutedLogs:
@@ -36,8 +35,7 @@ class RoutedLogs:
             return self._cluster
         replica = self._groups.holding(number)
         if replica is None:
-            text = f"partition {partition} of topic {topic!r} is on other members"
-            raise RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
+            raise HeldElsewhere(topic, partition, self._groups.holders(number))
         return replica.group_replica.logs.source
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:

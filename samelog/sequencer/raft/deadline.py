@@ -25,29 +25,26 @@ class DeadlineTimer:
         self._clock = clock
         self._tick = tick
         self._handle: asyncio.TimerHandle | None = None
-        self._at = -inf
-        """When it calls; minus infinity: it does not run."""
+        self.at = -inf
+        """When it calls; minus infinity: it does not run. If the core has an earlier deadline by
+        then, it is to begin again.
+        """
 
     def begin(self) -> None:
         """Call at the core's deadline, from now on."""
         self.end()
-        self._at = self._raft.next_deadline()
-        if self._at < inf:
-            delay = max(SHORTEST_S, self._at - self._clock.now())
+        self.at = self._raft.next_deadline()
+        if self.at < inf:
+            delay = max(SHORTEST_S, self.at - self._clock.now())
             self._handle = asyncio.get_running_loop().call_later(delay, self._call)
-
-    def look(self) -> None:
-        """The core may have an earlier deadline now."""
-        if self._raft.next_deadline() < self._at:
-            self.begin()
 
     def end(self) -> None:
         """Call no more."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        self._at = -inf
+        self.at = -inf
 
     def _call(self) -> None:
-        self._handle, at = None, self._at
+        self._handle, at = None, self.at
         self._tick(max(0.0, self._clock.now() - at))

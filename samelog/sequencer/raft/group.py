@@ -292,7 +292,8 @@ class RaftGroup:
             self._on_fault(error)
         finally:
             self._pumping = False
-        self._timer.look()
+        if self.raft.next_deadline() < self._timer.at:
+            self._timer.begin()
         if self._after_pump is not None:
             self._after_pump()
 

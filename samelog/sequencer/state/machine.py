@@ -82,9 +82,6 @@ from samelog.sequencer.state.types import (
 )
 from samelog.sequencer.state.void_state import agree, give_up
 
-RUNS_REMEMBERED = 64
-"""Closed runs kept per session, so that a late sender learns where its run ended."""
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
 
@@ -202,32 +199,10 @@ class StateMachine:
         known = self.run_of(command.session, command.run_id)
         if known is not None:
             return known
-        if command.number <= session.forgotten:
-            return Rejection(
-                "RUN_FORGOTTEN", f"run {command.number} of {command.session!r} was closed long ago"
-            )
-        if session.runs and (command.stage is not None or session.is_staged):
-            text = f"session {command.session!r} has had a run: what is staged has one of its own"
-            return Rejection("SESSION_CONFLICT", text)
-        if session.runs and not session.runs[-1].closed:
-            return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
-        return self._start_run(session, command)
-
-    def _start_run(self, session: Session, command: OpenRunCommand) -> Run:
-        free = session.runs[-1].number + 1 if session.runs else session.next_run
-        run = Run(
-            run_id=command.run_id,
-            number=max(free, command.number),
-            dedup_id=command.dedup_id,
-            dedup_base=command.dedup_base,
-            asked=command.number,
-            stage=command.stage,
-        )
-        session.runs.append(run)
-        session.idle_since_ms = -1
-        for old in session.runs[:-RUNS_REMEMBERED]:
-            session.forgotten = max(session.forgotten, old.asked)
-        del session.runs[:-RUNS_REMEMBERED]
+        problem = session.problem_with_run(command)
+        if problem is not None:
+            return Rejection(*problem)
+        run = session.begin(command, max(session.next_number, command.number), command.number)
         self._begin_inputs(run, session.name)
         return run
 

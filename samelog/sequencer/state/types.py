@@ -29,7 +29,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
-from samelog.sequencer.state.placement.commands import OpenPartition
+from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
@@ -37,6 +37,8 @@ from samelog.sequencer.state.transactions.state import Transactions
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
 EVENTS_REMEMBERED = 256
+RUNS_REMEMBERED = 64
+"""Closed runs kept per session, so that a late sender learns where its run ended."""
 _VERDICTS = frozenset(Verdict)
 
 
@@ -156,6 +158,39 @@ class Session(msgspec.Struct):
         self.forgotten = -1  # another directory, with numbers of its own
         return None
 
+    def problem_with_run(self, command: OpenRunCommand) -> tuple[str, str] | None:
+        """Why there can be no such run now; None if there can."""
+        if command.number <= self.forgotten:
+            return "RUN_FORGOTTEN", f"run {command.number} of {self.name!r} was closed long ago"
+        if self.runs and (command.stage is not None or self.is_staged):
+            text = f"session {self.name!r} has had a run: what is staged has one of its own"
+            return "SESSION_CONFLICT", text
+        if self.runs and not self.runs[-1].closed:
+            return "RUN_OPEN", f"session {self.name!r} has an open run"
+        return None
+
+    @property
+    def next_number(self) -> int:
+        """The first that no run of it ever had."""
+        return self.runs[-1].number + 1 if self.runs else self.next_run
+
+    def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
+        """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""
+        run = Run(
+            run_id=command.run_id,
+            number=number,
+            dedup_id=command.dedup_id,
+            dedup_base=command.dedup_base,
+            asked=asked,
+            stage=command.stage,
+        )
+        self.runs.append(run)
+        self.idle_since_ms = -1
+        for old in self.runs[:-RUNS_REMEMBERED]:
+            self.forgotten = max(self.forgotten, old.asked)
+        del self.runs[:-RUNS_REMEMBERED]
+        return run
+
     @property
     def is_staged(self) -> bool:
         """Whether its newest run is, or was, staged: then all are."""
@@ -272,6 +307,10 @@ class State(msgspec.Struct):
         """The texts of a topic's schema, from version 1 up to `newest`."""
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
+    def rack_of(self, number: int) -> str:
+        """Where a member says that it is."""
+        return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
 
     def open_partition(self, command: OpenPartition) -> None:
         """A partition of a topic is here, in a data group; the others of the topic may not be."""

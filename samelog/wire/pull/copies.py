@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from samelog.format.errors import LogFormatError
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import LogArchived, MergedStartsAt, Start
 from samelog.wire.pull.refusal import Refusal
@@ -167,10 +168,12 @@ class LeaveNode(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """Other nodes have what was asked for."""
+    """Other nodes have what was asked for: these, or nodes that were not told of."""
+
+    nodes: tuple[Holder, ...] = ()
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
+CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | Elsewhere
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (
@@ -183,5 +186,4 @@ CopyEffect = (
     | TopicFound
     | TopicRefused
     | LeaveNode
-    | Elsewhere
 )

@@ -22,6 +22,7 @@ from samelog.wire.messages import (
     Close,
     ConfirmEnd,
     EndConfirmed,
+    Holders,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -109,6 +110,8 @@ class PullReceiver(Generic[CopyT]):
                 self._end_confirmed(message)
             case Welcome():
                 self._welcomed(message, now)
+            case Holders():
+                self.effects.append(Elsewhere(message.nodes))
             case _:
                 text = f"unexpected {type(message).__name__}"
                 raise ProtocolFault(FaultCode.PROTOCOL, text)

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from samelog.format.directory_files import RunFile
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import SessionStartsAt
@@ -225,7 +226,13 @@ class TopicTold(msgspec.Struct, frozen=True):
     partitions: int
 
 
-News = RunIsClosed | InputIsGone | TopicTold | Forked | StatusChanged
+class HoldersTold(msgspec.Struct, frozen=True):
+    """These nodes have a partition that this one has not."""
+
+    nodes: tuple[Holder, ...]
+
+
+News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (

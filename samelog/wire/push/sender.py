@@ -23,6 +23,7 @@ from samelog.wire.messages import (
     AnyMessage,
     Close,
     EndRun,
+    Holders,
     OpenInput,
     OpenRun,
     OpenTopic,
@@ -36,6 +37,7 @@ from samelog.wire.messages import (
 )
 from samelog.wire.push.effects import (
     ClusterKnowledge,
+    HoldersTold,
     InputName,
     ListFiles,
     PushEffect,
@@ -108,6 +110,8 @@ class PushSender:
                 self.effects.append(TopicTold(message.topic, message.partitions))
             case Welcome():
                 self._welcomed(message, now)
+            case Holders():
+                self.effects.append(HoldersTold(message.nodes))
             case _:
                 raise _unexpected(message)
 

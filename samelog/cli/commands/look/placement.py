@@ -9,7 +9,7 @@ import click
 
 from samelog.admin.answers import GroupPlacement, PlacementStatus
 from samelog.admin.client import ask
-from samelog.admin.requests import GetPlacement
+from samelog.admin.placement_requests import GetPlacement
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
 from samelog.config.tables.client import ClientConfig
 

@@ -9,7 +9,7 @@ import click
 from msgspec import UNSET
 
 from samelog.admin.client import ask
-from samelog.admin.requests import CancelTask, ListTasks, PauseTask, ResumeTask
+from samelog.admin.placement_requests import CancelTask, ListTasks, PauseTask, ResumeTask
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import (

@@ -23,10 +23,10 @@ from samelog.sequencer.state.placement.commands import (
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
 
-Refused = tuple[str, str] | None
+WhyNot = tuple[str, str] | None
 
 
-def _make_groups(state: State, command: MakeGroups) -> Refused:
+def _make_groups(state: State, command: MakeGroups) -> WhyNot:
     problem = _problem_with_groups(state, command.since, command.groups)
     if problem is None:
         first = state.placement.next_group
@@ -34,7 +34,7 @@ def _make_groups(state: State, command: MakeGroups) -> Refused:
     return problem
 
 
-def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> Refused:
+def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> WhyNot:
     version = state.placement.version
     if since != version:
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
@@ -43,7 +43,7 @@ def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -
     return None if problem is None else ("INVALID_GROUP", problem)
 
 
-def problem_with_place(state: State, command: PlaceTopic) -> Refused:
+def problem_with_place(state: State, command: PlaceTopic) -> WhyNot:
     """Why the partitions of a new topic cannot be where they are to be; None if they can."""
     problem = _problem_with_groups(state, command.since, command.new_groups)
     if problem is not None:
@@ -84,11 +84,11 @@ def _problem_with(state: State, wanted: NewGroup) -> str | None:
     return None
 
 
-def _change(state: State, command: ChangePlacement) -> Refused:
+def _change(state: State, command: ChangePlacement) -> WhyNot:
     version = state.placement.version
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
-    refused: Refused = None
+    refused: WhyNot = None
     for change in command.changes:
         try:
             apply_change(state.placement, change)
@@ -97,7 +97,7 @@ def _change(state: State, command: ChangePlacement) -> Refused:
     return refused
 
 
-def _set_replicas(state: State, command: SetReplicas) -> Refused:
+def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
     """Raft has accepted them already, so there is nothing to refuse."""
     state.level = max(state.level, command.level)
     state.placement.version = command.version + 1
@@ -105,13 +105,13 @@ def _set_replicas(state: State, command: SetReplicas) -> Refused:
     return None
 
 
-def _open_partition(state: State, command: OpenPartition) -> Refused:
+def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     """Again, too: the settings may be others, and the topic may have more partitions."""
     state.open_partition(command)
     return None
 
 
-PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], Refused]] = {
+PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
     OpenPartition: _open_partition,

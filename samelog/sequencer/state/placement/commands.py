@@ -14,7 +14,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.command_base import Command
 
 
-class MakeGroups(Command, frozen=True, tag=70):
+class MakeGroups(Command, frozen=True, tag=74):
     """In group 0: make data groups, with the next numbers. `since`: the version of the table that
     they were planned from.
     """
@@ -24,7 +24,7 @@ class MakeGroups(Command, frozen=True, tag=70):
     groups: list[NewGroup]
 
 
-class ChangePlacement(Command, frozen=True, tag=71):
+class ChangePlacement(Command, frozen=True, tag=75):
     """In group 0: changes of the table, each of which is done or refused by itself. With `since`
     all are refused if the table has another version by now; -1: whatever it has.
     """

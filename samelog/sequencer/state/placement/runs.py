@@ -21,21 +21,10 @@ def begin_run(state: State, command: OpenPlacedInput) -> Run | Rejection:
     if session is None:
         session = Session(command.session, command.session_id, command.identity, [])
         state.sessions[command.session] = session
-    last = session.runs[-1] if session.runs else None
-    if last is not None and not last.closed:
-        text = f"run {last.number} of session {command.session!r} is open in this group"
+    if session.runs and not session.runs[-1].closed:
+        text = f"run {session.runs[-1].number} of session {command.session!r} is open in this group"
         return Rejection("RUN_OPEN", text)
-    if command.number < (session.next_run if last is None else last.number + 1):
+    if command.number < session.next_number:
         return Rejection("RUN_CLOSED", f"run {command.number} was closed in this group")
     session.session_id, session.identity = command.session_id, command.identity
-    session.idle_since_ms = -1
-    run = Run(
-        run_id=command.run_id,
-        number=command.number,
-        dedup_id=command.dedup_id,
-        dedup_base=command.dedup_base,
-        asked=command.asked,
-        stage=command.stage,
-    )
-    session.runs.append(run)
-    return run
+    return session.begin(command, command.number, command.asked)

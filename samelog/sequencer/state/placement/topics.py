@@ -12,11 +12,11 @@ from samelog.sequencer.state.placement.commands import PlaceTopic
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.commands import CreateTopicCommand
-    from samelog.sequencer.state.placement.changes import Refused
+    from samelog.sequencer.state.placement.changes import WhyNot
     from samelog.sequencer.state.types import Input, State, Topic
 
 
-def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> Refused:
+def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.names:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
@@ -56,7 +56,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     return inputs
 
 
-def elsewhere(state: State, number: int) -> Refused:
+def elsewhere(state: State, number: int) -> WhyNot:
     """Why group 0 changes nothing of a partition that is in a data group."""
     group = state.placement.group_of(number)
     return ("ELSEWHERE", f"partition {number} is in data group {group}") if group else None

@@ -1,0 +1,56 @@
+"""The nodes that a client knows: those of its configuration, and those that it was told of.
+
+Invariant: a node that is configured goes by its configuration, whatever is told of it; what is told
+of a node under its name replaces what was told of it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address, parse_address
+from samelog.runtime.network.link import NodeAddress
+from samelog.wire.bounds import Holder
+
+TOLD_MOST = 1000
+
+
+class KnownNodes:
+    """One client's."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._configured = nodes_of(config)
+        self._told: dict[str, Address] = {}
+
+    def follow(self, config: ClientConfig) -> None:
+        """The configuration is another one."""
+        self._configured = nodes_of(config)
+
+    def learn(self, holders: Iterable[Holder], met: Collection[str] = ()) -> bool:
+        """Told of these. `met`: what configured nodes turned out to be called. Whether any is new,
+        or elsewhere.
+        """
+        names = {*met, *(each.node for each in self._configured)}
+        addresses = {each.address for each in self._configured}
+        before = dict(self._told)
+        for holder in holders:
+            address = parse_address(holder.address)
+            is_known = holder.name in names or address in addresses
+            if address is not None and not is_known and len(self._told) < TOLD_MOST:
+                self._told[holder.name] = address
+        return self._told != before
+
+    @property
+    def all(self) -> list[NodeAddress]:
+        """Those of the configuration first."""
+        return [
+            *self._configured,
+            *(NodeAddress(where, name) for name, where in self._told.items()),
+        ]
+
+
+def nodes_of(config: ClientConfig) -> list[NodeAddress]:
+    """Each node of a configuration, and the name that it must have."""
+    names = config.node_names or (None,) * len(config.nodes)
+    return [NodeAddress(*each) for each in zip(config.nodes, names, strict=True)]

@@ -95,6 +95,8 @@ class DataGroups:
                 raise Violation(
                     "one history", f"{actor.host} group {number}: {replica.raft.halted}"
                 )
+            if not (raft.rests or number in node.data_groups.working):
+                raise Violation("who is awake works", f"{actor.host} in group {number}")
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)
                 if known != raft.node_id:
@@ -138,17 +140,16 @@ class DataGroups:
         if not self._world.options.data_groups:
             return ""
         for number, members in self._table().items():
-            present = [
-                actor
-                for actor in self._world.nodes
-                if actor.number in members and not (actor.stays_away or actor.has_rotten)
-            ]
+            those = [actor for actor in self._world.nodes if actor.number in members]
+            present = [actor for actor in those if not (actor.stays_away or actor.has_rotten)]
+            others_are_away = all(not actor.is_up for actor in those if actor not in present)
+            may_rest = others_are_away and len(present) > len(members) // 2
             for actor in present:
-                if waits := self._lacks(actor, number, is_whole=len(present) == len(members)):
+                if waits := self._lacks(actor, number, may_rest=may_rest):
                     return waits
         return "" if self._made() else "not all groups are made"
 
-    def _lacks(self, actor: NodeActor, number: int, *, is_whole: bool) -> str:
+    def _lacks(self, actor: NodeActor, number: int, *, may_rest: bool) -> str:
         node = actor.node
         replica = None if node is None else node.data_groups.replicas.get(number)
         if replica is None:
@@ -156,7 +157,7 @@ class DataGroups:
         events = [each.text for each in replica.group_replica.logs.machine.state.events]
         if events != self._events.get(number, []):
             return f"{actor.host} lacks events of group {number}"
-        if is_whole and not replica.raft.raft.rests:
+        if may_rest and (not replica.raft.raft.rests or number in node.data_groups.working):
             return f"{actor.host} does not rest in group {number}"
         return "" if replica.raft.raft.leader is not None else f"group {number} has no leader"
 

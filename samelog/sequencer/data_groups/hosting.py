@@ -371,7 +371,7 @@ class DataGroups:
             if replica.number not in self.working and replica.number in self.replicas:
                 self._work(replica)
         elif raft.role is Role.LEADER:
-            rest = Rest(raft.term, raft.peers, is_led=True)
+            rest = Rest(raft.term, raft.rests_with, is_led=True)
             self._beats.rests(replica.number, rest, self._given.clock.now())
         elif raft.leader is not None:
             rest = Rest(raft.term, (raft.leader,))
@@ -432,6 +432,9 @@ class DataGroups:
         if self.replicas:
             self._links.send(node, self._led())
         for replica in self.with_member(node):
+            raft = replica.raft.raft
+            if raft.leadership is not None and raft.rests and node not in raft.rests_with:
+                replica.raft.wake()
             replica.group_replica.reporter.tell_everything(node)
             if replica.is_busy:  # it could not be told, or is to be followed
                 self._work(replica)

@@ -29,8 +29,8 @@ SPREAD_S = 0.05
 
 
 def begin(core: Core, lead: Leadership) -> bool:
-    """Rest from now on, if nothing happened since the last heartbeat and all followers know all, but
-    for those that are away.
+    """Rest from now on, if nothing happened since the last heartbeat, and all followers but those
+    that are away know all.
     """
     was_idle = lead.beat_index == core.log.last_index
     lead.beat_index = core.log.last_index

@@ -208,17 +208,21 @@ def _raft(node: ServedNode) -> Iterator[Sample]:
 
 
 def _troubles(node: ServedNode) -> Iterator[Sample]:
-    pending = node.logs.merging.pending()
-    partitions = tuple(node.logs.merging.partitions.items())
-    wanted = [node.logs.repair.merged.wanted(number) for number, _ in partitions]
+    held = ((node.logs, node.raft, node.care), *node.data_groups.held)
+    pending = [merge for logs, _, _ in held for merge in logs.merging.pending()]
+    partitions = [(logs, *each) for logs, _, _ in held for each in logs.merging.partitions.items()]
+    wanted = [logs.repair.merged.wanted(number) for logs, number, _ in partitions]
     yield "samelog_merge_queue_instructions", (), len(pending)
     yield "samelog_merge_queue_bytes", (), sum(merge.size for merge in pending)
     yield "samelog_intake_stopped", (), node.logs.intake.stopped is not None
-    yield "samelog_divergences_total", (), node.logs.merging.divergences
-    yield "samelog_partitions_halted", (), sum(each.fault is not None for _, each in partitions)
+    yield "samelog_divergences_total", (), sum(logs.merging.divergences for logs, _, _ in held)
+    yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
-    yield "samelog_damaged_files", (), len(tuple(node.care.scrubber.troubles))
-    yield "samelog_damaged_inputs", (), len(node.raft.coordinator.damaged_inputs())
+    files = (tuple(care.scrubber.troubles) for _, _, care in held)
+    yield "samelog_damaged_files", (), sum(map(len, files))
+    inputs = (raft.coordinator.damaged_inputs() for _, raft, _ in held)
+    yield "samelog_damaged_inputs", (), sum(map(len, inputs))
+    yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
 
 
 def _archive(node: ServedNode) -> Iterator[Sample]:

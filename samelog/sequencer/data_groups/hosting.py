@@ -28,7 +28,7 @@ from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
 from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -104,6 +104,8 @@ class DataGroups:
         self.working: Working[DataReplica] = Working()
         self.damaged: dict[int, str] = {}
         """Groups whose replica cannot begin here, and why."""
+        self._troubles: dict[int, list[str]] = {}
+        """What is wrong with a replica, as it was when it last was at work."""
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
@@ -134,8 +136,7 @@ class DataGroups:
             known = self.replicas.keys() | self._ending | self.damaged.keys()
             if not self._runs or number in known:
                 continue
-            if placed.replica_of(own) is not None:
-                self._remove_old(number, placed)
+            if placed.replica_of(own) is not None and self._remove_old(number, placed):
                 self._begin(number)
 
     async def _end_old(self, own: int) -> None:
@@ -149,20 +150,32 @@ class DataGroups:
             if (named is None or named.replica != replica.replica) and (placed or is_empty):
                 del self.replicas[number]
                 self.working.end(number)
+                self._troubles.pop(number, None)
                 self._beats.woke(number)
                 self._ending.add(number)
                 await replica.end()
                 self._ending.discard(number)
 
-    def _remove_old(self, number: int, placed: PlacedGroup) -> None:
-        """What an earlier replica of this member left when it was ended."""
+    def _remove_old(self, number: int, placed: PlacedGroup) -> bool:
+        """What an earlier replica of this member left when it was ended. False: nobody knows which
+        replica was here.
+        """
         own = self._member.directory.record.number
         file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
-        known = file.read()
+        try:
+            known = file.read()
+        except RaftStoreError as error:
+            self._is_damaged(number, error)
+            return False
         newest = self._host.cluster.placement.next_replica
         if known is not None and is_overtaken(known, placed, own, newest):
             self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
             file.remove()
+        return True
+
+    def _is_damaged(self, number: int, error: RaftStoreError) -> None:
+        self.damaged[number] = str(error)
+        log_event(log, logging.CRITICAL, "replica cannot begin", group=number, error=error)
 
     def _begin(self, number: int) -> None:
         if not self.replicas:
@@ -181,9 +194,7 @@ class DataGroups:
                 on_work=self._work,
             )
         except RaftStoreError as error:
-            self.damaged[number] = str(error)
-            what = "replica cannot begin"
-            log_event(log, logging.CRITICAL, what, group=number, error=error)
+            self._is_damaged(number, error)
             return
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
@@ -222,6 +233,33 @@ class DataGroups:
     def with_member(self, node: int) -> Iterator[DataReplica]:
         """Those of which the other member has a replica, too."""
         return (each for each in self.replicas.values() if each.sender.replica(node))
+
+    # --- what is wrong ----------------------------------------------------------------------------
+
+    @property
+    def troubles(self) -> Iterator[str]:
+        """What is wrong with replicas here, in words."""
+        for number, why in self.damaged.items():
+            yield f"the replica of group {number} cannot begin: {why}"
+        for number, found in self._troubles.items():
+            yield from (f"group {number}: {text}" for text in found)
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+        return len(self.damaged) + sum(bool(each.raft.halted) for each in self.replicas.values())
+
+    @property
+    def held(self) -> Iterator[tuple[LogParts, RaftParts, CareParts]]:
+        """Of the groups that have a replica here."""
+        for each in self.replicas.values():
+            yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
+
+    def _note_troubles(self, replica: DataReplica) -> None:
+        if found := replica.troubles:
+            self._troubles[replica.number] = found
+        else:
+            self._troubles.pop(replica.number, None)
 
     # --- what is where ----------------------------------------------------------------------------
 
@@ -332,6 +370,7 @@ class DataGroups:
             self._work_in(tuple(self.replicas))
         for replica in self.working:
             replica.tick_slowly()
+            self._note_troubles(replica)
             if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
                 self._settle_runs(replica)
         self.working.look(self._given.clock.now())

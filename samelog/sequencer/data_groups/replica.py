@@ -23,6 +23,7 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.troubles import troubles
 from samelog.sequencer.data_groups.ending import closed_parts, overtaken
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
@@ -199,6 +200,13 @@ class DataReplica:
         state, cluster = self.group_replica.logs.machine.state, self._host.cluster
         runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
         return self._upkeep.is_due or next(runs, None) is not None
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong with it, in words."""
+        parts, halted = self.group_replica, self.raft.halted
+        found = troubles(parts.logs, parts.raft, parts.care)
+        return [*([f"halted: {halted}"] if halted else ()), *found]
 
     def knows(self, session: str) -> bool:
         """Whether the group has anything of a session."""

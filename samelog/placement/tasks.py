@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
-from samelog.format.numbers import Unsigned32
+from samelog.format.numbers import Count63, Unsigned32
 
 
 class TaskKind(IntEnum):
@@ -100,11 +100,11 @@ class GroupOrder(msgspec.Struct, frozen=True, array_like=True):
     task: Unsigned32
     action: Action
     group: Unsigned32
-    version: int
+    version: Count63
     member: Unsigned32 | None = None
     replica: Unsigned32 | None = None
     partition: Unsigned32 | None = None
-    copies: int = 0
+    copies: Unsigned32 = 0
 
 
 class PartitionMove(msgspec.Struct, frozen=True, array_like=True):

@@ -49,6 +49,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.types import State
 from samelog.wire.frames import GROUP
 
 
@@ -66,6 +67,10 @@ class ReplicaOwner(Protocol):
     @property
     def checker(self) -> BatchChecker:
         """Looks into what clients send, for all replicas of the member."""
+
+    @property
+    def cluster(self) -> State:
+        """The state of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
@@ -307,6 +312,7 @@ def care_parts(
             raft.coordinator,
             site.presence,
             site.peers,
+            cluster=lambda: site.owner.cluster,
             peers=ask,
         ),
         site.at_work,

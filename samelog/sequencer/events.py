@@ -116,7 +116,7 @@ class ApplyEvents(Protocol):
         """The table of data groups, or a data group's configuration, is another one."""
 
     def topic_changed(self, topic_id: str) -> None:
-        """A topic has other settings, or is gone."""
+        """A topic has other settings or partitions, a new schema, or is gone."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

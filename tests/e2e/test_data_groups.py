@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from samelog.config.render import to_toml
 
 from samelog import Publisher, Subscriber
 from samelog.admin.client import ask
 from samelog.admin.placement_requests import DrainNode, GetPlacement, ListTasks
 from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.format.batch import decode_records
+from samelog.config.schema.render import to_toml
+from samelog.format._kernels import decode_records
+from samelog.format.compression import decompress
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from tests.e2e.harness import World, wait_for
@@ -31,9 +32,9 @@ RECORDS = 600
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Four nodes; clients are told of the first one only."""
+    """Five nodes; clients are told of the first one only."""
     path = tmp_path_factory.mktemp("groups")
-    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=4)) as cluster:
+    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=5)) as cluster:
         cluster.prepare()
         cluster.start()
         yield World(cluster, path)
@@ -77,13 +78,12 @@ def written(numbers: Sequence[int]) -> dict[int, list[int]]:
 def subscribed(path: Path, config: str, topic: str, count: int) -> list[tuple[int, bytes]]:
     directory, found = str(path / "copies"), list[tuple[int, bytes]]()
     with Subscriber(topic, directory=directory, config=config, start="earliest") as subscriber:
-        wait_for(
-            lambda: (
-                found.extend((r.partition, r.value or b"") for r in subscriber.batch(timeout=0.2))
-                or len(found) >= count
-            ),
-            f"{count} records",
-        )
+
+        def is_there() -> bool:
+            found.extend((r.partition, r.value or b"") for r in subscriber.batch(timeout=0.2))
+            return len(found) >= count
+
+        wait_for(is_there, f"{count} records")
     return found
 
 
@@ -98,7 +98,8 @@ def as_spark(config: str, topic: str) -> list[tuple[int, bytes]]:
                 PartitionName(topic, number), state.topic_id, bounds.start, bounds.end
             )
             for chunk in nodes.read(wanted):
-                found += ((number, each.value or b"") for each in decode_records(chunk.data))
+                records = decode_records(chunk.data, 0, chunk.size, topic, number, decompress)
+                found += ((number, each.value or b"") for each in records)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +14,16 @@ from confluent_kafka.cimpl import (
     OFFSET_BEGINNING,
     Consumer,
     KafkaException,
+    NewPartitions,
     NewTopic,
     Producer,
     TopicPartition,
 )
 
 from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
-from samelog.admin.requests import CreateTopic
+from samelog.admin.requests import CreatePartitions, CreateTopic, SetSchema
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
 
@@ -216,3 +219,60 @@ def test_our_own_command_makes_them(world: World, boot: str, admin: AdminClient)
     assert {len(replicas) for _, replicas in known} == {2}
     ask(config, CreateTopic(f"{topic}-all", 1, {}, 3))
     assert [len(replicas) for _, replicas in partitions_of(admin, f"{topic}-all")] == [3]
+
+
+def test_a_topic_gets_more_partitions(world: World, boot: str, admin: AdminClient) -> None:
+    topic, config = f"grown-{uuid.uuid4()}", world.cluster.client_config()
+    create(admin, NewTopic(topic, 2, 2))
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(PATIENCE_S)
+    admin.create_partitions([NewPartitions(topic, 5, [[2, 1]])])[topic].result(PATIENCE_S)
+    ask(config, CreatePartitions(topic, PARTITIONS))
+    known = list(partitions_of(admin, topic))
+    assert [len(replicas) for _, replicas in known] == [2] * PARTITIONS
+    assert sorted(known[4][1]) == [1, 2]
+    values = [b"%d" % number for number in range(RECORDS)]
+    write(boot, topic, values)
+    assert sorted(read(boot, topic, RECORDS)) == sorted(values)
+    with pytest.raises(AdminError, match="and keeps them"):
+        ask(config, CreatePartitions(topic, 3))
+
+
+def test_more_copies_than_nodes_wait_for_nodes(world: World, boot: str) -> None:
+    topic, config = f"eager-{uuid.uuid4()}", world.cluster.client_config()
+    ask(config, CreateTopic(topic, 1, {}, 5))
+    found = ask(config, GetPlacement())
+    (placed,) = [each for each in found.partitions if each.topic == topic]
+    (group,) = [each for each in found.groups if each.group == placed.group]
+    assert (group.copies, len(group.members)) == (5, 3)
+    with world.publisher(topic, topic) as publisher:
+        publisher.append(b"x")
+        publisher.wait_merged(PATIENCE_S)
+
+
+def test_a_topic_has_a_schema(world: World, boot: str, admin: AdminClient) -> None:
+    topic, config = f"typed-{uuid.uuid4()}", world.cluster.client_config()
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    first = '{"format": "json", "columns": [{"name": "a", "type": "int64"}'
+    schemas = [first + "]}", first + ', {"name": "b", "type": "string"}]}']
+    for follows, schema in enumerate(schemas):
+        assert ask(config, SetSchema(topic, schema, follows)).version == follows + 1
+        rows = [{"a": number} | ({"b": "x"} if follows else {}) for number in range(RECORDS)]
+        with world.publisher(f"{topic}-{follows}", topic) as publisher:
+            for number, row in enumerate(rows):
+                publisher.append_rows([row], partition=number % PARTITIONS)
+            publisher.wait_merged(PATIENCE_S)
+    found: list[Any] = []
+    with world.subscriber(topic, topic) as subscriber:
+        while len(found) < 2 * RECORDS:
+            found += subscriber.rows(timeout=PATIENCE_S)
+    assert Counter((row.values or {})["b"] for row in found) == {None: RECORDS, "x": RECORDS}
+
+
+def test_records_are_deleted(world: World, boot: str, admin: AdminClient) -> None:
+    topic = f"cut-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"%d" % number for number in range(RECORDS)])
+    for made in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
+        assert made.result(PATIENCE_S).low_watermark == 10
+    assert len(read(boot, topic, RECORDS - 10)) == RECORDS - 10

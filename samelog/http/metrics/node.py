@@ -185,7 +185,7 @@ def _subscribers(node: ServedNode) -> Iterator[Sample]:
 def _groups(node: ServedNode) -> Iterator[Sample]:
     for name, group in tuple(node.logs.machine.state.groups.by_id.items()):
         yield "samelog_group_members", (name,), len(group.members) + len(group.consumers)
-        for number, lag in tuple(group_lags(node.logs, group)):
+        for number, lag in tuple(group_lags(node, group)):
             topic, index = partition_name(node.logs.machine, number)
             yield "samelog_group_lag_records", (name, topic, str(index)), lag
 

@@ -5,31 +5,24 @@ Invariant: a topic that asks for as many copies as there are nodes, or for nothi
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.placement.tasks import PlacementRefused
-from samelog.sequencer.admin.placement import Plan, placed_topic
+from samelog.sequencer.admin.placement import Plan, placed_partitions, placed_topic
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.types import Topic
 
 TRIES = 5
-BEGIN_S = 10.0
-LOOK_S = 0.05
 _CODES = {
     "INVALID_REPLICATION_FACTOR": ErrorCode.invalid_replication_factor,
     "NO_MEMBER": ErrorCode.invalid_replication_factor,
 }
-
-
-async def until_begun(broker: Broker) -> None:
-    """Wait until a new cluster has its feature level: nobody knows before whether it has groups."""
-    async with asyncio.timeout(BEGIN_S):
-        while not broker.machine.state.level:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
 
 
 def placement_of(broker: Broker, wanted: Any) -> Plan | None:
@@ -47,10 +40,33 @@ def placement_of(broker: Broker, wanted: Any) -> Plan | None:
 
 async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan) -> ApiError | None:
     """Have a topic created in data groups; why it is not, if it is not."""
+
+    def make() -> PlaceTopic:
+        state, now_ms = broker.machine.state, broker.clock.wall_ms()
+        return placed_topic(state, broker.is_there, command, plan, now_ms)
+
+    return await _place(broker, make)
+
+
+async def place_more(
+    broker: Broker, topic: Topic, partitions: int, by_hand: Plan | None
+) -> ApiError | None:
+    """Have a topic in data groups get more partitions; why it does not, if it does not."""
+
+    def make() -> PlacePartitions:
+        state, now_ms = broker.machine.state, broker.clock.wall_ms()
+        wanted = state, broker.is_there, topic, partitions
+        return placed_partitions(*wanted, by_hand=by_hand, now_ms=now_ms)
+
+    return await _place(broker, make)
+
+
+async def _place(
+    broker: Broker, make: Callable[[], PlaceTopic | PlacePartitions]
+) -> ApiError | None:
     for left in reversed(range(TRIES)):
         try:
-            now_ms, state = broker.clock.wall_ms(), broker.machine.state
-            await broker.propose(placed_topic(state, broker.is_there, command, plan, now_ms))
+            await broker.propose(make())
         except PlacementRefused as error:
             code = _CODES.get(error.code, ErrorCode.invalid_replica_assignment)
             return ApiError(code, str(error))

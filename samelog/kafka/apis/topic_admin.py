@@ -26,12 +26,13 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
-from samelog.kafka.apis.placing import create_placed, placement_of, until_begun
+from samelog.kafka.apis.placing import create_placed, place_more, placement_of
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
+from samelog.sequencer.admin.placement import until_begun
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -105,7 +106,7 @@ async def _create_all(
     after the other: each is planned from the table of placement as it is then.
     """
     found: list[CreateTopicCommand | ApiError] = []
-    await until_begun(broker)
+    await until_begun(broker.machine)
     plans = [placement_of(broker, wanted) for wanted in request.topics]
     for plan, each in zip(plans, prepared, strict=True):
         if plan is None or isinstance(each, ApiError):
@@ -236,13 +237,16 @@ class CreatePartitionsResponse(ResponseBody, frozen=True):
     0,
     3,
     flexible_from=2,
-    notes="Every node holds every partition, whatever the assignment.",
+    notes="Assignments count for topics whose partitions are in data groups.",
 )
 async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsResponse:
     """Lets topics have more partitions."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
-    done = await _done(call, request, request.topics, partial(_command, call))
+    prepared = await _prepared(request.topics, partial(_command, call))
+    done = prepared
+    if not request.validate_only:
+        done = await _add_all(call.broker, request, prepared)
     return CreatePartitionsResponse(
         [
             CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
@@ -251,6 +255,30 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
             for wanted, made in zip(request.topics, done, strict=True)
         ]
     )
+
+
+async def _add_all(
+    broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
+) -> list[AddPartitions | ApiError]:
+    """As `_create_all`."""
+    found = [
+        await _add_placed(broker, wanted, each)
+        for wanted, each in zip(request.topics, prepared, strict=True)
+    ]
+    usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
+    done = await done_together(broker, usual, request.timeout_ms)
+    return [other if own is None else own for own, other in zip(found, done, strict=True)]
+
+
+async def _add_placed(
+    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError
+) -> AddPartitions | ApiError | None:
+    """What becomes of it, if the topic's partitions are in data groups; else None."""
+    topic = None if isinstance(prepared, ApiError) else broker.topic(wanted.name)
+    if isinstance(prepared, ApiError) or topic is None or not topic.is_placed:
+        return None
+    lists = [list(each.broker_ids) for each in wanted.assignments or ()]
+    return await place_more(broker, topic, prepared.partitions, lists or None) or prepared
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:

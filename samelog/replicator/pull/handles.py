@@ -130,8 +130,8 @@ class Handles(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case Welcome():
-                return
+            case Welcome() | Holders():
+                self._holders = message.nodes if isinstance(message, Holders) else ()
             case MergedStartsAt() | SessionStartsAt():
                 self._opened(message)
             case RollSealed(handle, roll, length):
@@ -142,15 +142,8 @@ class Handles(ReplicatorHandler):
                 self._told_end(message)
             case LogArchived():
                 self._archived(message)
-            case TopicGone(handle):
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
-                self._refused(handle, gone)
-            case Refused(handle, code, text, remedy, earliest):
-                refused = PullRefused(code, text, remedy, earliest)
-                refused.holders, self._holders = self._holders, ()
-                self._refused(handle, refused)
-            case Holders():
-                self._holders = message.nodes
+            case TopicGone() | Refused():
+                self._refused(message)
             case _:
                 raise unexpected(message)
 
@@ -204,8 +197,15 @@ class Handles(ReplicatorHandler):
             self.close(message.handle)
             reader.on_fault(PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
-    def _refused(self, handle: int, refused: PullRefused) -> None:
-        self._receiver.forget(handle)
-        reader = self._readers.pop(handle, None)
+    def _refused(self, message: TopicGone | Refused) -> None:
+        """The peer does not, or does no more, send what was asked for."""
+        if isinstance(message, TopicGone):
+            refused = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        else:
+            code, text, remedy = message.code, message.message, message.remedy
+            refused = PullRefused(code, text, remedy, message.earliest)
+            refused.holders, self._holders = self._holders, ()
+        self._receiver.forget(message.handle)
+        reader = self._readers.pop(message.handle, None)
         if reader is not None:
             reader.on_fault(refused)

@@ -8,8 +8,10 @@ from typing import Protocol
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
+from samelog.wire.errors import FaultCode
 
 ReplicaParts = tuple[LogParts, RaftParts, CareParts]
 
@@ -98,6 +100,15 @@ def parts_of(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts] | N
     if not node.logs.machine.state.placement.group_of(partition):
         return node.logs, node.raft
     return node.data_groups.parts(partition)
+
+
+def parts_here(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts]:
+    """As parts_of. Raises ChangeRefused if other nodes have it."""
+    parts = parts_of(node, partition)
+    if parts is None:
+        text = f"other nodes have it: {where(node, partition)}"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
+    return parts
 
 
 def where(node: ServedNode, partition: int) -> str:

@@ -6,19 +6,23 @@ node knows.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.placement_requests import GetPlacement
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
-from samelog.placement.topics import place_by_hand, place_topic
+from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.types import State
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.types import State, Topic
 
 METADATA = 0
+BEGIN_S = 10.0
+LOOK_S = 0.05
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
@@ -73,6 +77,15 @@ Plan = int | Sequence[Sequence[int]]
 """How many copies, or the members of each partition."""
 
 
+async def until_begun(machine: StateMachine) -> None:
+    """Wait until a new cluster has its feature level: nobody knows before whether it has groups.
+    Raises TimeoutError.
+    """
+    async with asyncio.timeout(BEGIN_S):
+        while not machine.state.level:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+
 def placed_topic(
     state: State,
     is_there: Callable[[int], bool],
@@ -81,13 +94,7 @@ def placed_topic(
     now_ms: int,
 ) -> PlaceTopic:
     """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
-    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
-    if isinstance(plan, int):
-        limits = PlacementLimits()
-        states = MemberStates(table, limits, now_ms)
-        placed = place_topic(table, states, limits, command.partitions, plan)
-    else:
-        placed = place_by_hand(table, plan)
+    placed = _planned(state, is_there, plan, command.partitions, now_ms)
     return PlaceTopic(
         state.placement.version,
         command.topic_id,
@@ -99,13 +106,47 @@ def placed_topic(
     )
 
 
+def placed_partitions(
+    state: State,
+    is_there: Callable[[int], bool],
+    topic: Topic,
+    partitions: int,
+    *,
+    by_hand: Plan | None = None,
+    now_ms: int,
+) -> PlacePartitions:
+    """More partitions of a topic in data groups, with as many copies as its others have unless an
+    operator names members. Raises PlacementRefused.
+    """
+    first = state.placement.groups[state.placement.group_of(topic.partition_numbers[0])]
+    plan = first.copies if by_hand is None else by_hand
+    placed = _planned(state, is_there, plan, partitions - topic.partitions, now_ms)
+    return PlacePartitions(
+        state.placement.version,
+        topic.topic_id,
+        partitions,
+        list(placed.new_groups),
+        list(placed.groups),
+    )
+
+
+def _planned(
+    state: State, is_there: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
+) -> TopicPlacement:
+    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    if not isinstance(plan, int):
+        return place_by_hand(table, plan)
+    limits = PlacementLimits()
+    return place_topic(table, MemberStates(table, limits, now_ms), limits, partitions, plan)
+
+
 def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list[PlacedMember]:
     """All members, as this node knows them."""
     return [
         PlacedMember(
             number,
             member.name,
-            next((each.rack for each in state.listeners.get(number, ())), ""),
+            state.rack_of(number),
             state.maintenance.get(member.name, 0),
             None if is_there(number) else now_ms,
         )

@@ -18,7 +18,7 @@ from samelog.admin.views import PeekedRecord, RecordPage
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import ServedNode, parts_of, where
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_partition
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -42,11 +42,7 @@ async def peek_records(node: ServedNode, request: PeekRecords, identity: str) ->
         text = "only one of offset, at_ms and last says where to begin"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
     number = find_partition(node, request.topic, request.partition)
-    parts = parts_of(node, number)
-    if parts is None:
-        text = f"other nodes have it: {where(node, number)}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
-    merged = parts[0].merging.look(number)
+    merged = parts_here(node, number)[0].merging.look(number)
     try:
         return await _page(merged, request)
     except LogFormatError as error:

@@ -6,6 +6,8 @@ Invariant: what is answered with success is committed.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 from msgspec import UNSET
 
@@ -25,10 +27,11 @@ from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_of, where
-from samelog.sequencer.admin.placement import placed_topic
+from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
@@ -60,22 +63,27 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
     copies = request.replication_factor
-    if copies is UNSET or copies >= len(node.peers.members.all):
+    if copies is UNSET or copies == len(node.peers.members.all):
         await _propose(node, command, longer_s=longer_s)
-    else:
-        await _place(node, command, copies, longer_s)
+        return topic_info(find_topic(node, request.topic))
+
+    await until_begun(node.logs.machine)
+
+    def make() -> PlaceTopic:
+        state, is_there = node.logs.machine.state, node.peers.presence.is_there
+        return placed_topic(state, is_there, command, copies, node.member.clock.wall_ms())
+
+    await _place(node, make, longer_s)
     return topic_info(find_topic(node, request.topic))
 
 
 async def _place(
-    node: ServedNode, command: commands.CreateTopicCommand, copies: int, longer_s: float
+    node: ServedNode, make: Callable[[], PlaceTopic | PlacePartitions], longer_s: float
 ) -> None:
-    """Have it created in data groups. Raises ChangeRefused."""
-    is_there = node.peers.presence.is_there
+    """Have partitions made in data groups, as planned anew each time. Raises ChangeRefused."""
     for left in reversed(range(PLACE_TRIES)):
-        state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
         try:
-            placed = placed_topic(state, is_there, command, copies, now_ms)
+            placed = make()
         except PlacementRefused as error:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error), error.remedy) from error
         outcome = await node.raft.proposer.propose(placed, longer_s=longer_s)
@@ -92,9 +100,19 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
     if request.partitions < topic.partitions:
         message = f"topic {topic.name!r} has {topic.partitions} partitions, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
-    command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
-    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
+    longer_s = request.partitions * PARTITION_S
+    if not topic.is_placed:
+        command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
+        await _propose(node, command, longer_s=longer_s)
+    elif topic.partitions < request.partitions:
+        await _place(node, partial(_more, node, request), longer_s)
     return topic_info(find_topic(node, request.topic))
+
+
+def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
+    state, is_there = node.logs.machine.state, node.peers.presence.is_there
+    topic, now_ms = find_topic(node, request.topic), node.member.clock.wall_ms()
+    return placed_partitions(state, is_there, topic, request.partitions, now_ms=now_ms)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

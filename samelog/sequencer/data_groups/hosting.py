@@ -116,6 +116,7 @@ class DataGroups:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
+        self._host.spawn(self._run_beats())
         for number, placed in self._host.cluster.placement.groups.items():
             self._remove_old(number, placed)
         self.follow()
@@ -178,8 +179,6 @@ class DataGroups:
         log_event(log, logging.CRITICAL, "replica cannot begin", group=number, error=error)
 
     def _begin(self, number: int) -> None:
-        if not self.replicas:
-            self._host.spawn(self._run_beats())
         try:
             replica = DataReplica(
                 number,

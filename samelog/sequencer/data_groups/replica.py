@@ -297,6 +297,11 @@ class DataReplica:
         """See building.ReplicaOwner."""
         return self._host.checker
 
+    @property
+    def cluster(self) -> State:
+        """See building.ReplicaOwner."""
+        return self._host.cluster
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """See building.ReplicaOwner."""
         task = self._host.spawn(work)

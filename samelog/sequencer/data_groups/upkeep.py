@@ -7,7 +7,7 @@ has the log and the merged bytes, by an entry that is committed without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -22,6 +22,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
 from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.bounds import Life
 
@@ -164,6 +165,7 @@ class DataGroupUpkeep:
             topic = cluster.topics[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
                 commands.append(_opening(placed.number, topic))
+        commands += _new_versions(here, cluster)
         return commands
 
     def _let_suspects_in(self) -> None:
@@ -213,6 +215,17 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
         topic.partition_numbers,
     )
     return is_same and number in here.partitions
+
+
+def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:
+    """The next version of the schema of each topic that has more of them in group 0."""
+    for topic_id, known in here.topics.items():
+        topic = cluster.topics.get(topic_id)
+        if topic is not None and len(topic.schemas) > len(known.schemas):
+            newest = len(known.schemas)
+            version = topic.schemas[newest]
+            text = cluster.schemas.texts[version.fingerprint].text
+            yield SetSchemaCommand(topic_id, newest, text, version.set_ms)
 
 
 def _opening(number: int, topic: Topic) -> OpenPartition:

@@ -51,9 +51,11 @@ from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     OpenPlacedInput,
     PlacementCommand,
+    PlacePartitions,
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Input, Rejection
 
@@ -67,7 +69,8 @@ RUN_CHANGES = (
     OpenPlacedInput,
     ClosePlacedRun,
 )
-TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, PlaceTopic, OpenPartition)
+PLACED = (PlaceTopic, PlacePartitions)
+TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -196,7 +199,7 @@ class Replica:
         if isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
             self._events.topic_changed(command.topic_id)
-            if isinstance(command, PlaceTopic):
+            if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
@@ -211,7 +214,7 @@ class Replica:
             self._events.members_changed()
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
-        elif isinstance(command, AlterTopicCommand):
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
             self._events.topic_changed(command.topic_id)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)

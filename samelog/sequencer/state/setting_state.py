@@ -90,7 +90,7 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
     if command.partitions < topic.partitions:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
     if topic.is_placed:
-        return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups, and gets no more"
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
     while topic.partitions < command.partitions:
         state.add_partition(topic)
     return None

@@ -323,7 +323,10 @@ class State(msgspec.Struct):
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         if command.number not in self.partitions:
             index = command.numbers.index(command.number)
-            self.partitions[command.number] = Partition(command.number, command.topic_id, index)
+            partition = Partition(command.number, command.topic_id, index)
+            if topic.schemas:
+                partition.begin_version(len(topic.schemas))
+            self.partitions[command.number] = partition
             self.next_partition = max(self.next_partition, command.number + 1)
 
     def add_partition(self, topic: Topic) -> None:

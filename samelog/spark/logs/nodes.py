@@ -34,7 +34,7 @@ from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.spark.errors import DataLoss, NotReadable, SourceError
+from samelog.spark.errors import DataLoss, NotHere, NotReadable, SourceError
 from samelog.spark.logs.homes import Homes
 from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
@@ -176,6 +176,7 @@ class Nodes:
                 f"this host cannot reach the cluster: {error}; the driver and every executor need "
                 "the client.toml that the option config names, and the certificate files in it"
             ) from error
+        self._is_alone = only is not None
         self._homes = Homes(KnownNodes(self.config))
         self._thread = LoopThread("samelog-spark")
         self._pulls: dict[NodeAddress, RangePull] = {}
@@ -260,18 +261,19 @@ class Nodes:
         """
         deadline = time.monotonic() + self._timeout_s
         found: dict[int, MergedStartsAt] = {}
-        while rest := [number for number in range(len(wanted)) if number not in found]:
-            node = self._home(wanted[rest[0]])
-            asked = [number for number in rest if self._home(wanted[number]) == node]
-            places = [wanted[number] for number in asked]
+        while len(found) < len(wanted):
+            rest = {number: each for number, each in enumerate(wanted) if number not in found}
+            node = self._home(next(iter(rest.values())))
+            asked = {number: each for number, each in rest.items() if self._home(each) == node}
             try:
-                told = self._try(node, partial(_locate_all, places, confirmed), deadline)
+                call = partial(_locate_all, tuple(asked.values()), confirmed)
+                told = self._try(node, call, deadline)
             except (RuntimeFault, WireError, TimeoutError) as error:
                 if isinstance(error, PullRefused) and error.code in FINAL:
                     raise
                 self._pass_on(node, error, deadline)
-                continue
-            self._note(node, zip(asked, places, told, strict=True), found, deadline)
+            else:
+                self._note(node, zip(asked.items(), told, strict=True), found, deadline)
         return [found[number] for number in range(len(wanted))]
 
     def _home(self, wanted: Wanted) -> NodeAddress:
@@ -280,12 +282,12 @@ class Nodes:
     def _note(
         self,
         node: NodeAddress,
-        answers: Iterable[tuple[int, Wanted, MergedStartsAt | PullRefused]],
+        answers: Iterable[tuple[tuple[int, Wanted], MergedStartsAt | PullRefused]],
         found: dict[int, MergedStartsAt],
         deadline: float,
     ) -> None:
         elsewhere: PullRefused | None = None
-        for number, place, told in answers:
+        for (number, place), told in answers:
             if isinstance(told, PullRefused):
                 elsewhere = told
                 self._homes.not_here((place.topic, place.partition), node, told.holders)
@@ -302,6 +304,7 @@ class Nodes:
 
         Raises:
             NotReadable: no node has sent anything for the time of the timeout.
+            NotHere: the only node to ask has not got the partition.
             DataLoss: the beginning is archived, or the topic is gone.
         """
         position = wanted.start
@@ -324,6 +327,8 @@ class Nodes:
         if isinstance(error, PullRefused):
             _raise_if_lost(rest, error)
             if error.code is FaultCode.NOT_LEADER:
+                if self._is_alone:
+                    raise NotHere(str(error)) from error
                 self._homes.not_here(rest.name, node, error.holders)
                 self._rest(node, error, deadline)
                 return

@@ -106,14 +106,18 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
-            case TopicOpened():
-                self.effects.append(TopicTold(message.topic, message.partitions))
+            case TopicOpened() | Holders():
+                self._told(message)
             case Welcome():
                 self._welcomed(message, now)
-            case Holders():
-                self.effects.append(HoldersTold(message.nodes))
             case _:
                 raise _unexpected(message)
+
+    def _told(self, message: TopicOpened | Holders) -> None:
+        if isinstance(message, TopicOpened):
+            self.effects.append(TopicTold(message.topic, message.partitions))
+        else:
+            self.effects.append(HoldersTold(message.nodes))
 
     def session_changed(self, now: float) -> None:
         """Runs or inputs have come or gone."""

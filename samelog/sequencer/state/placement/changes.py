@@ -16,6 +16,7 @@ from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
     OpenPartition,
+    PlacePartitions,
     PlaceTopic,
     SetReplicas,
 )
@@ -43,8 +44,8 @@ def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -
     return None if problem is None else ("INVALID_GROUP", problem)
 
 
-def problem_with_place(state: State, command: PlaceTopic) -> WhyNot:
-    """Why the partitions of a new topic cannot be where they are to be; None if they can."""
+def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> WhyNot:
+    """Why new partitions cannot be where they are to be; None if they can."""
     problem = _problem_with_groups(state, command.since, command.new_groups)
     if problem is not None:
         return problem
@@ -54,11 +55,27 @@ def problem_with_place(state: State, command: PlaceTopic) -> WhyNot:
     return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
 
 
-def place(table: Placement, command: PlaceTopic, numbers: Sequence[int]) -> None:
-    """The partitions of a new topic, which have these numbers, are where they are to be."""
+def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequence[int]) -> None:
+    """A topic has these partitions, the newest of which are to be in these groups."""
     apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
-    for index, (number, group) in enumerate(zip(numbers, command.groups, strict=True)):
+    first = len(numbers) - len(command.groups)
+    for index, group in enumerate(command.groups, first):
+        number = numbers[index]
         table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
+
+
+def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
+        return "PLACEMENT_MOVED", f"topic {topic.name!r} has {topic.partitions} partitions"
+    problem = problem_with_place(state, command)
+    if problem is None:
+        for _ in command.groups:
+            state.add_partition(topic)
+        place(state.placement, command, topic.partition_numbers)
+    return problem
 
 
 def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
@@ -114,6 +131,7 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
 PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
+    PlacePartitions: _place_partitions,
     OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
 }

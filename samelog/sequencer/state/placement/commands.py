@@ -54,6 +54,19 @@ class PlaceTopic(Command, frozen=True, tag=72):
         return len(self.groups)
 
 
+class PlacePartitions(Command, frozen=True, tag=78):
+    """In group 0: as AddPartitions, of a topic whose partitions are in data groups: it gets
+    more, until it has `partitions`, in these groups, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    partitions: Unsigned32
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+
 class OpenPartition(Command, frozen=True, tag=77):
     """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
     and these partitions, by their numbers in the cluster.
@@ -117,6 +130,7 @@ PlacementCommand = (
     MakeGroups
     | ChangePlacement
     | PlaceTopic
+    | PlacePartitions
     | ClosePlacedRun
     | OpenPartition
     | OpenPlacedInput

@@ -157,9 +157,13 @@ class DataGroups:
         events = [each.text for each in replica.group_replica.logs.machine.state.events]
         if events != self._events.get(number, []):
             return f"{actor.host} lacks events of group {number}"
-        if may_rest and (not replica.raft.raft.rests or number in node.data_groups.working):
+        if may_rest and not _is_at_rest(replica):
             return f"{actor.host} does not rest in group {number}"
         return "" if replica.raft.raft.leader is not None else f"group {number} has no leader"
+
+
+def _is_at_rest(replica: DataReplica) -> bool:
+    return replica.raft.raft.rests and replica.group_replica.rests
 
 
 def _make(node: Node, wanted: NewGroup) -> None:

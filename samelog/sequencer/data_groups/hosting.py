@@ -91,7 +91,7 @@ class DataGroups:
         self._presence = presence
         self._lives = lives
         self._beats = MemberBeats()
-        self._runs = False
+        self._runs = self._beating = False
         self._is_due = False
         """The table is to be looked at."""
         self._confirms = False
@@ -116,7 +116,6 @@ class DataGroups:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
-        self._host.spawn(self._run_beats())
         for number, placed in self._host.cluster.placement.groups.items():
             self._remove_old(number, placed)
         self.follow()
@@ -179,6 +178,9 @@ class DataGroups:
         log_event(log, logging.CRITICAL, "replica cannot begin", group=number, error=error)
 
     def _begin(self, number: int) -> None:
+        if not self._beating:
+            self._beating = True
+            self._host.spawn(self._run_beats())
         try:
             replica = DataReplica(
                 number,

@@ -1,0 +1,143 @@
+"""Planted bugs about what spans several data groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.sequencer.spanning import participant, steps
+from samelog.sequencer.spanning.steps import UnitSteps
+from samelog.sequencer.state import machine as state_machine
+from samelog.sequencer.state.commands import PinStage, Range
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.transactions import stage_changes
+from samelog.sequencer.state.transactions.commands import CarriedOut, SettleUnit, UnitStep
+from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
+from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
+from samelog.sequencer.state.types import State
+
+
+@contextmanager
+def prepared_by_word() -> Iterator[None]:
+    """A group says that it is prepared as soon as it hears of a unit."""
+    original = steps._of_unit
+
+    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+        original(found, who, known, own)
+        if known.unit.participants[who[1]] is Step.JOINED and known.unit.is_open:
+            found.tell.append(SettleUnit(*who, UnitStep.PREPARED))
+
+    with patch.object(steps, "_of_unit", of_unit):
+        yield
+
+
+@contextmanager
+def decide_by_the_first() -> Iterator[None]:
+    """A unit is committed once one of its groups is prepared."""
+    original = TwoPhase.prepared
+
+    def prepared(self: TwoPhase, participant: int) -> bool:
+        is_news = original(self, participant)
+        for each in self.participants if is_news else ():
+            self.participants[each] = Step.PREPARED
+        return is_news
+
+    with patch.object(TwoPhase, "prepared", prepared):
+        yield
+
+
+@contextmanager
+def close_what_is_pinned() -> Iterator[None]:
+    """A writer that gives up what is decided closes its runs."""
+    with patch.object(Spanning, "is_pinned", lambda self, session: False):
+        yield
+
+
+@contextmanager
+def carry_out_a_part() -> Iterator[None]:
+    """Of what is pinned, partitions with an odd number are left out."""
+
+    def left(state: State, pin: PinStage) -> dict[int, list[Range]]:
+        return {n: ranges for n, ranges in pin.ranges if n in state.partitions and n % 2 == 0}
+
+    with (
+        patch.object(stage_changes, "ranges_left", left),
+        patch.object(participant, "ranges_left", left),
+    ):
+        yield
+
+
+@contextmanager
+def forget_what_is_decided() -> Iterator[None]:
+    """Group 0 forgets a unit when it has decided it."""
+
+    def forget(self: Spanning, number: int) -> None:
+        if self.units[number].unit.decision is not Decision.NONE:
+            del self.units[number]
+
+    with patch.object(Spanning, "forget_done", forget):
+        yield
+
+
+@contextmanager
+def forget_pins_in_snapshots() -> Iterator[None]:
+    """A snapshot does not have what a group has pinned."""
+
+    def encode(self: StateMachine) -> bytes:
+        spanning = self.state.transactions.spanning
+        pins, spanning.pins = spanning.pins, {}
+        try:
+            return state_machine._encoder.encode(self.state)
+        finally:
+            spanning.pins = pins
+
+    with patch.object(StateMachine, "encode", encode):
+        yield
+
+
+@contextmanager
+def done_by_word() -> Iterator[None]:
+    """A group says that it has carried out what it is about to carry out."""
+    original = steps._of_unit
+
+    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+        original(found, who, known, own)
+        if known.unit.decision is Decision.COMMIT:
+            found.tell.append(SettleUnit(*who, UnitStep.DONE))
+            found.end = [each for each in found.end if each[0] != who[0]]
+
+    with patch.object(steps, "_of_unit", of_unit):
+        yield
+
+
+@contextmanager
+def markers_by_word() -> Iterator[None]:
+    """A group says that transactions have their markers as soon as they are decided."""
+
+    def tell(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
+        found.tell.append(
+            CarriedOut(
+                [
+                    (end.producer_id, end.number, partition)
+                    for partition, ends in coordinator.markers_due().items()
+                    for end in ends
+                ]
+            )
+        )
+
+    with patch.object(steps, "_tell_markers", tell):
+        yield
+
+
+SPANNING = (
+    carry_out_a_part,
+    close_what_is_pinned,
+    decide_by_the_first,
+    done_by_word,
+    forget_pins_in_snapshots,
+    forget_what_is_decided,
+    markers_by_word,
+    prepared_by_word,
+)

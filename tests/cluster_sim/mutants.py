@@ -66,7 +66,7 @@ IN_TRANSACTIONS: dict[str, Any] = {
 }
 IN_GROUPS: dict[str, Any] = {
     "kinds": ("kill", "kill", "kill_leader", "power_loss"),
-    "fault_every_s": 0.7,
+    "fault_every_s": 1.5,
     "nodes": 3,
     "data_groups": 3,
     "replicas": 3,
@@ -75,11 +75,11 @@ IN_GROUPS: dict[str, Any] = {
     "publishers": 1,
     "subscribers": 0,
     "append_every_s": 1.0,
-    "latency_s": 0.02,
-    "sync_s": 0.02,
+    "latency_s": 0.005,
+    "sync_s": 0.01,
     "slow_chance": 0.0,
-    "restart_s": 0.5,
-    "safety_s": 12.0,
+    "restart_s": 0.2,
+    "safety_s": 16.0,
 }
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
@@ -210,8 +210,16 @@ FOCUS: dict[str, dict[str, Any]] = {
     "done_by_word": IN_GROUPS,
     "forget_pins_in_snapshots": {**IN_GROUPS, "snapshot_interval_s": 0.3},
     "forget_what_is_decided": IN_GROUPS,
-    "markers_by_word": {**IN_GROUPS, "producers": 2},
     "prepared_by_word": IN_GROUPS,
+    "say_markers_and_write_none": {**IN_GROUPS, "producers": 2},
+    "take_behind_the_marker": {
+        **IN_GROUPS,
+        "kinds": (),
+        "producers": 4,
+        "stagers": 1,
+        "sync_s": 0.1,
+        "latency_s": 0.02,
+    },
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.spanning import participant, steps
 from samelog.sequencer.spanning.steps import UnitSteps
 from samelog.sequencer.state import machine as state_machine
 from samelog.sequencer.state.commands import PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions import stage_changes
-from samelog.sequencer.state.transactions.commands import CarriedOut, SettleUnit, UnitStep
+from samelog.sequencer.state.transactions.commands import CarriedOut, End, SettleUnit, UnitStep
 from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.transactions.state import JoinedInLog, Transactions
 from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
 from samelog.sequencer.state.types import State
 
@@ -113,21 +114,35 @@ def done_by_word() -> Iterator[None]:
 
 
 @contextmanager
-def markers_by_word() -> Iterator[None]:
-    """A group says that transactions have their markers as soon as they are decided."""
+def say_markers_and_write_none() -> Iterator[None]:
+    """Data groups say that transactions have their markers, and leave these to group 0."""
+    due = TransactionView._due
 
     def tell(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
-        found.tell.append(
-            CarriedOut(
-                [
-                    (end.producer_id, end.number, partition)
-                    for partition, ends in coordinator.markers_due().items()
-                    for end in ends
-                ]
-            )
-        )
+        for partition, ends in coordinator.markers_due().items():
+            markers = [(end.producer_id, end.number, partition) for end in ends]
+            found.tell.append(CarriedOut(markers))
 
-    with patch.object(steps, "_tell_markers", tell):
+    def own_due(self: TransactionView) -> dict[int, list[End]]:
+        return {} if self._machine.state.placement.own else due(self)
+
+    with (
+        patch.object(steps, "_tell_markers", tell),
+        patch.object(TransactionView, "_due", own_due),
+    ):
+        yield
+
+
+@contextmanager
+def take_behind_the_marker() -> Iterator[None]:
+    """A batch is taken until its transaction's marker is applied: what is proposed already does not
+    count.
+    """
+
+    def part(self: TransactionView, partition: int, producer: int) -> JoinedInLog | None:
+        return self._known.taking_part(partition, producer)
+
+    with patch.object(TransactionView, "_part", part):
         yield
 
 
@@ -138,6 +153,7 @@ SPANNING = (
     done_by_word,
     forget_pins_in_snapshots,
     forget_what_is_decided,
-    markers_by_word,
     prepared_by_word,
+    say_markers_and_write_none,
+    take_behind_the_marker,
 )

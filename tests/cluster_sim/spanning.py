@@ -119,7 +119,7 @@ class StagingClient(RemoteClient):
             yield from self._drop(attempt)
             return
         if self._chance.random() < 0.3:
-            self._rival.give_up(attempt, self._chance.uniform(0.0, 4 * self.world.options.sync_s))
+            self._rival.give_up(attempt, self._chance.uniform(0.0, 20 * self.world.options.sync_s))
         for _ in range(TRIES):
             attempt.asked = True
             problem = yield self._ask(self._ask_for, attempt)

@@ -251,7 +251,7 @@ class Broker(AnyBroker):
         if not topic.is_placed:
             return self.epoch
         known = self.placed.leader(topic, index)
-        return -1 if known is None else known[0]
+        return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         return self.placed.members(topic, index) if topic.is_placed else self.nodes()

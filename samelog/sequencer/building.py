@@ -22,7 +22,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.merged import Elsewhere, MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -75,6 +75,10 @@ class ReplicaOwner(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """The replica met an error it was not made for."""
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Where partitions come from that are on their way into this group."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -278,6 +282,7 @@ def log_parts(
             ask=ask,
             takes_in=lambda: intake.stopped is None,
             budget=Budget(config.recovery_bytes_per_s),
+            elsewhere=site.owner.elsewhere,
         ),
         PieceRepair(site.given.fs, pulls, ask),
     )

@@ -95,6 +95,9 @@ class ApplyEvents(Protocol):
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         """The topic of these inputs was deleted."""
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        """The partition of these inputs goes to another group, which takes the rest of them."""
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         """The files of these inputs are about to be removed."""
 

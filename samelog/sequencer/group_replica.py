@@ -362,6 +362,9 @@ class GroupReplica:
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         self.logs.intake.topic_gone(inputs)
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        self.logs.intake.moved(inputs)
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)

@@ -33,6 +33,7 @@ from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.repair.merged import NOWHERE, Elsewhere
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
@@ -52,7 +53,7 @@ from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList, PartOfRunClosed
+from samelog.wire.peer_messages import MemberList, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -268,9 +269,22 @@ class Node:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
+    async def catch_up(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.catch_up()
+
+    async def keep_commit(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.group.keep_commit_soon()
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """See replica.ReplicaHost."""
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """See building.ReplicaOwner."""
+        return NOWHERE
 
     @property
     def cluster_machine(self) -> StateMachine:
@@ -308,6 +322,10 @@ class Node:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
+
+    def pass_reported(self, message: PassReport) -> None:
+        """See peer_events.PeerOwner."""
+        self.placing.hear(message)
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""

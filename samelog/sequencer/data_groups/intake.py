@@ -55,6 +55,11 @@ class _OfGroup:
         for listener in tuple(self._listeners):
             listener.on_topic_gone(self._first | number)
 
+    def on_input_moved(self, number: int) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_input_moved(self._first | number)
+
 
 class RoutedIntake:
     """One member's."""

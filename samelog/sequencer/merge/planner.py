@@ -206,10 +206,12 @@ class Planner:
         was first last time.
         """
         ready: list[tuple[Input, SessionPosition]] = []
-        inputs = self._machine.state.inputs
+        inputs, placement = self._machine.state.inputs, self._machine.state.placement
         for number, reach in available.items():
             entry = inputs.get(number)
             if entry is None or entry.session in self._closing or number in self.damaged:
+                continue
+            if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
             place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
@@ -413,8 +415,8 @@ class Planner:
     def _finish(self, draft: Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
-        append_ms = max(tail.append_ms, now_ms)
-        settings = state.topics[state.partitions[draft.partition].topic_id].settings
+        append_ms, known = max(tail.append_ms, now_ms), state.partitions[draft.partition]
+        settings = state.topics[known.topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
         limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
@@ -430,7 +432,7 @@ class Planner:
         fields = (
             draft.partition,
             draft.base_offset,
-            epoch,
+            epoch + known.epoch_base,
             append_ms,
             roll,
             draft.ranges,

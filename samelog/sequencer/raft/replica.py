@@ -53,6 +53,7 @@ from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
     OpenPlacedInput,
+    PassPartition,
     PlacementCommand,
     PlacePartitions,
     PlaceTopic,
@@ -207,12 +208,14 @@ class Replica:
 
     def _apply_change(self, command: AnyCommand) -> Any:
         """Anything but a merge instruction."""
-        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopicCommand) else []
+        gone = self._inputs_concerned(command)
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
-        if isinstance(command, TOPIC_CHANGES):
+        if isinstance(command, PassPartition):
+            self._passed(command, gone)
+        elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
             if isinstance(command, PLACED):
                 self._events.placement_changed()
@@ -304,11 +307,14 @@ class Replica:
         partition = self._merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
 
-    def _inputs_of_topic(self, command: DeleteTopicCommand) -> list[GoneInput]:
-        """The inputs of a topic that is about to go."""
-        state = self.machine.state
-        topic = state.topics.get(command.topic_id)
-        numbers = set() if topic is None else set(topic.partition_numbers)
+    def _inputs_concerned(self, command: AnyCommand) -> list[GoneInput]:
+        """The inputs of a topic or a partition that is about to go."""
+        state, numbers = self.machine.state, set[int]()
+        if isinstance(command, PassPartition):
+            numbers = {command.partition} & state.partitions.keys()
+        elif isinstance(command, DeleteTopicCommand):
+            topic = state.topics.get(command.topic_id)
+            numbers = set() if topic is None else set(topic.partition_numbers)
         return [
             self._sessions.gone(entry)
             for entry in state.inputs.values()
@@ -320,6 +326,25 @@ class Replica:
         self._forget(gone)
         self._merging.follow()
         self._tidy_soon()
+
+    def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
+        """A partition comes from another group, or goes to one."""
+        number, known = command.partition, self.machine.state.partitions
+        gone = [each for each in inputs if each.number not in self.machine.state.inputs]
+        self._events.inputs_moved([each.number for each in inputs])
+        self._forget(gone)
+        if number not in known:
+            self._merging.follow()
+            self._tidy_soon()
+            return
+        self._merging.take_over(number)
+        places = tuple(
+            (entry.number, entry.place)
+            for entry in self.machine.state.inputs.values()
+            if entry.partition == number
+        )
+        self._marks.setdefault(number, deque()).append(_Mark(known[number].next_offset, places))
+        self._release([number])
 
     def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""

@@ -44,6 +44,7 @@ from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
     OpenPlacedInput,
+    PassPartition,
     PlacementCommand,
     PlaceTopic,
 )
@@ -52,6 +53,7 @@ from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
     elsewhere,
+    on_its_way,
     problem_with_new,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
@@ -81,7 +83,7 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
-from samelog.sequencer.state.void_state import agree, give_up
+from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
@@ -240,6 +242,9 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"{command.topic_id} has no {command.partition}")
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        problem = on_its_way(self.state, partition.number)
+        if problem is not None:
+            return Rejection(*problem)
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -329,9 +334,13 @@ class StateMachine:
 
     def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
         if isinstance(command, OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        return command if problem is None else Rejection(*problem)
+        elif isinstance(command, PassPartition):
+            self.reindex()
+        return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if isinstance(command, HardReset) and self.state.placement.partitions:
@@ -355,19 +364,22 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+        moves = self.state.placement.passing is not None
+        if moves and (problem := on_its_way(self.state, command.partition)) is not None:
+            return Rejection(*problem)
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         if isinstance(command, MergeTransactions):
-            problem = self.state.transactions.problem_with(command)
-            if problem is not None:
-                return Rejection("PRECONDITION", problem)
+            reason = self.state.transactions.problem_with(command)
+            if reason is not None:
+                return Rejection("PRECONDITION", reason)
             self.state.transactions.merged(command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        if command.sequences or command.watermarks or command.unwrapped:
+        if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
 
@@ -427,7 +439,7 @@ class StateMachine:
         partition = self.state.partitions.get(number)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
-        problem = elsewhere(self.state, number)
+        problem = elsewhere(self.state, number) or on_its_way(self.state, number)
         return partition if problem is None else Rejection(*problem)
 
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
@@ -439,9 +451,7 @@ class StateMachine:
             return Rejection("PRECONDITION", given_up)
         if given_up is command:
             name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-            offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
-            text = f"{name}: {offsets} are void: no node had their records"
-            self.state.remember(RecordEvent(command.at_ms, "void", text))
+            self.state.remember(void_event(name, command))
         return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
@@ -452,13 +462,7 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
-        """What of it is news."""
-        news = []
-        for number, offset, checksum in command.values:
-            partition = self.state.partitions.get(number)
-            if partition is not None and agree(partition, offset, checksum):
-                news.append((number, offset, checksum))
-        return Checkpoint(news)
+        return Checkpoint(news_of(self.state.partitions, command))
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
         problem = self.state.groups.apply(command, self.state.partitions)

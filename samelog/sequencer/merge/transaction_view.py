@@ -113,6 +113,8 @@ class TransactionView:
         for number, ends in self._cluster.state.transactions.markers_due().items():
             if number not in state.partitions or number in state.placement.partitions:
                 continue  # it is in another group
+            if state.placement.is_on_its_way(number):
+                continue
             log = self._known.in_log(number)
             left = [end for end in ends if _key(number, end) not in self._ended]
             left = [end for end in left if not log.has_ended(end)]

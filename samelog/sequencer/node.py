@@ -43,6 +43,7 @@ from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
@@ -81,6 +82,7 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
+        self.checker = BatchChecker(self._longest_batch)
         self._events = PeerEvents(self)
         events, told, level = self._events, self._list, self._level
         links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
@@ -152,6 +154,9 @@ class Node:
 
     def _level(self) -> int:
         return self.level
+
+    def _longest_batch(self) -> int:
+        return self.logs.intake.longest_batch()
 
     @property
     def level(self) -> int:
@@ -319,6 +324,17 @@ class Node:
         """The table of data groups moved."""
         self.data_groups.follow()
 
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        self.data_groups.topic_changed(topic_id)
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        self.data_groups.run_changed(session)
+
+    def has_work(self) -> None:
+        """Group 0 is always at work."""
+
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
@@ -389,8 +405,9 @@ class Node:
 
     def _settle_doubt(self) -> None:
         """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""
-        is_doubtful = self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful
-        if self.member.directory.record.doubtful and not is_doubtful:
+        if not self.member.directory.record.doubtful:
+            return
+        if not (self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful):
             self.member.directory.is_whole_again()
 
     def _tell_state(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
@@ -15,6 +15,8 @@ from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
 from samelog.wire.errors import FaultCode
 
+ReplicaParts = tuple[LogParts, RaftParts, CareParts]
+
 
 class HeldGroups(Protocol):
     """The data groups, as this node knows them."""
@@ -24,6 +26,18 @@ class HeldGroups(Protocol):
 
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica on this node."""
+
+    @property
+    def troubles(self) -> Iterable[str]:
+        """What is wrong with replicas of this node, in words."""
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+
+    @property
+    def held(self) -> Iterable[ReplicaParts]:
+        """Of the groups that have a replica here."""
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

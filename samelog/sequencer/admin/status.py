@@ -14,6 +14,7 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
 
@@ -118,11 +119,8 @@ def _detail(node: ServedNode) -> str:
 def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
     archive, troubles = node.care.archive, list(_raft_troubles(node))
-    if node.logs.intake.stopped is not None:
-        troubles.append(f"intake stopped: {node.logs.intake.stopped}")
-    troubles += node.logs.merging.troubles.values()
-    for number, reason in node.raft.coordinator.damaged_inputs().items():
-        troubles.append(f"input {number}: {reason}")
+    troubles += replica_troubles(node.logs, node.raft, node.care)
+    troubles += node.data_groups.troubles
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:
@@ -134,8 +132,6 @@ def trouble(node: ServedNode) -> str:
         troubles.append(f"not archived, as consumer groups hold it: {names}")
     if archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
-    troubles += node.care.file_guard.troubles
-    troubles += node.care.scrubber.troubles
     return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 

@@ -196,7 +196,7 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
 
 
 def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
-    seal = PassPartition(5, Action.SEAL, 1, b"")
+    seal = PassPartition(5, Action.SEAL_PARTITION, 1, b"")
     machine, sealed = data_group(1), data_group(1)
     machine.apply(pin(1))
     assert code(machine.apply(seal)) == "PINNED"

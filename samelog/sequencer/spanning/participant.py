@@ -22,7 +22,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, ranges_of
-from samelog.sequencer.spanning.steps import lost_groups, next_steps
+from samelog.sequencer.spanning.steps import groups_concerned, lost_groups, next_steps
 from samelog.sequencer.state.commands import AnyCommand, EndStage, Merge, PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.commands import SettleUnit, StagedPart, UnitStep
@@ -82,8 +82,16 @@ class Participant:
 
     def tick(self) -> None:
         """To be called some times a second: bytes that were waited for may have come."""
-        if self._cluster.state.transactions.spanning.units:
+        units, own = (each.state.transactions.spanning for each in (self._cluster, self._machine))
+        if units.units or own.pins:
             self.look()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way, pinned, or to be done."""
+        if self._under_way or self._machine.state.transactions.spanning.pins:
+            return True
+        return self._group.is_leader and self.number in groups_concerned(self._cluster.state)
 
     def look(self) -> None:
         """Take the steps that can be taken."""

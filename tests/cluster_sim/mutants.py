@@ -205,7 +205,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     },
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
     "carry_out_a_part": IN_GROUPS,
-    "close_what_is_pinned": IN_GROUPS,
     "decide_by_the_first": IN_GROUPS,
     "done_by_word": IN_GROUPS,
     "forget_pins_in_snapshots": {**IN_GROUPS, "snapshot_interval_s": 0.3},
@@ -215,10 +214,13 @@ FOCUS: dict[str, dict[str, Any]] = {
     "take_behind_the_marker": {
         **IN_GROUPS,
         "kinds": (),
-        "producers": 4,
+        "data_groups": 1,
+        "producers": 6,
         "stagers": 1,
         "sync_s": 0.1,
         "latency_s": 0.02,
+        "slow_chance": 0.1,
+        "slow_s": 0.5,
     },
 }
 """What the worlds of some mutants are like, beside what their seeds say."""

@@ -50,13 +50,6 @@ def decide_by_the_first() -> Iterator[None]:
 
 
 @contextmanager
-def close_what_is_pinned() -> Iterator[None]:
-    """A writer that gives up what is decided closes its runs."""
-    with patch.object(Spanning, "is_pinned", lambda self, session: False):
-        yield
-
-
-@contextmanager
 def carry_out_a_part() -> Iterator[None]:
     """Of what is pinned, partitions with an odd number are left out."""
 
@@ -148,7 +141,6 @@ def take_behind_the_marker() -> Iterator[None]:
 
 SPANNING = (
     carry_out_a_part,
-    close_what_is_pinned,
     decide_by_the_first,
     done_by_word,
     forget_pins_in_snapshots,

@@ -118,7 +118,6 @@ CLUSTER_RULES = {
     "forget_what_is_decided": "rule 141",
     "prepared_by_word": "rule 141",
     "carry_out_a_part": "rule 142",
-    "close_what_is_pinned": "rule 142",
     "done_by_word": "rule 142",
     "forget_pins_in_snapshots": "rule 142",
     "say_markers_and_write_none": "rule 143",

@@ -109,6 +109,8 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
     if state.transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
+    if state.transactions.spanning.pins_partition(number):
+        return "PINNED", f"a batch is being published in partition {number}"
     _enter(state, command, PassStage.SEALED)
     return None
 

@@ -20,6 +20,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
 from samelog.placement.changes import AnyChange
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
@@ -33,7 +34,7 @@ from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import NOWHERE, Elsewhere
+from samelog.sequencer.cluster.repair.merged import NOWHERE, OtherGroups
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
@@ -111,13 +112,7 @@ class Node:
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
         self.data_groups = DataGroups(
-            given,
-            self,
-            self.member,
-            links,
-            presence=presence,
-            lives=lives,
-            on_report=self.pass_reported,
+            given, self, self.member, links, presence=presence, lives=lives
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
@@ -266,7 +261,7 @@ class Node:
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
 
     @property
-    def elsewhere(self) -> Elsewhere:
+    def elsewhere(self) -> OtherGroups:
         """See building.ReplicaOwner."""
         return NOWHERE
 
@@ -293,6 +288,10 @@ class Node:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
+
+    def source(self, partition: int) -> LogSource | None:
+        """See replica.ReplicaHost."""
+        return self.data_groups.source(partition)
 
     def pass_reported(self, message: PassReport) -> None:
         """See peer_events.PeerOwner."""

@@ -65,6 +65,9 @@ class PeerOwner(ServedNode, Protocol):
         """A data group has closed its part of a run."""
 
 
+OF_TASKS = GroupOrders, PassAsked, PassTold, PassReport
+
+
 class PeerEvents:
     """One node's ear. Implements dispatch.Introduction."""
 
@@ -90,20 +93,26 @@ class PeerEvents:
             self._node.part_closed(message)
         elif isinstance(message, Leads):
             self._node.data_groups.hear_leads(node, message)
-        elif isinstance(message, GroupOrders):
-            self._node.data_groups.carry_out(node, message.orders)
-        elif isinstance(message, PassAsked):
-            self._node.data_groups.passes.answer(node, message)
-        elif isinstance(message, PassTold):
-            self._node.data_groups.passes.hear(message)
-        elif isinstance(message, PassReport):
-            self._node.pass_reported(message)
+        elif isinstance(message, OF_TASKS):
+            self._on_task(node, message)
         elif isinstance(message, Beat | BeatAnswer | NotQuiet):
             self._node.data_groups.on_beat(node, message)
         elif not isinstance(message, MemberList):
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _on_task(self, node: int, message: GroupOrders | PassAsked | PassTold | PassReport) -> None:
+        """What leaders of groups tell each other about tasks of placement."""
+        match message:
+            case GroupOrders():
+                self._node.data_groups.carry_out(node, message.orders)
+            case PassAsked():
+                self._node.data_groups.passes.answer(node, message)
+            case PassTold():
+                self._node.data_groups.passes.hear(message)
+            case PassReport():
+                self._node.pass_reported(message)
 
     def on_peer_welcomes(self, node: int, life: Life) -> None:
         """Send a newly connected peer the member list and a whole report."""

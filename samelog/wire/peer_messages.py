@@ -221,7 +221,7 @@ class GroupOrders(Message, frozen=True, tag=65):
     orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
 
 
-class PassAsked(Message, frozen=True, tag=68):
+class PassAsked(Message, frozen=True, tag=75):
     """To the leader of a data group, the source of a task that moves a partition: what it knows of
     the partition, `is_sealed`: once it has sealed it.
     """
@@ -234,7 +234,7 @@ class PassAsked(Message, frozen=True, tag=68):
     is_sealed: bool
 
 
-class PassTold(Message, frozen=True, tag=69):
+class PassTold(Message, frozen=True, tag=76):
     """A piece of the answer, for the target: the piece at `place` of `count`; `checksum`: of the
     whole.
     """
@@ -250,7 +250,7 @@ class PassTold(Message, frozen=True, tag=69):
     data: Annotated[bytes, msgspec.Meta(max_length=PIECE_BYTES)]
 
 
-class PassReport(Message, frozen=True, tag=70):
+class PassReport(Message, frozen=True, tag=77):
     """To the leader of group 0: how far a data group that the sender leads is with a partition that
     a task moves, as placement.values.PassStage, 0: it has not begun; `is_whole`: its voters that
     are up, and a majority, have all that it knows of.

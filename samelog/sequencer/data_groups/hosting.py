@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
@@ -48,7 +48,6 @@ from samelog.wire.peer_messages import (
     InGroup,
     Leads,
     NotQuiet,
-    PassReport,
     Report,
     RunEnded,
 )
@@ -59,6 +58,7 @@ PATIENCE = 1.5
 """Times the election timeout: so long a member is silent before what rests with it wakes."""
 DIGEST_BYTES = 16
 CONFIRMED_AT_ONCE = 100
+FOLLOW, CONFIRM = "follow the table", "confirm groups"
 OF_A_GROUP = (
     Report,
     Cursors,
@@ -84,16 +84,14 @@ class DataGroups:
         *,
         presence: Presence,
         lives: Lives,
-        on_report: Callable[[PassReport], None],
     ) -> None:
-        """`on_report`: how far a group is with a partition that moves, if this member asked."""
         self.passes = PartitionPasses(
             member.directory.record.number,
             self,
             cluster=lambda: host.cluster,
             is_there=presence.is_there,
             send=links.send,
-            on_report=on_report,
+            on_report=host.pass_reported,
         )
         self._given = given
         self._host = host
@@ -103,9 +101,8 @@ class DataGroups:
         self._lives = lives
         self._beats = MemberBeats()
         self._runs = False
-        self._is_due = False
-        """The table is to be looked at."""
-        self._confirms = False
+        self._due: set[str] = set()
+        """What is to be done soon, and need not be asked for again."""
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self.replicas: dict[int, DataReplica] = {}
@@ -127,12 +124,12 @@ class DataGroups:
 
     def follow(self) -> None:
         """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
-        if self._runs and not self._is_due:
-            self._is_due = True
+        if self._runs and FOLLOW not in self._due:
+            self._due.add(FOLLOW)
             self._host.spawn(self._begin_new())
 
     async def _begin_new(self) -> None:
-        self._is_due = False
+        self._due.discard(FOLLOW)
         own = self._member.directory.record.number
         await self._end_old(own)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
@@ -181,7 +178,6 @@ class DataGroups:
                 presence=self._presence,
                 lives=self._lives,
                 on_moved=self._moved,
-                here=self._source,
             )
         except RaftStoreError as error:
             self.damaged[number] = str(error)
@@ -239,7 +235,7 @@ class DataGroups:
         replica = self.replicas.get(group)
         return None if replica is None else replica.group_replica
 
-    def _source(self, partition: int) -> LogSource | None:
+    def source(self, partition: int) -> LogSource | None:
         """The logs of the group that has a partition, where it is here, too."""
         replica = self.holding(partition)
         return None if replica is None else replica.group_replica.logs.source
@@ -275,8 +271,8 @@ class DataGroups:
         """Tell group 0 what it does not know of the groups that this member leads."""
         found = (replica.unconfirmed() for replica in self.replicas.values())
         changes: list[AnyChange] = [each for each in found if each is not None]
-        if changes and not self._confirms:
-            self._confirms = True
+        if changes and CONFIRM not in self._due:
+            self._due.add(CONFIRM)
             self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
 
     async def _confirm_all(self, changes: list[AnyChange]) -> None:
@@ -285,7 +281,7 @@ class DataGroups:
         except TimeoutError:
             return  # they are found again
         finally:
-            self._confirms = False
+            self._due.discard(CONFIRM)
 
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]

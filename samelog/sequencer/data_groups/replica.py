@@ -32,7 +32,7 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import PartOfRunClosed
+from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,12 @@ class ReplicaHost(Protocol):
     def fail(self, error: BaseException) -> None:
         """End the member."""
 
+    def source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is on this member, too."""
+
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves, which this member asked."""
+
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
 
@@ -84,11 +90,8 @@ class DataReplica:
         presence: Presence,
         lives: Lives,
         on_moved: Callable[[DataReplica], None],
-        here: Callable[[int], LogSource | None],
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken; `here`: see
-        coming.ComingPartitions.
-        """
+        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
         self.number = number
         self._host = host
         self._clock = given.clock
@@ -101,14 +104,6 @@ class DataReplica:
         self._record = self._begin()
         record = self._directory.record
         self.sender = GroupSender(links, record.number, lambda: self.placed)
-        self.elsewhere = ComingPartitions(
-            number,
-            record.number,
-            machine=lambda: self.group_replica.logs.machine,
-            cluster=lambda: host.cluster,
-            pulls=links,
-            here=here,
-        )
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -253,6 +248,18 @@ class DataReplica:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+    @property
+    def elsewhere(self) -> ComingPartitions:
+        """See building.ReplicaOwner."""
+        return ComingPartitions(
+            self.number,
+            self._directory.record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: self._host.cluster,
+            pulls=self.sender.links,
+            here=self._host.source,
+        )
 
     def fail(self, error: BaseException) -> None:
         """See building.ReplicaOwner."""

@@ -39,15 +39,8 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.commands import (
-    ClosePlacedRun,
-    OpenPartition,
-    OpenPlacedInput,
-    PassPartition,
-    PlacementCommand,
-    PlaceTopic,
-)
 from samelog.sequencer.state.placement.passing import pass_partition
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
@@ -166,7 +159,7 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopicCommand | PlaceTopic) -> Topic | Rejection:
+    def _create_topic(self, command: CreateTopicCommand | placed.PlaceTopic) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
@@ -213,7 +206,7 @@ class StateMachine:
             entry.run, entry.roll, entry.byte = run.number, 0, 0
             entry.last_id = None
 
-    def _open_placed_input(self, command: OpenPlacedInput) -> Input | Rejection:
+    def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
         run: Run | Rejection | None = self.run_of(command.session, command.run_id)
         if run is None:
             run = begin_run(self.state, command)
@@ -224,7 +217,7 @@ class StateMachine:
             OpenInputCommand(command.session, command.topic_id, command.partition)
         )
 
-    def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
+    def _close_placed_run(self, command: placed.ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         for partition, roll, byte in command.ends:
             entry = self.input_of(command.session, partition)
@@ -241,8 +234,8 @@ class StateMachine:
             )
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
-        if self.state.placement.is_on_its_way(partition.number):
-            return Rejection(*_on_its_way(partition.number))
+        if (problem := elsewhere(self.state, partition.number)) is not None:
+            return Rejection(*problem)
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -328,18 +321,18 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
-    def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
+    def _change_placement(
+        self, command: placed.PlacementCommand
+    ) -> placed.PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
-        if isinstance(command, OpenPartition) and problem is None:
+        if isinstance(command, placed.OpenPartition) and problem is None:
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
         return command if problem is None else Rejection(*problem)
 
-    def _pass_partition(self, command: PassPartition) -> PassPartition | Rejection:
+    def _pass_partition(self, command: placed.PassPartition) -> placed.PassPartition | Rejection:
         problem = pass_partition(self.state, command)
-        if problem is not None:
-            return Rejection(*problem)
         self.reindex()
-        return command
+        return command if problem is None else Rejection(*problem)
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if isinstance(command, HardReset) and self.state.placement.partitions:
@@ -363,9 +356,6 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
-        placement = self.state.placement
-        if placement.passing is not None and placement.is_on_its_way(command.partition):
-            return Rejection(*_on_its_way(command.partition))
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
@@ -386,9 +376,12 @@ class StateMachine:
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
     ) -> dict[int, SessionPosition] | None:
         """Where each input stands after the instruction; None if a range starts elsewhere, or its
-        run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
-        by then.
+        run is closed or, unless `staged`, held, or the partition is on its way to another group.
+        `before`: where inputs stand that will have moved by then.
         """
+        placement = self.state.placement
+        if placement.passing is not None and placement.is_on_its_way(command.partition):
+            return None
         places = dict(before)
         for part in command.ranges:
             entry = self.state.inputs.get(part.input)
@@ -438,8 +431,6 @@ class StateMachine:
         partition = self.state.partitions.get(number)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
-        if self.state.placement.is_on_its_way(number):
-            return Rejection(*_on_its_way(number))
         problem = elsewhere(self.state, number)
         return partition if problem is None else Rejection(*problem)
 
@@ -484,13 +475,9 @@ class StateMachine:
             return Rejection(refusal.code, refusal.text)
 
 
-def _on_its_way(number: int) -> tuple[str, str]:
-    return "ON_ITS_WAY", f"partition {number} is on its way between two groups"
-
-
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
-    PlaceTopic: StateMachine._create_topic,
+    placed.PlaceTopic: StateMachine._create_topic,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
@@ -509,9 +496,9 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
-    OpenPlacedInput: StateMachine._open_placed_input,
-    PassPartition: StateMachine._pass_partition,
-    ClosePlacedRun: StateMachine._close_placed_run,
+    placed.OpenPlacedInput: StateMachine._open_placed_input,
+    placed.PassPartition: StateMachine._pass_partition,
+    placed.ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

@@ -80,7 +80,10 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
 
 def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
-    gone = [number for number in partitions if table.partitions.pop(number, None)]
+    numbers = set(partitions)
+    table.left = [each for each in table.left if each not in numbers]
+    table.epoch_bases = {n: base for n, base in table.epoch_bases.items() if n not in numbers}
+    gone = [number for number in numbers if table.partitions.pop(number, None)]
     for number in gone:
         table.moves.pop(number, None)
     if gone:

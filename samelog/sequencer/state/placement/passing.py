@@ -55,6 +55,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int
     numbers: list[int]
     partition: Partition
+    epoch_base: int
     inputs: list[CarriedInput] = []
     producers: dict[int, list[Sequence5]] = {}
     producers_seen: dict[int, int] = {}
@@ -70,7 +71,8 @@ def carry(state: State, number: int, *, is_sealed: bool) -> bytes:
     partition = state.partitions[number]
     topic = state.topics[partition.topic_id]
     whose = topic.topic_id, topic.name, dict(topic.settings), topic.created_ms
-    carried = Carried(*whose, list(topic.partition_numbers), partition)
+    epoch_base = state.placement.epoch_bases.get(number, 0)
+    carried = Carried(*whose, list(topic.partition_numbers), partition, epoch_base)
     if is_sealed:
         producers = _of(number, state.producers)
         carried = msgspec.structs.replace(
@@ -144,6 +146,7 @@ def _remove(state: State, number: int) -> None:
     for places in state.watermarks.values():
         places.pop(number, None)
     state.transactions.logs.pop(number, None)
+    state.placement.epoch_bases.pop(number, None)
 
 
 # --- at the target --------------------------------------------------------------------------------
@@ -172,12 +175,10 @@ def _open(state: State, command: PassPartition) -> WhyNot:
     if number not in state.partitions:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
     carried = _decoded(command)
-    for each in carried.inputs:
-        newest = _newest_run(state, each.session)
-        if newest is not None and not newest.closed and newest.number < each.run.number:
-            return "RUN_OPEN", f"run {newest.number} of session {each.session!r} is open here"
+    if (older := next(_older_runs(state, carried), None)) is not None:
+        return "RUN_OPEN", f"run {older.run_id} is open here"
     _take_up(state, carried)
-    state.partitions[number].epoch_base += EPOCHS_PER_MOVE
+    state.placement.epoch_bases[number] = carried.epoch_base + EPOCHS_PER_MOVE
     for each in carried.inputs:
         _take_up_input(state, number, each)
     _take_up_knowledge(state, number, carried)
@@ -203,6 +204,14 @@ def _take_up(state: State, carried: Carried) -> None:
         topic.partition_numbers = carried.numbers
     state.partitions[number] = carried.partition
     state.next_partition = max(state.next_partition, number + 1)
+
+
+def _older_runs(state: State, carried: Carried) -> Iterator[Run]:
+    """Those that are open here, and have to end before a partition's runs go on here."""
+    for each in carried.inputs:
+        newest = _newest_run(state, each.session)
+        if newest is not None and not newest.closed and newest.number < each.run.number:
+            yield newest
 
 
 def _newest_run(state: State, session: str) -> Run | None:

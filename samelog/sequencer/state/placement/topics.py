@@ -43,7 +43,6 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     for number in gone:
         state.partitions.pop(number, None)
     forget(state.placement, topic.topic_id, gone)
-    state.placement.left = [each for each in state.placement.left if each not in gone]
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]
@@ -58,6 +57,8 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
 
 
 def elsewhere(state: State, number: int) -> WhyNot:
-    """Why group 0 changes nothing of a partition that is in a data group."""
+    """Why a group changes nothing of a partition that is in another one, or on its way there."""
+    if state.placement.is_on_its_way(number):
+        return "ON_ITS_WAY", f"partition {number} is on its way between two groups"
     group = state.placement.group_of(number)
     return ("ELSEWHERE", f"partition {number} is in data group {group}") if group else None

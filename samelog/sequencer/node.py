@@ -43,6 +43,7 @@ from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
@@ -256,6 +257,14 @@ class Node:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
+    async def catch_up(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.catch_up()
+
+    async def keep_commit(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.group.keep_commit_soon()
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """See replica.ReplicaHost."""
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
@@ -288,6 +297,11 @@ class Node:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
+
+    @property
+    def pulls(self) -> PeerPulls:
+        """See replica.ReplicaHost."""
+        return self.peers.links
 
     def source(self, partition: int) -> LogSource | None:
         """See replica.ReplicaHost."""

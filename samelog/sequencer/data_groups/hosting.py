@@ -11,11 +11,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
-from samelog.placement.values import PlacedGroup
+from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
@@ -24,7 +25,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
+from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
@@ -103,6 +104,8 @@ class DataGroups:
         self._runs = False
         self._due: set[str] = set()
         """What is to be done soon, and need not be asked for again."""
+        self._is_confirmed = False
+        """Whether the table has been as new as that of group 0, in this life."""
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self.replicas: dict[int, DataReplica] = {}
@@ -118,8 +121,17 @@ class DataGroups:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
+        self._host.spawn(self._confirm_table())
         for number, placed in self._host.cluster.placement.groups.items():
             self._remove_old(number, placed)
+        self.follow()
+
+    async def _confirm_table(self) -> None:
+        """Have all applied here that was committed in group 0 before this life."""
+        while not self._is_confirmed:
+            with suppress(TimeoutError):
+                await self._host.catch_up()
+                self._is_confirmed = True
         self.follow()
 
     def follow(self) -> None:
@@ -136,24 +148,45 @@ class DataGroups:
             known = self.replicas.keys() | self._ending | self.damaged.keys()
             if not self._runs or number in known:
                 continue
-            if placed.replica_of(own) is not None:
-                self._remove_old(number, placed)
-                self._begin(number)
+            named = placed.replica_of(own)
+            try:
+                if named is not None and self._may_begin(number, placed, named):
+                    self._begin(number)
+            except RaftStoreError as error:
+                self.damaged[number] = str(error)
+                what = "replica cannot begin"
+                log_event(log, logging.CRITICAL, what, group=number, error=error)
+
+    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
+        """A replica without files begins only by a table that was confirmed in this life: one that
+        lags may name a replica that has ended.
+        """
+        self._remove_old(number, placed)
+        known = SeatFile(self._given.fs, self._member.raft_log.directory, number).read()
+        is_new = known is None or known.is_ended
+        return not is_stale(known, named) and (self._is_confirmed or not is_new)
 
     async def _end_old(self, own: int) -> None:
         """Replicas that the table does not name any more. A group that is gone had no partitions;
         what has some all the same stays.
         """
-        for number, replica in tuple(self.replicas.items()):
-            placed = self._host.cluster.placement.groups.get(number)
-            named = None if placed is None else placed.replica_of(own)
-            is_empty = not replica.group_replica.logs.machine.state.partitions
-            if (named is None or named.replica != replica.replica) and (placed or is_empty):
-                del self.replicas[number]
-                self._beats.woke(number)
-                self._ending.add(number)
-                await replica.end()
-                self._ending.discard(number)
+        over = [replica for replica in self.replicas.values() if self._is_over(replica, own)]
+        for replica in over:  # all at once: from now on none of them hears anything
+            del self.replicas[replica.number]
+            self._beats.woke(replica.number)
+            self._ending.add(replica.number)
+        if over:
+            await self._host.keep_commit()
+        for replica in over:
+            await replica.end()
+            self._ending.discard(replica.number)
+
+    def _is_over(self, replica: DataReplica, own: int) -> bool:
+        placed = self._host.cluster.placement.groups.get(replica.number)
+        named = None if placed is None else placed.replica_of(own)
+        is_empty = not replica.group_replica.logs.machine.state.partitions
+        is_named = named is not None and named.replica == replica.replica
+        return not is_named and (placed is not None or is_empty)
 
     def _remove_old(self, number: int, placed: PlacedGroup) -> None:
         """What an earlier replica of this member left when it was ended."""
@@ -161,29 +194,26 @@ class DataGroups:
         file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
         known = file.read()
         newest = self._host.cluster.placement.next_replica
-        if known is not None and is_overtaken(known, placed, own, newest):
+        if known is None or known.is_ended:
+            return
+        if is_overtaken(known, placed, own, newest):
             self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
-            file.remove()
+            file.bury(known)
 
     def _begin(self, number: int) -> None:
+        """Raises RaftStoreError."""
         if not self.replicas:
             self._host.spawn(self._run_beats())
-        try:
-            replica = DataReplica(
-                number,
-                self._given,
-                self._host,
-                self._member,
-                self._links,
-                presence=self._presence,
-                lives=self._lives,
-                on_moved=self._moved,
-            )
-        except RaftStoreError as error:
-            self.damaged[number] = str(error)
-            what = "replica cannot begin"
-            log_event(log, logging.CRITICAL, what, group=number, error=error)
-            return
+        replica = DataReplica(
+            number,
+            self._given,
+            self._host,
+            self._member,
+            self._links,
+            presence=self._presence,
+            lives=self._lives,
+            on_moved=self._moved,
+        )
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
         replica.group_replica.disk_measured(*self._disk)
@@ -293,7 +323,7 @@ class DataGroups:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
             if replica.raft.raft.leadership is not None:
-                end_run(replica.group_replica, session, run_id, ends)
+                end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
@@ -302,7 +332,7 @@ class DataGroups:
             self._links.send_all(told)
             self._host.part_closed(told)
         for session, run_id in overtaken(state, cluster):
-            end_run(replica.group_replica, session, run_id, {})
+            end_run(replica.group_replica, cluster, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -410,8 +440,8 @@ class DataGroups:
         replica = self.replicas.get(group)
         if replica is None or not receiver:
             return None
-        own = replica.sender.replica(self._member.directory.record.number)
-        return replica if (own, replica.sender.replica(node)) == (receiver, sender) else None
+        there = replica.sender.replica(node)
+        return replica if (replica.replica, there) == (receiver, sender) else None
 
     def welcomed(self, node: int) -> None:
         """The connection to another member stands: it is told everything."""

@@ -30,6 +30,7 @@ from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PartOfRunClosed, PassReport
@@ -54,6 +55,12 @@ class ReplicaHost(Protocol):
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
+
+    async def keep_commit(self) -> None:
+        """Have it on the disk how much of group 0's log is committed."""
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
 
@@ -62,6 +69,10 @@ class ReplicaHost(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """End the member."""
+
+    @property
+    def pulls(self) -> PeerPulls:
+        """The ways to the merged logs of other members."""
 
     def source(self, partition: int) -> LogSource | None:
         """The logs of the group that has a partition, where it is on this member, too."""
@@ -103,7 +114,7 @@ class DataReplica:
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
-        self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -183,8 +194,9 @@ class DataReplica:
         return self._record.replica
 
     async def end(self) -> None:
-        """Stop, and let go of all files: the table, and so the group, names this replica no more.
-        replica.json goes last: a crash before that is made good at the next start.
+        """Stop, and let go of all files: the table, and so the group, names this replica no more,
+        and the disk knows that. replica.json is written last: a crash before that is made good at
+        the next start.
         """
         running = list(self._running)
         for task in running:
@@ -194,7 +206,7 @@ class DataReplica:
         self.group_replica.close()
         self.group_replica.store.forget()
         self._fs.remove_tree(self._data)
-        self._file.remove()
+        self._file.bury(self._record)
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:
@@ -257,7 +269,7 @@ class DataReplica:
             self._directory.record.number,
             machine=lambda: self.group_replica.logs.machine,
             cluster=lambda: self._host.cluster,
-            pulls=self.sender.links,
+            pulls=self._host.pulls,
             here=self._host.source,
         )
 

@@ -20,20 +20,22 @@ class GroupSender:
     """One group's. Implements peers.PeerSender."""
 
     def __init__(self, links: PeerSender, own: int, group: Callable[[], PlacedGroup]) -> None:
-        """`own`: this member's number; `group`: as the table has it now."""
-        self.links = links
+        """`own`: this replica's number, whatever the table says by now; `group`: as the table has
+        it.
+        """
+        self._links = links
         self._own = own
         self._group = group
 
     @property
     def numbers(self) -> list[int]:
         """The other members with a replica."""
-        return [number for number in self.links.numbers if self.replica(number)]
+        return [number for number in self._links.numbers if self.replica(number)]
 
     @property
     def connected(self) -> list[int]:
         """Those of them that can be sent to."""
-        return [number for number in self.links.connected if self.replica(number)]
+        return [number for number in self._links.connected if self.replica(number)]
 
     def replica(self, member: int) -> int:
         """The number of a member's replica; 0: it has none."""
@@ -46,16 +48,16 @@ class GroupSender:
         """Send Raft messages, or drop them."""
         receiver = self.replica(to)
         if receiver:
-            self.links.send_raft(group, to, messages, (self.replica(self._own), receiver))
+            self._links.send_raft(group, to, messages, (self._own, receiver))
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
         receiver, number = self.replica(to), self._group().number
         if not receiver:
             return False
-        seats = number, self.replica(self._own), receiver
+        seats = number, self._own, receiver
         return all(
-            self.links.send(to, InGroup(*seats, encode_message(part)[HEADER_BYTES:]))
+            self._links.send(to, InGroup(*seats, encode_message(part)[HEADER_BYTES:]))
             for part in parts_of(message)
         )
 

@@ -100,6 +100,8 @@ class TransactionView:
     def _due(self) -> dict[int, list[End]]:
         found = {}
         for number, ends in self._known.markers_due().items():
+            if self._machine.state.placement.is_on_its_way(number):
+                continue
             left = [end for end in ends if _key(number, end) not in self._ended]
             if left:
                 found[number] = left

@@ -67,6 +67,31 @@ def begin_runs_twice() -> Iterator[None]:
 
 
 @contextmanager
+def forget_the_schemas() -> Iterator[None]:
+    """The new group does not learn by which versions of its topic's schema records were written."""
+    with patch.object(passing, "_take_up_schemas", lambda *_: None):
+        yield
+
+
+@contextmanager
+def seal_what_is_staged() -> Iterator[None]:
+    """A partition goes while records of it wait to be published with others."""
+    with patch.object(passing, "_is_staged", lambda *_: False):
+        yield
+
+
+@contextmanager
+def seal_within_a_transaction() -> Iterator[None]:
+    """A partition goes while a transaction is open in it."""
+    with patch("samelog.sequencer.state.transactions.state.Transactions.stable_offset", _planned):
+        yield
+
+
+def _planned(self: Any, partition: int, next_offset: int) -> int:
+    return next_offset
+
+
+@contextmanager
 def seal_what_is_forbidden() -> Iterator[None]:
     """An order to seal that comes late is obeyed, though its task was cancelled."""
     original = passing._seal
@@ -156,6 +181,8 @@ def void_what_is_coming() -> Iterator[None]:
 
 
 _WORLDS = "tests/placement/test_passing.py::test_partitions_pass_with_all_that_is_known_of_them"
+_IN = "tests/placement/test_passing.py::"
+_OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
@@ -172,6 +199,9 @@ PASSING = (
     (136, forget_the_inputs, _WORLDS),
     (136, forget_the_batches, _WORLDS),
     (136, forget_the_epochs, _WORLDS),
+    (136, forget_the_schemas, _IN + "test_schemas_come_along"),
+    (136, seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
+    (136, seal_within_a_transaction, _IN + _OPEN),
     (136, end_runs_for_good, _RUNS),
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),

@@ -4,6 +4,7 @@ nothing is lost, doubled, or in two places.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -16,6 +17,7 @@ from samelog.sequencer.state.placement.commands import (
     PassPartition,
 )
 from samelog.sequencer.state.placement.passing import carry
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.transactions.state import LogTransactions, OpenInLog
 from samelog.sequencer.state.types import Rejection
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
@@ -124,3 +126,42 @@ def test_a_run_goes_on_where_its_partition_is() -> None:
     assert run is not None
     assert run.number == 2
     assert {each.run for each in target.state.inputs.values()} == {2}
+
+
+def set_schema(group: Group, follows: int, *fields: str) -> None:
+    """One more version of the topic's schema in a group."""
+    made = [{"name": name, "type": "int64", "nullable": True} for name in fields]
+    text = json.dumps({"format": "json", "columns": made})
+    outcome = group.machine.apply(SetSchemaCommand(TOPIC, follows, text, 1))
+    assert not isinstance(outcome, Rejection), outcome
+
+
+@pytest.mark.parametrize(("here", "there"), [(2, 1), (1, 2), (2, 2), (1, 0)])
+def test_schemas_come_along(here: int, there: int) -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    for group, versions in ((source, here), (target, there)):
+        for version in range(versions):
+            set_schema(group, version, *["a", "b"][: version + 1])
+    source.state.partitions[MOVING].next_offset = 7
+    assert move(source, target, 1) == ""
+    newest = max(here, there)
+    assert len(target.state.topics[TOPIC].schemas) == newest
+    for number in (MOVING, STAYING):
+        assert target.state.partitions[number].schema_since[-1][1] == newest
+    moved = target.state.partitions[MOVING].schema_since
+    assert moved[0] == (0, here)
+    assert len(moved) == (1 if here >= there else 2)
+    assert set(target.state.schemas.texts) >= {
+        each.fingerprint for each in source.state.topics[TOPIC].schemas
+    }
+
+
+def test_what_is_staged_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    run = group.machine.open_run_of("p")
+    assert run is not None
+    run.stage = "s"
+    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    run.published = True
+    assert took(group, 1, Action.SEAL_PARTITION) == ""

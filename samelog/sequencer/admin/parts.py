@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from samelog.placement.members import MemberStates
@@ -22,6 +22,10 @@ class HeldGroups(Protocol):
 
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica on this node."""
+
+    @property
+    def phases(self) -> Iterator[tuple[int, str]]:
+        """Group, and what is still to come, of replicas here that catch up."""
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

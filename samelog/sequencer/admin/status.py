@@ -14,6 +14,7 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.cluster.catching_up import phase_of
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
 
@@ -111,8 +112,15 @@ def _counts_not(node: ServedNode) -> str:
 
 def _detail(node: ServedNode) -> str:
     """Sentences on what is wrong or takes long."""
-    texts = trouble(node), node.care.archive.copies.progress
+    texts = *_phases(node), trouble(node), node.care.archive.copies.progress
     return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
+
+
+def _phases(node: ServedNode) -> Iterator[str]:
+    """How far this node's replicas are that catch up."""
+    if node.member.status.state is NodeState.SYNCING:
+        yield f"Syncing: {phase_of(node.logs, node.raft) or 'live'}"
+    yield from (f"Syncing group {number}: {phase}" for number, phase in node.data_groups.phases)
 
 
 def trouble(node: ServedNode) -> str:

@@ -19,10 +19,12 @@ from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.catching_up import phase_of
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
@@ -132,7 +134,20 @@ class DataGroups:
             with suppress(TimeoutError):
                 await self._host.catch_up()
                 self._is_confirmed = True
+        self._clear_up()
         self.follow()
+
+    def _clear_up(self) -> None:
+        """Remove what ended while this member was away; keep and show what nobody knows."""
+        fs, data = self._given.fs, self._given.config.data
+        found = leftovers(self._host.cluster.placement, groups_on_disk(fs, data))
+        for number in found.gone:
+            if number not in self.replicas and number not in self._ending:
+                fs.remove_tree(os.path.join(data, FOLDER, str(number)))
+                log_event(log, logging.INFO, "what a group left is removed", group=number)
+        for number in found.unknown:
+            self.damaged[number] = "its files are here, and the cluster knows of no such group"
+            log_event(log, logging.CRITICAL, "files of an unknown group are kept", group=number)
 
     def follow(self) -> None:
         """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
@@ -277,6 +292,14 @@ class DataGroups:
             return told
         raft = replica.raft.raft
         return None if raft.leader is None else (raft.term, raft.leader)
+
+    @property
+    def phases(self) -> Iterator[tuple[int, str]]:
+        """Group, and what is still to come, of replicas here that catch up."""
+        for number, replica in self.replicas.items():
+            here = replica.group_replica
+            if phase := phase_of(here.logs, here.raft):
+                yield number, phase
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

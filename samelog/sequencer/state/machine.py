@@ -47,7 +47,9 @@ from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
     elsewhere,
+    on_its_way,
     problem_with_new,
+    why_no_input,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
@@ -228,14 +230,8 @@ class StateMachine:
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None:
-            return Rejection(
-                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-            )
-        if run is None:
-            return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
-        if (problem := elsewhere(self.state, partition.number)) is not None:
-            return Rejection(*problem)
+        if partition is None or run is None or on_its_way(self.state, partition.number):
+            return Rejection(*why_no_input(command, partition, run))
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known

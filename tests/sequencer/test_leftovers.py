@@ -8,7 +8,7 @@ from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.leftovers import Leftovers, groups_on_disk, leftovers
 from samelog.sequencer.node import Node
-from samelog.store.disk.os_file import OsFileSystem
+from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import make_node, run_with, until
 from tests.sequencer.test_data_groups import led, make_groups
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +11,10 @@ from msgspec.structs import replace
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
+from samelog.sequencer.cluster import catching_up
 from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.data_groups import hosting
+from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state.placement import changes, passing
 from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
@@ -180,9 +183,32 @@ def void_what_is_coming() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def remove_what_nobody_knows() -> Iterator[None]:
+    """Files of a group that no table ever named are taken for those of one that ended."""
+
+    def leftovers(table: Placement, there: Iterable[int]) -> Leftovers:
+        return Leftovers(gone=tuple(sorted(set(there) - table.groups.keys())))
+
+    with (
+        patch.object(hosting, "leftovers", leftovers),
+        patch("tests.sequencer.test_leftovers.leftovers", leftovers),
+    ):
+        yield
+
+
+@contextmanager
+def say_that_all_is_here() -> Iterator[None]:
+    """What a replica lacks is rounded away."""
+    with patch.object(catching_up.History, "percent", 100):
+        yield
+
+
 _WORLDS = "tests/placement/test_passing.py::test_partitions_pass_with_all_that_is_known_of_them"
 _IN = "tests/placement/test_passing.py::"
 _OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
+_LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
+_PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
@@ -205,5 +231,7 @@ PASSING = (
     (136, end_runs_for_good, _RUNS),
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),
+    (137, remove_what_nobody_knows, _LEFTOVERS),
+    (137, say_that_all_is_here, _PHASES),
 )
 """Rule, bug, and the test that finds it."""

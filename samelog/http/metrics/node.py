@@ -94,6 +94,8 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_group_replicas", (member.name,), held[number]
     missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())
     yield "samelog_groups_missing_copies", (), missing
+    yield "samelog_replicas_catching_up", (), sum(1 for _ in node.data_groups.phases)
+    yield "samelog_history_ratio", (), node.data_groups.history.ratio
     states = Counter(task.state.name.lower() for task in table.tasks.values())
     states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
     for state in ("running", "paused", "cancelling", "waiting", "blocked"):

@@ -8,6 +8,7 @@ from typing import Protocol
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
+from samelog.sequencer.cluster.catching_up import History
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
@@ -26,6 +27,10 @@ class HeldGroups(Protocol):
     @property
     def phases(self) -> Iterator[tuple[int, str]]:
         """Group, and what is still to come, of replicas here that catch up."""
+
+    @property
+    def history(self) -> History:
+        """How much of what was merged the replicas here have."""
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

@@ -25,6 +25,11 @@ class History(NamedTuple):
     all: int
 
     @property
+    def ratio(self) -> float:
+        """1: nothing is lacking."""
+        return self.here / self.all if self.all else 1.0
+
+    @property
     def percent(self) -> int:
         """Rounded down, so that 100 is whole."""
         return self.here * PERCENT // self.all if self.all else PERCENT
@@ -49,9 +54,14 @@ def phase(history: History, *, takes_writes: bool) -> str:
     return LIVE if history.here >= history.all else f"history {history.percent} %"
 
 
+def history_here(logs: LogParts) -> History:
+    """Of a replica here."""
+    there = logs.merging.partitions
+    ends = {number: each.log.next_offset for number, each in there.items()}
+    return history_of(logs.machine.state.partitions, ends)
+
+
 def phase_of(logs: LogParts, raft: RaftParts) -> str:
     """Of a replica here."""
-    known, there = logs.machine.state.partitions, logs.merging.partitions
-    history = history_of(known, {number: each.log.next_offset for number, each in there.items()})
     is_led = raft.group.raft.leader is not None
-    return phase(history, takes_writes=is_led and logs.intake.stopped is None)
+    return phase(history_here(logs), takes_writes=is_led and logs.intake.stopped is None)

@@ -19,7 +19,7 @@ from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.catching_up import phase_of
+from samelog.sequencer.cluster.catching_up import History, history_here, phase_of
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
@@ -300,6 +300,12 @@ class DataGroups:
             here = replica.group_replica
             if phase := phase_of(here.logs, here.raft):
                 yield number, phase
+
+    @property
+    def history(self) -> History:
+        """How much of what was merged the replicas here have."""
+        found = [history_here(each.group_replica.logs) for each in self.replicas.values()]
+        return History(sum(each.here for each in found), sum(each.all for each in found))
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

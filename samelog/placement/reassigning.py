@@ -150,8 +150,11 @@ def _target(table: PlacementTable, partition: int, group: PlacedGroup) -> tuple[
     moves_to = table.groups.get(table.placement.moves.get(partition, group.number))
     if moves_to is not None and moves_to.number != group.number:
         return moves_to.wanted or moves_to.in_order
-    if group.wanted:
-        return group.wanted
+    return group.wanted or _after_its_task(table, group)
+
+
+def _after_its_task(table: PlacementTable, group: PlacedGroup) -> tuple[int, ...]:
+    """Who shall have a group once the task that runs in it is done."""
     task = table.placement.tasks.get(table.occupied.get(group.number, -1))
     return group.in_order if task is None else _behind(task, group)
 

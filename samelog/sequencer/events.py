@@ -118,6 +118,9 @@ class ApplyEvents(Protocol):
     def placement_changed(self) -> None:
         """The table of data groups, or a data group's configuration, is another one."""
 
+    def units_moved(self) -> None:
+        """What spans several groups has moved: begun, decided, or done in this group."""
+
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -39,6 +39,7 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.data_groups.routing import RoutedLogs
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
@@ -47,6 +48,8 @@ from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
@@ -117,6 +120,7 @@ class Node:
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
+        self.stages = self._new_stages(links)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given
@@ -128,6 +132,16 @@ class Node:
             presence=presence,
             clock=given.clock,
             send=links.send,
+        )
+
+    def _new_stages(self, links: Links) -> Stages:
+        return Stages(
+            self.peers.number,
+            machine=self.logs.machine,
+            raft=self.raft,
+            data_groups=self.data_groups,
+            send=links.send,
+            clock=self._given.clock,
         )
 
     def _hello(self) -> Hello:
@@ -273,6 +287,19 @@ class Node:
     def elsewhere(self) -> OtherGroups:
         """See building.ReplicaOwner."""
         return NOWHERE
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self.logs.machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self.raft.proposer.propose_all(commands)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0."""
+        self.data_groups.units_moved()
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""

@@ -129,7 +129,7 @@ def obey_older_tasks() -> Iterator[None]:
     def pass_partition(state: State, command: PassPartition) -> Any:
         return passing._STEPS[command.action](state, command)
 
-    with patch("samelog.sequencer.state.machine.pass_partition", pass_partition):
+    with patch.dict(changes.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
         yield
 
 

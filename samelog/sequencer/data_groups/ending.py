@@ -11,10 +11,13 @@ a place in the group, or because a newer run is to begin.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
@@ -48,6 +51,18 @@ def _lacks(machine: StateMachine, session: str, name: str, index: int) -> bool:
     topic = machine.topic_named(name)
     partition = None if topic is None else machine.partition_of(topic.topic_id, index)
     return partition is None or machine.input_of(session, partition.number) is None
+
+
+def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
+    """Close a run that holds what nobody will publish; whether it is such a run."""
+    run = replica.logs.machine.run_of(session, run_id)
+    if run is None or not run.is_held:
+        return False
+    with suppress(NotLeader, Busy):
+        replica.raft.group.propose(
+            [CloseRun(session, run_id, replica.raft.proposer.clock.wall_ms())]
+        )
+    return True
 
 
 def closed_parts(state: State, cluster: State) -> Iterator[PartOfRunClosed]:

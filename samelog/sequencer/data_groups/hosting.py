@@ -23,7 +23,12 @@ from samelog.sequencer.cluster.catching_up import History, history_here, phase_o
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.ending import (
+    closed_parts,
+    end_run,
+    give_up_held,
+    overtaken,
+)
 from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
@@ -326,6 +331,12 @@ class DataGroups:
             elif order.group in self.replicas:
                 self.replicas[order.group].carry_out(order)
 
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0: its part here is looked at."""
+        for replica in self.replicas.values():
+            if replica.raft.raft.leadership is not None:
+                replica.group_replica.raft.participant.look_soon()
+
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
         found = (replica.unconfirmed() for replica in self.replicas.values())
@@ -361,7 +372,8 @@ class DataGroups:
             self._links.send_all(told)
             self._host.part_closed(told)
         for session, run_id in overtaken(state, cluster):
-            end_run(replica.group_replica, cluster, session, run_id, {})
+            if not give_up_held(replica.group_replica, session, run_id):
+                end_run(replica.group_replica, cluster, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 

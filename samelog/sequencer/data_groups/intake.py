@@ -136,9 +136,6 @@ class RoutedIntake:
         if replica is None:
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
         run = await self._cluster.note_input(session, run_id, topic, partition)
-        if run.stage is not None:
-            text = f"topic {topic.name!r} is in data groups, which publish no stages yet"
-            raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "publish it without a stage")
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)
         opened = await intake.open_placed(

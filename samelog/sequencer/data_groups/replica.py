@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
@@ -60,6 +62,13 @@ class ReplicaHost(Protocol):
 
     async def keep_commit(self) -> None:
         """Have it on the disk how much of group 0's log is committed."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
 
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
@@ -250,6 +259,17 @@ class DataReplica:
         return self._host.merged_syncer
 
     @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self._host.cluster_machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.tell_cluster(commands)
+
+    def units_moved(self) -> None:
+        """Who takes part here looks by itself."""
+
     def cluster(self) -> State:
         """See building.ReplicaOwner."""
         return self._host.cluster

@@ -84,11 +84,19 @@ class Planner:
     verified and, where need be, sliced: an error in between leaves what was booked consistent.
     """
 
-    def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        limits: PlannerLimits,
+        cluster: StateMachine | None = None,
+    ) -> None:
+        """`cluster`: of group 0; None: this is of group 0 itself."""
         self._machine = machine
+        self.cluster = cluster or machine
+        """Of group 0, which decides transactions."""
         self._limits = limits
         self._dedup = DedupView(machine)
-        self._transactions = TransactionView(machine)
+        self._transactions = TransactionView(machine, cluster or machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
@@ -180,7 +188,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._machine.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [

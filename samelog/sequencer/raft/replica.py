@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -34,10 +34,13 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    EndStage,
     Expire,
     LetIn,
     Merge,
+    MergeTransactions,
     OpenRunCommand,
+    PinStage,
     PublishStageCommand,
     RaiseLevel,
     RetireSessionCommand,
@@ -57,6 +60,8 @@ from samelog.sequencer.state.placement.commands import (
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
+from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
@@ -71,6 +76,15 @@ RUN_CHANGES = (
 )
 PLACED = (PlaceTopic, PlacePartitions)
 TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+
+
+UNIT_CHANGES = (
+    PublishStageCommand,
+    EndStage,
+    PinStage,
+    *get_args(SpanningCommand),
+    *TRANSACTION_COMMANDS,
+)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -171,7 +185,8 @@ class Replica:
         if not entry.data:  # a new leader's first
             self._merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
-            isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStageCommand | EndStage)
+            and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self._events.entry_applied(entry.index, commands, rejected=rejected)
@@ -187,6 +202,8 @@ class Replica:
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
             self._merged(command)
+            if isinstance(command, MergeTransactions) and command.ends:
+                self._events.units_moved()
         return outcome
 
     def _apply_change(self, command: AnyCommand) -> Any:
@@ -205,6 +222,8 @@ class Replica:
         elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
+        elif isinstance(command, UNIT_CHANGES):
+            self._unit_changed(command)
         else:
             self._pass_on(command, outcome)
         return outcome
@@ -223,18 +242,20 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStageCommand):
-            self._published(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _published(self, command: PublishStageCommand) -> None:
-        for merge in command.merges:
-            self._merged(merge)
-        for session, _ in command.runs:
-            self._events.run_changed(session)
+    def _unit_changed(self, command: AnyCommand) -> None:
+        """Something that may span groups has moved; what was staged may be published."""
+        if isinstance(command, PublishStageCommand | EndStage):
+            for merge in command.merges:
+                self._merged(merge)
+            for session, _ in command.runs:
+                if session in self.machine.state.sessions:
+                    self._events.run_changed(session)
+        self._events.units_moved()
 
     def _reset(self, command: SoftReset | HardReset) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,

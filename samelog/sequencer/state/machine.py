@@ -41,7 +41,6 @@ from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
 from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.passing import pass_partition
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
@@ -65,6 +64,7 @@ from samelog.sequencer.state.transactions.changes import (
     change_transactions,
 )
 from samelog.sequencer.state.transactions.commands import TransactionCommand
+from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -77,7 +77,7 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
-from samelog.sequencer.state.void_state import agree, give_up
+from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
@@ -221,9 +221,11 @@ class StateMachine:
 
     def _close_placed_run(self, command: placed.ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        for partition, roll, byte in command.ends:
+        spanning = self.state.transactions.spanning
+        stays = run is None or run.closed or spanning.is_pinned(command.session)
+        for partition, roll, byte in () if stays else command.ends:
             entry = self.input_of(command.session, partition)
-            if entry is not None and run is not None and not run.closed:
+            if entry is not None:
                 entry.roll, entry.byte = roll, byte
         return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
@@ -245,7 +247,9 @@ class StateMachine:
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         if run is None:
-            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+            return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
+        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+            return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.closed = True
             run.ends = [
@@ -264,10 +268,10 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
-        if not session.retired:
-            session.retired = True
-            session.fenced_ids.append(session.session_id)
+            closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            if isinstance(closed, Rejection):
+                return closed
+        session.retire()
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
@@ -321,14 +325,13 @@ class StateMachine:
         self, command: placed.PlacementCommand
     ) -> placed.PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
-        if isinstance(command, placed.OpenPartition) and problem is None:
+        if problem is not None:
+            return Rejection(*problem)
+        if isinstance(command, placed.OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        return command if problem is None else Rejection(*problem)
-
-    def _pass_partition(self, command: placed.PassPartition) -> placed.PassPartition | Rejection:
-        problem = pass_partition(self.state, command)
-        self.reindex()
-        return command if problem is None else Rejection(*problem)
+        elif isinstance(command, placed.PassPartition):
+            self.reindex()
+        return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if isinstance(command, HardReset) and self.state.placement.partitions:
@@ -356,15 +359,15 @@ class StateMachine:
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         if isinstance(command, MergeTransactions):
-            problem = self.state.transactions.problem_with(command)
-            if problem is not None:
-                return Rejection("PRECONDITION", problem)
+            reason = self.state.transactions.problem_with(command)
+            if reason is not None:
+                return Rejection("PRECONDITION", reason)
             self.state.transactions.merged(command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        if command.sequences or command.watermarks or command.unwrapped:
+        if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
 
@@ -439,9 +442,7 @@ class StateMachine:
             return Rejection("PRECONDITION", given_up)
         if given_up is command:
             name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-            offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
-            text = f"{name}: {offsets} are void: no node had their records"
-            self.state.remember(RecordEvent(command.at_ms, "void", text))
+            self.state.remember(void_event(name, command))
         return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
@@ -452,13 +453,7 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
-        """What of it is news."""
-        news = []
-        for number, offset, checksum in command.values:
-            partition = self.state.partitions.get(number)
-            if partition is not None and agree(partition, offset, checksum):
-                news.append((number, offset, checksum))
-        return Checkpoint(news)
+        return Checkpoint(news_of(self.state.partitions, command))
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
         problem = self.state.groups.apply(command, self.state.partitions)
@@ -493,8 +488,8 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     placed.OpenPlacedInput: StateMachine._open_placed_input,
-    placed.PassPartition: StateMachine._pass_partition,
     placed.ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

@@ -191,6 +191,12 @@ class Session(msgspec.Struct):
         del self.runs[:-RUNS_REMEMBERED]
         return run
 
+    def retire(self) -> None:
+        """Fence its directory."""
+        if not self.retired:
+            self.retired = True
+            self.fenced_ids.append(self.session_id)
+
     @property
     def is_staged(self) -> bool:
         """Whether its newest run is, or was, staged: then all are."""
@@ -203,6 +209,8 @@ class Stage(msgspec.Struct):
     writer: str
     batch: int
     at_ms: int
+    unit: int = 0
+    """The unit of work that it was; 0: it was in one group."""
 
 
 class Input(msgspec.Struct):

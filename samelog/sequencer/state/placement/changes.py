@@ -16,10 +16,12 @@ from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
     OpenPartition,
+    PassPartition,
     PlacePartitions,
     PlaceTopic,
     SetReplicas,
 )
+from samelog.sequencer.state.placement.passing import pass_partition
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -139,4 +141,5 @@ PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     PlacePartitions: _place_partitions,
     OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
+    PassPartition: pass_partition,
 }

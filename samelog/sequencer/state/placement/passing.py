@@ -126,6 +126,8 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
 def _is_staged(state: State, number: int) -> bool:
     """Whether records wait to be published with others, all or nothing."""
     sessions = {each.session for each in state.inputs.values() if each.partition == number}
+    if any(map(state.transactions.spanning.is_pinned, sessions)):
+        return True
     runs = (_newest_run(state, each) for each in sessions)
     return any(run is not None and run.is_held and not run.closed for run in runs)
 

@@ -1,13 +1,18 @@
-"""How long it takes to plan for a large cluster, and how even its placement is, in memory.
+"""Data groups: how long it takes to plan for a large cluster and how even its placement is, in
+memory; and what groups of a running cluster cost.
 
-    python -m bench.groups [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
+    python -m bench groups [plan] [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
                            [--rounds 5] [--json]
+    python -m bench groups throughput [--counts 1 3 6] [--megabytes 100] [--rounds 5]
+    python -m bench groups idle [--groups 200] [--partitions 10000] [--seconds 15]
 
-A cluster with three copies of everything loses a member. *plan* is what the leader of group 0
-needs to find all tasks that follow, *first* the same by a leader that was just elected and looks at
-everything, *quiet* a look at a table in which nothing changed. Then the tasks are carried out, and
-a member is added; *apart* is how many groups the fullest member has more than the emptiest, each
-time. Medians of the rounds.
+*throughput* and *idle* are in `bench/live_groups.py`.
+
+In *plan*, a cluster with three copies of everything loses a member. `plan_ms` is what the leader of
+group 0 needs to find all tasks that follow, `first_ms` the same by a leader that was just elected
+and looks at everything, `quiet_ms` a look at a table in which nothing changed. Then the tasks are
+carried out, and a member is added; `apart` is how many groups the fullest member has more than the
+emptiest, each time. Medians of the rounds.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
+from bench import live_groups
 from samelog.placement.changes import (
     ConfirmGroup,
     PlaceGroups,
@@ -130,11 +136,28 @@ def one_round(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, value in (("members", 50), ("groups", 1000), ("partitions", 20_000), ("racks", 1)):
+    what = ("plan", "throughput", "idle")
+    parser.add_argument("what", choices=what, nargs="?", default=what[0])
+    for name, value in (("members", 50), ("racks", 1), ("megabytes", 100), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--groups", type=int)
+    parser.add_argument("--partitions", type=int)
+    parser.add_argument("--counts", type=int, nargs="*", default=[1, 3, 6])
+    parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.what == "throughput":
+        live_groups.show(live_groups.throughput(options.counts, options.megabytes, options.rounds))
+    elif options.what == "idle":
+        groups, partitions = options.groups or 200, options.partitions or 10_000
+        live_groups.show(live_groups.idle(groups, partitions, options.seconds))
+    else:
+        options.groups, options.partitions = options.groups or 1000, options.partitions or 20_000
+        plan(options)
+
+
+def plan(options: argparse.Namespace) -> None:
+    """The part in memory."""
     rounds = [one_round(options) for _ in range(options.rounds)]
     found = {name: round(median(each[name] for each in rounds), 1) for name in rounds[0]}
     if options.json:

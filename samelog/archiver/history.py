@@ -56,6 +56,7 @@ class Digests:
         self._directory = os.path.join(parts.config.data, "digests")
         self._merging = parts.merging
         self._in_thread = parts.in_thread
+        self._at_work = parts.at_work
         self._complete: dict[int, tuple[MergedLog, int]] = {}
         """Partition -> its log, and the segment that grew when all before it had a digest."""
         self._ends: dict[str, int] = {}
@@ -85,11 +86,15 @@ class Digests:
         """Until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for number, partition in tuple(self._merging.partitions.items()):
-                growing = partition.log, partition.log.end()[0]
-                is_complete = self._complete.get(number) == growing
-                if not is_complete and await self.complete(partition):
-                    self._complete[number] = growing
+            with self._at_work:
+                await self._complete_all()
+
+    async def _complete_all(self) -> None:
+        for number, partition in tuple(self._merging.partitions.items()):
+            growing = partition.log, partition.log.end()[0]
+            is_complete = self._complete.get(number) == growing
+            if not is_complete and await self.complete(partition):
+                self._complete[number] = growing
 
     async def complete(self, partition: PartitionLog) -> bool:
         """Make what is lacking of one partition: whether nothing is lacking until it grows."""

@@ -44,6 +44,7 @@ class Leadership:
     __slots__ = (
         "append",
         "append_key",
+        "awake_since",
         "beat_index",
         "commit_message",
         "counted",
@@ -55,6 +56,7 @@ class Leadership:
         "quorum_deadline",
         "quorum_since",
         "reads",
+        "rests_with",
         "transfer_deadline",
         "transfer_to",
         "uncommitted_bytes",
@@ -83,6 +85,9 @@ class Leadership:
         self.commit_message = Commit(core.term, 0, 0)
         self.beat_index = 0
         """Where the log ended at the last heartbeat."""
+        self.awake_since = now
+        self.rests_with: tuple[int, ...] = ()
+        """Whom it has told that it rests; others were away."""
         self.follow(core)
 
     def follow(self, core: Core) -> None:

@@ -1,12 +1,15 @@
 """Groups in which nothing happens: leaders send no heartbeats, followers have no timers.
 
 A leader that has nothing to say, and whose followers have all that it has, says so once (`Quiet`).
+Followers that have not answered for long are away, and need not: a majority that knows all rests
+without them. They have timers, and wake the others when they can be heard of again.
+
 From then on somebody else must tell whether the members of the group live
 (samelog.wire.pair_liveness). Any message, proposal or read wakes a replica; a leader that wakes
 speaks at once, and proves anew that a majority answers.
 
 Invariant: only who holds nothing but committed entries rests. A follower that rests follows the
-leader of its term; nothing is proved by rest.
+leader of its term; a leader rests with a majority. Nothing is proved by rest.
 """
 
 from __future__ import annotations
@@ -14,24 +17,30 @@ from __future__ import annotations
 from samelog.consensus.core import Core, Leadership
 from samelog.consensus.messages import Quiet
 from samelog.consensus.progress import Progress, ProgressState
+from samelog.consensus.quorum import majority
 
 NEVER = float("inf")
 LATE_ANSWERS = 2
 """Heartbeats' times: who has not answered for so long may be away."""
+AWAY = 4
+"""Election timeouts: who has not answered the heartbeats of so long is away."""
 SPREAD_S = 0.05
 """Replicas that wake because their leader is silent campaign within this time, at random."""
 
 
 def begin(core: Core, lead: Leadership) -> bool:
-    """Rest from now on, if nothing happened since the last heartbeat and all followers know all."""
+    """Rest from now on, if nothing happened since the last heartbeat, and all followers but those
+    that are away know all.
+    """
     was_idle = lead.beat_index == core.log.last_index
     lead.beat_index = core.log.last_index
     if core.patience.heard is None or not was_idle or not _has_nothing_to_say(core, lead):
         return False
     core.patience.rests = True
     lead.heartbeat_deadline = lead.quorum_deadline = NEVER
+    lead.rests_with = tuple(peer for peer in core.peers if _knows_all(core, lead.progress[peer]))
     message = Quiet(core.term, core.commit, core.log.term_at(core.commit) or 0)
-    core.send_queue.extend((peer, message) for peer in core.peers)
+    core.send_queue.extend((peer, message) for peer in lead.rests_with)
     return True
 
 
@@ -39,7 +48,15 @@ def _has_nothing_to_say(core: Core, lead: Leadership) -> bool:
     is_settled = core.commit == core.log.last_index == core.saves.durable_index == core.applied
     if not is_settled or lead.transfer_to is not None or lead.reads.is_open:
         return False
-    return all(_knows_all(core, progress) for progress in lead.progress.values())
+    there = {peer for peer, progress in lead.progress.items() if _knows_all(core, progress)}
+    voters = sum(voter in there or voter == core.node_id for voter in core.voters)
+    others = lead.progress.keys() - there
+    return voters >= majority(len(core.voters)) and all(_is_away(core, lead, n) for n in others)
+
+
+def _is_away(core: Core, lead: Leadership, peer: int) -> bool:
+    heard = max(lead.awake_since, lead.progress[peer].last_active)
+    return core.now - heard >= AWAY * core.config.election_timeout_s
 
 
 def _knows_all(core: Core, progress: Progress) -> bool:
@@ -71,7 +88,8 @@ def wake(core: Core) -> None:
     core.patience.rests = False
     lead = core.leadership
     if lead is not None:
-        lead.heartbeat_deadline = lead.quorum_since = core.now
+        lead.heartbeat_deadline = lead.quorum_since = lead.awake_since = core.now
+        lead.rests_with = ()
         lead.quorum_deadline = core.now + core.config.election_timeout_s
         return
     if core.patience.heard is not None:

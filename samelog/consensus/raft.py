@@ -376,6 +376,11 @@ class Raft(Core):
         return self.patience.rests
 
     @property
+    def rests_with(self) -> tuple[int, ...]:
+        """The followers that a leader that rests has told so; the others are away."""
+        return () if self.leadership is None else self.leadership.rests_with
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether this node may lack entries that it once acknowledged."""
         return self.doubtful

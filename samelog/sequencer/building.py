@@ -7,6 +7,7 @@ Invariant: a part knows of others only what it is given here, and tells what hap
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
@@ -30,6 +32,7 @@ from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.events import Ends, NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
@@ -70,7 +73,11 @@ class ReplicaOwner(Protocol):
     def cluster_machine(self) -> StateMachine:
         """Of group 0, as it is here."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    @property
+    def checker(self) -> BatchChecker:
+        """Looks into what clients send, for all replicas of the member."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
 
     def fail(self, error: BaseException) -> None:
@@ -92,11 +99,20 @@ class ReplicaOwner(Protocol):
     def units_moved(self) -> None:
         """What spans several groups has moved in this one."""
 
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
 
     def after_pump(self) -> None:
         """The Raft core may have moved: its replica may rest now, or may have woken."""
+
+    def has_work(self) -> None:
+        """The replica has something to look after, and not all of its parts are at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,7 @@ class ReplicaSite:
     presence: Presence
     owner: ReplicaOwner
     events: NodeEvents
+    at_work: AtWork
 
 
 def raft_parts(
@@ -174,6 +191,8 @@ def raft_parts(
         store,
         coordinator,
         interval_s=config.snapshot_interval_s,
+        clock=given.clock,
+        at_work=site.at_work,
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
@@ -253,6 +272,7 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
+        checker=site.owner.checker,
         syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
@@ -303,8 +323,16 @@ def care_parts(
         config=given.config.scrub,
         in_thread=in_thread,
         clock=clock,
+        at_work=site.at_work,
     )
-    guard = FileGuard(fs, merging, repair, in_thread=in_thread, events=site.events)
+    guard = FileGuard(
+        fs,
+        merging,
+        repair,
+        in_thread=in_thread,
+        events=site.events,
+        at_work=site.at_work,
+    )
     archive = archiver_parts(
         given,
         merging,
@@ -318,5 +346,6 @@ def care_parts(
             cluster=lambda: site.owner.cluster_machine.state,
             peers=ask,
         ),
+        site.at_work,
     )
     return CareParts(scrubber, guard, NodeArchive(archive))

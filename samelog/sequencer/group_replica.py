@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.log import log_event
 from samelog.sequencer.building import (
     ReplicaOwner,
@@ -42,12 +43,14 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
 from samelog.wire.bounds import Health
+from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -88,7 +91,10 @@ class GroupReplica:
         """`given.config.data`: where its files are."""
         config = given.config
         self.seat = seat
-        self._site = ReplicaSite(seat, given, member.directory, peers, presence, owner, self)
+        self._at_work = AtWork()
+        self._site = ReplicaSite(
+            seat, given, member.directory, peers, presence, owner, self, self._at_work
+        )
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
@@ -143,6 +149,7 @@ class GroupReplica:
             clock=clock,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
+        self._tasks = ReplicaTasks(site.owner.spawn, self.raft, self.logs, self.care)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -153,17 +160,40 @@ class GroupReplica:
         self._pending_at_start = []
 
     def start(self) -> None:
-        """Run, as tasks of the member."""
+        """Take part in the group, and work."""
         self.raft.group.begin()
-        spawn = self._site.owner.spawn
-        spawn(self.raft.group.run_ticks())
-        spawn(self.raft.group.run_saver())
-        spawn(self.logs.intake.rounds.run())
-        spawn(self.logs.merging.run_syncer())
-        self.care.archive.start(spawn)
-        for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
-            spawn(part.run())
-        spawn(self.care.scrubber.serve_complaints())
+        self.work()
+
+    def work(self) -> None:
+        """Run what there is work for, as tasks of the member; what runs goes on."""
+        self._tasks.work(keeps=self.has_logs or self.seat.group == GROUP)
+
+    def rest(self) -> None:
+        """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
+        self._tasks.rest()
+
+    def close_files(self) -> None:
+        """Close those of which nothing was needed since the last call; sync first what is not."""
+        self.logs.sessions.rest()
+        self.logs.merging.rest()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing runs."""
+        return not self._tasks.run
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether there is anything here to look after now and then."""
+        return bool(self.logs.merging.partitions or self.logs.sessions.opened)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way or waits here. What others have yet to say is not."""
+        logs, repair, raft = self.logs, self.logs.repair, self.raft
+        own = raft.group, raft.coordinator, self.reporter, self.following, self.care.archive
+        parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
+        return bool(self._at_work) or any(part.is_busy for part in (*own, *parts))
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -247,10 +277,11 @@ class GroupReplica:
         unmerged = self.logs.quotas.recount(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
         limit = total * self._site.given.config.disk_stop_percent // 100
-        kept = max(0, used - self.care.archive.truncation.pending_bytes)
-        now_ms = max(0, self._site.given.clock.wall_ms())
-        self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
         self.logs.intake.room.set(limit - used - unmerged - pending, resume_at_bytes=total // 20)
+        if self.seat.group == GROUP:  # it speaks for the member
+            kept = max(0, used - self.care.archive.truncation.pending_bytes)
+            now_ms = max(0, self._site.given.clock.wall_ms())
+            self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -302,15 +333,24 @@ class GroupReplica:
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
 
     def session_log_unsynced(self, number: int) -> None:
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
         self.logs.intake.mark_dirty(number)
 
+    def _has_work(self) -> None:
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
+
     def partition_opened(self, number: int) -> None:
+        self._has_work()
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:
+        self._has_work()
         self.logs.repair.merged.look_at(number)
 
     def reader_complained(self) -> None:
+        self._has_work()
         self.care.scrubber.complained()
 
     async def sync_raft_log(self) -> None:
@@ -326,6 +366,8 @@ class GroupReplica:
     def bytes_received(self, number: int) -> bool:
         """A partition may have waited for them, the leader, and peers may."""
         coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
         )
@@ -352,6 +394,7 @@ class GroupReplica:
         self.raft.coordinator.run_changed(session)
         self.logs.intake.run_changed(session)
         self.reporter.state_session(session)
+        self._site.owner.run_changed(session)
 
     def merge_committed(self, merge: Merge) -> None:
         self.logs.intake.committed(merge)
@@ -395,6 +438,9 @@ class GroupReplica:
     def units_moved(self) -> None:
         self.raft.participant.look_soon()
         self._site.owner.units_moved()
+
+    def topic_changed(self, topic_id: str) -> None:
+        self._site.owner.topic_changed(topic_id)
 
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""

@@ -20,7 +20,6 @@ from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
 from samelog.placement.changes import AnyChange
-from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
@@ -44,7 +43,7 @@ from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
@@ -83,6 +82,7 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
+        self.checker = BatchChecker(self._longest_batch)
         self._events = PeerEvents(self)
         events, told, level = self._events, self._list, self._level
         links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
@@ -154,6 +154,9 @@ class Node:
 
     def _level(self) -> int:
         return self.level
+
+    def _longest_batch(self) -> int:
+        return self.logs.intake.longest_batch()
 
     @property
     def level(self) -> int:
@@ -321,18 +324,20 @@ class Node:
         """The table of data groups moved."""
         self.data_groups.follow()
 
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        self.data_groups.topic_changed(topic_id)
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        self.data_groups.run_changed(session)
+
+    def has_work(self) -> None:
+        """Group 0 is always at work."""
+
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
-
-    @property
-    def pulls(self) -> PeerPulls:
-        """See replica.ReplicaHost."""
-        return self.peers.links
-
-    def source(self, partition: int) -> LogSource | None:
-        """See replica.ReplicaHost."""
-        return self.data_groups.source(partition)
 
     def pass_reported(self, message: PassReport) -> None:
         """See peer_events.PeerOwner."""
@@ -400,8 +405,9 @@ class Node:
 
     def _settle_doubt(self) -> None:
         """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""
-        is_doubtful = self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful
-        if self.member.directory.record.doubtful and not is_doubtful:
+        if not self.member.directory.record.doubtful:
+            return
+        if not (self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful):
             self.member.directory.is_whole_again()
 
     def _tell_state(self) -> None:

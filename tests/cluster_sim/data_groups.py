@@ -96,13 +96,15 @@ class DataGroups:
         """A node has done something."""
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
-            beats = node.data_groups._beats._rests
+            beats = node.data_groups.quiet._beats._rests
             if raft.rests != (number in beats) and not replica.raft.halted:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
                 raise Violation(
                     "one history", f"{actor.host} group {number}: {replica.raft.halted}"
                 )
+            if not (raft.rests or number in node.data_groups.working):
+                raise Violation("who is awake works", f"{actor.host} in group {number}")
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)
                 if known != raft.node_id:
@@ -146,17 +148,16 @@ class DataGroups:
         if not self._world.options.data_groups:
             return ""
         for number, members in self._table().items():
-            present = [
-                actor
-                for actor in self._world.nodes
-                if actor.number in members and not (actor.stays_away or actor.has_rotten)
-            ]
+            those = [actor for actor in self._world.nodes if actor.number in members]
+            present = [actor for actor in those if not (actor.stays_away or actor.has_rotten)]
+            others_are_away = all(not actor.is_up for actor in those if actor not in present)
+            may_rest = others_are_away and len(present) > len(members) // 2
             for actor in present:
-                if waits := self._lacks(actor, number, is_whole=len(present) == len(members)):
+                if waits := self._lacks(actor, number, may_rest=may_rest):
                     return waits
         return self._operator.waits_for() if self._made() else "not all groups are made"
 
-    def _lacks(self, actor: NodeActor, number: int, *, is_whole: bool) -> str:
+    def _lacks(self, actor: NodeActor, number: int, *, may_rest: bool) -> str:
         node = actor.node
         replica = None if node is None else node.data_groups.replicas.get(number)
         if replica is None:
@@ -164,9 +165,13 @@ class DataGroups:
         events = [each.text for each in replica.group_replica.logs.machine.state.events]
         if events != self._events.get(number, []):
             return f"{actor.host} lacks events of group {number}"
-        if is_whole and not replica.raft.raft.rests:
+        if may_rest and not _is_at_rest(replica):
             return f"{actor.host} does not rest in group {number}"
         return "" if replica.raft.raft.leader is not None else f"group {number} has no leader"
+
+
+def _is_at_rest(replica: DataReplica) -> bool:
+    return replica.raft.raft.rests and replica.group_replica.rests
 
 
 def _make(node: Node, wanted: NewGroup) -> None:

@@ -63,10 +63,47 @@ def test_a_read_at_a_follower_is_answered_by_a_leader_that_rested() -> None:
     assert group.nodes[2].reads == [(7, group[0].commit_index)]
 
 
-def test_a_group_with_a_follower_that_is_away_does_not_rest() -> None:
+def test_a_group_with_a_follower_that_is_away_rests_without_it_after_a_while() -> None:
     group = quiet(led())
     group.isolate(2)
+    group.wait(1.0)
+    assert not any(node.raft.rests for node in group.nodes), "it may just be slow"
     group.wait(2.0)
+    assert [node.raft.rests for node in group.nodes] == [True, True, False]
+    assert group[0].rests_with == (1,)
+    group.wait(LONG_S)
+    assert [node.raft.rests for node in group.nodes] == [True, True, False]
+    assert group.leader == 0
+
+
+def test_a_group_that_woke_does_not_take_for_away_who_had_nothing_to_say_for_long() -> None:
+    group = resting()
+    group.wait(LONG_S)
+    group.isolate(2)
+    group.propose(0, b"b")
+    group.wait(1.0)
+    assert not group[0].rests
+
+
+def test_who_comes_back_wakes_the_group_and_then_rests_with_it() -> None:
+    group = quiet(led())
+    group.isolate(2)
+    group.propose(0, b"a")
+    group.wait(3.0)
+    assert [node.raft.rests for node in group.nodes] == [True, True, False]
+    term = group[0].term
+    group.mend()
+    group.wait(3.0)
+    assert [node.raft.rests for node in group.nodes] == [True] * 3
+    assert group[2].applied_index == group[0].applied_index
+    assert (group.leader, group[0].term) == (0, term)
+
+
+def test_a_leader_without_a_majority_does_not_rest() -> None:
+    group = quiet(led(5))
+    for number in (2, 3, 4):
+        group.isolate(number)
+    group.wait(LONG_S / 10)
     assert not any(node.raft.rests for node in group.nodes)
 
 

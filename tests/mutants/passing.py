@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
-from samelog.sequencer.cluster import catching_up
 from samelog.sequencer.cluster.repair.merged import MergedRepair
-from samelog.sequencer.data_groups import hosting
+from samelog.sequencer.data_groups import catching_up, keeping
 from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state.placement import changes, passing
@@ -191,7 +190,7 @@ def remove_what_nobody_knows() -> Iterator[None]:
         return Leftovers(gone=tuple(sorted(set(there) - table.groups.keys())))
 
     with (
-        patch.object(hosting, "leftovers", leftovers),
+        patch.object(keeping, "leftovers", leftovers),
         patch("tests.sequencer.test_leftovers.leftovers", leftovers),
     ):
         yield

@@ -9,6 +9,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
+from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
@@ -21,6 +22,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import MakeGroups, PlaceTopic
 from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.member_beats import NOT_YET
 from tests.sequencer.cluster import leader_of, make_node, run_with, until
@@ -90,6 +92,86 @@ def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
+def works(nodes: list[Node], group: int) -> bool:
+    """Whether any replica of a group is not there yet, or has anything running."""
+    found = [node.data_groups.replicas.get(group) for node in nodes]
+    return any(group in node.data_groups.working for node in nodes) or any(
+        each is None or not each.group_replica.rests for each in found
+    )
+
+
+async def place(node: Node, *groups: int, **settings: str) -> None:
+    """A topic in these groups."""
+    since = node.cluster.placement.version
+    command = PlaceTopic(since, "f" * 32, "placed", settings, 1, [], list(groups))
+    outcome = await node.raft.proposer.propose(command)
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest")
+        await place(nodes[0], 1)
+        state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
+        await until(lambda: "f" * 32 in state.topics, "the topic in its group")
+        assert not works(nodes, 2), "it is not concerned"
+        await until(lambda: not works(nodes, 1), "all rest again")
+        settings = AlterTopicCommand("f" * 32, {"retention.ms": "1000"}, [])
+        await nodes[0].raft.proposer.propose(settings)
+        await until(
+            lambda: state.topics["f" * 32].settings == {"retention.ms": "1000"}, "the settings"
+        )
+        await nodes[0].raft.proposer.propose(DeleteTopicCommand("f" * 32))
+        await until(lambda: not state.topics, "the topic is gone")
+        await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest once more")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        await nodes[2].stop()
+        there = nodes[:2]
+        event = RecordEvent(1, "test", "it misses this")
+        await nodes[1].data_groups.replicas[1].group_replica.raft.proposer.propose(event)
+        await until(lambda: rests(there, 1) and not works(there, 1), "rest without it")
+        nodes[2] = make_node(tmp_path, 3, 2)
+        await nodes[2].start()
+        await until(lambda: 1 in nodes[2].data_groups.replicas, "it is back")
+        state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
+        await until(lambda: state.events[-1:] == [event], "it has everything")
+        await until(lambda: rests(nodes, 1) and not works(nodes, 1), "rest with it")
+
+    run_with(tmp_path, 3, body)
+
+
+def spoil(node: Node, group: int) -> None:
+    """Nobody can read any more which replica of the group a node had."""
+    path = Path(node.member.raft_log.directory, str(group), "replica.json")
+    path.write_bytes(b"damaged")
+
+
+def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest")
+        await nodes[2].stop()
+        spoil(nodes[2], 1)
+        nodes[2] = make_node(tmp_path, 3, 2)
+        await nodes[2].start()
+        await until(lambda: 2 in nodes[2].data_groups.replicas, "the other group")
+        assert nodes[2].data_groups.damaged_replicas == 1
+        assert "the replica of group 1 cannot begin" in trouble(nodes[2])
+        assert "replica.json" in trouble(nodes[2])
+        presence = nodes[0].peers.presence
+        await until(lambda: "group 1" in presence.said(2, 0.0)[0].detail, "the others know")
+
+    run_with(tmp_path, 3, body)
+
+
 def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0])
@@ -114,7 +196,7 @@ def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
         groups = nodes[1].data_groups
         groups.replicas[1].raft.peer_restarted(2)
         assert groups.replicas[1].raft.raft.next_deadline() < float("inf")
-        assert groups._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
+        assert groups.quiet._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
         await until(lambda: not rests(nodes, 1), "the leader hears of it")
         await until(lambda: rests(nodes, 1), "rest again")
 

@@ -34,7 +34,7 @@ class Beating:
         if not raft.rests:
             self._beats.woke(GROUP)
         elif raft.role is Role.LEADER:
-            self._beats.rests(GROUP, Rest(raft.term, raft.peers, is_led=True), self._node.now)
+            self._beats.rests(GROUP, Rest(raft.term, raft.rests_with, is_led=True), self._node.now)
         elif raft.leader is not None:
             self._beats.rests(GROUP, Rest(raft.term, (raft.leader,)), self._node.now)
 

@@ -99,8 +99,8 @@ QUIET_SHARE = 0.25
 def from_seed(seed: int) -> Options:
     """The world of this seed. Whether its group rests is drawn apart from all else."""
     options, draw = _from_seed(seed), random.Random(f"quiet {seed}")
-    if options.stalls_s or options.minority_stays_away or options.wipes:
-        return options  # with somebody away, or without a vote, nobody rests
+    if options.stalls_s or options.wipes:
+        return options  # with somebody who has no vote, nobody rests
     if draw.random() >= QUIET_SHARE:
         return options
     every_s = draw.choice((options.proposal_every_s, 0.5, 1.0))

@@ -48,5 +48,5 @@ def _check_rest(world: World) -> None:
 
 def _all_rest(world: World) -> bool:
     members = world.checker.membership
-    there = [node for node in world.nodes if node.number in members]
+    there = [node for node in world.nodes if node.number in members and not node.stays_away]
     return all(node.up and node.raft.rests for node in there)

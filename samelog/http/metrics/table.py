@@ -152,6 +152,8 @@ gauge samelog_partitions_missing_records: Partitions that wait for records which
 gauge samelog_damaged_files: Damaged files that no other node could repair.
 gauge samelog_damaged_inputs: Session partitions whose bytes on this node are damaged and cannot be
     merged; on the leader.
+gauge samelog_damaged_replicas: Replicas of data groups on this node that cannot begin, or are
+    halted, because of what is on its disk.
 gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog
     status` shows them.
 gauge samelog_archive_log_start_offset{topic,partition}: The first offset that is not archived.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
@@ -10,11 +10,12 @@ from samelog.admin.requests import DropStage, HoldStage, PublishStage
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
-from samelog.sequencer.cluster.catching_up import History
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
 from samelog.wire.errors import FaultCode
+
+ReplicaParts = tuple[LogParts, RaftParts, CareParts]
 
 
 class HeldGroups(Protocol):
@@ -27,12 +28,20 @@ class HeldGroups(Protocol):
         """Of the group that has a partition; None: it has no replica on this node."""
 
     @property
-    def phases(self) -> Iterator[tuple[int, str]]:
-        """Group, and what is still to come, of replicas here that catch up."""
+    def here(self) -> Iterable[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica on this node."""
 
     @property
-    def history(self) -> History:
-        """How much of what was merged the replicas here have."""
+    def troubles(self) -> Iterable[str]:
+        """What is wrong with replicas of this node, in words."""
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+
+    @property
+    def held(self) -> Iterable[ReplicaParts]:
+        """Of the groups that have a replica here."""
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""

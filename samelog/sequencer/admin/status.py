@@ -14,7 +14,8 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
-from samelog.sequencer.cluster.catching_up import phase_of
+from samelog.sequencer.data_groups.catching_up import phase_of
+from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
 
@@ -120,17 +121,16 @@ def _phases(node: ServedNode) -> Iterator[str]:
     """How far this node's replicas are that catch up."""
     if node.member.status.state is NodeState.SYNCING:
         yield f"Syncing: {phase_of(node.logs, node.raft) or 'live'}"
-    yield from (f"Syncing group {number}: {phase}" for number, phase in node.data_groups.phases)
+    for number, logs, raft in node.data_groups.here:
+        if phase := phase_of(logs, raft):
+            yield f"Syncing group {number}: {phase}"
 
 
 def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
     archive, troubles = node.care.archive, list(_raft_troubles(node))
-    if node.logs.intake.stopped is not None:
-        troubles.append(f"intake stopped: {node.logs.intake.stopped}")
-    troubles += node.logs.merging.troubles.values()
-    for number, reason in node.raft.coordinator.damaged_inputs().items():
-        troubles.append(f"input {number}: {reason}")
+    troubles += replica_troubles(node.logs, node.raft, node.care)
+    troubles += node.data_groups.troubles
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:
@@ -142,8 +142,6 @@ def trouble(node: ServedNode) -> str:
         troubles.append(f"not archived, as consumer groups hold it: {names}")
     if archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
-    troubles += node.care.file_guard.troubles
-    troubles += node.care.scrubber.troubles
     return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.parts import ArchiverParts
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.host import NodeResources
@@ -107,6 +108,7 @@ def archiver_parts(
     merging: Merging,
     group: RaftGroup,
     cluster: MemberViews,
+    at_work: AtWork,
 ) -> ArchiverParts:
     """What archiving takes of a replica."""
     return ArchiverParts(
@@ -119,4 +121,5 @@ def archiver_parts(
         merging=merging,
         replication=GroupReplication(group),
         cluster=cluster,
+        at_work=at_work,
     )

@@ -7,45 +7,36 @@ the table names; a group that rests is known to the beats, and no other one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
-from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.replicator.interfaces import LogSource
-from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.catching_up import History, history_here, phase_of
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.beats import QuietGroups
+from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.ending import (
     closed_parts,
     end_run,
     give_up_held,
     overtaken,
 )
-from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
+from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
-from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.member_beats import MemberBeats, Rest, Silence
 from samelog.wire.messages import decode_message
-from samelog.wire.pair_liveness import BeatReply, PairBeat
 from samelog.wire.peer_messages import (
-    Beat,
-    BeatAnswer,
     Cursors,
     Forward,
     ForwardAll,
@@ -55,7 +46,6 @@ from samelog.wire.peer_messages import (
     HistoryTold,
     InGroup,
     Leads,
-    NotQuiet,
     Report,
     RunEnded,
 )
@@ -66,7 +56,6 @@ PATIENCE = 1.5
 """Times the election timeout: so long a member is silent before what rests with it wakes."""
 DIGEST_BYTES = 16
 CONFIRMED_AT_ONCE = 100
-FOLLOW, CONFIRM = "follow the table", "confirm groups"
 OF_A_GROUP = (
     Report,
     Cursors,
@@ -107,17 +96,18 @@ class DataGroups:
         self._links = links
         self._presence = presence
         self._lives = lives
-        self._beats = MemberBeats()
-        self._runs = False
-        self._due: set[str] = set()
-        """What is to be done soon, and need not be asked for again."""
-        self._is_confirmed = False
-        """Whether the table has been as new as that of group 0, in this life."""
-        self._ending: set[int] = set()
-        """Groups whose replica here is being ended."""
-        self.replicas: dict[int, DataReplica] = {}
-        self.damaged: dict[int, str] = {}
-        """Groups whose replica cannot begin here, and why."""
+        self.quiet = QuietGroups(given, links, host.spawn)
+        self._confirms = False
+        self._contents = Contents()
+        self._level = 0
+        """Of the cluster, when it was looked at last."""
+        self._keeper = ReplicaKeeper(
+            given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
+        )
+        self.replicas = self._keeper.replicas
+        self.working: Working[DataReplica] = Working()
+        self._troubles: dict[int, list[str]] = {}
+        """What is wrong with a replica, as it was when it last was at work."""
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
@@ -127,103 +117,18 @@ class DataGroups:
 
     def start(self) -> None:
         """Begin what the table names, from now on."""
-        self._runs = True
-        self._host.spawn(self._confirm_table())
-        for number, placed in self._host.cluster.placement.groups.items():
-            self._remove_old(number, placed)
-        self.follow()
-
-    async def _confirm_table(self) -> None:
-        """Have all applied here that was committed in group 0 before this life."""
-        while not self._is_confirmed:
-            with suppress(TimeoutError):
-                await self._host.catch_up()
-                self._is_confirmed = True
-        self._clear_up()
-        self.follow()
-
-    def _clear_up(self) -> None:
-        """Remove what ended while this member was away; keep and show what nobody knows."""
-        fs, data = self._given.fs, self._given.config.data
-        found = leftovers(self._host.cluster.placement, groups_on_disk(fs, data))
-        for number in found.gone:
-            if number not in self.replicas and number not in self._ending:
-                fs.remove_tree(os.path.join(data, FOLDER, str(number)))
-                log_event(log, logging.INFO, "what a group left is removed", group=number)
-        for number in found.unknown:
-            self.damaged[number] = "its files are here, and the cluster knows of no such group"
-            log_event(log, logging.CRITICAL, "files of an unknown group are kept", group=number)
+        self._keeper.start()
 
     def follow(self) -> None:
-        """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
-        if self._runs and FOLLOW not in self._due:
-            self._due.add(FOLLOW)
-            self._host.spawn(self._begin_new())
+        """The table may be another one."""
+        self._keeper.follow()
 
-    async def _begin_new(self) -> None:
-        self._due.discard(FOLLOW)
-        own = self._member.directory.record.number
-        await self._end_old(own)
-        for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            known = self.replicas.keys() | self._ending | self.damaged.keys()
-            if not self._runs or number in known:
-                continue
-            named = placed.replica_of(own)
-            try:
-                if named is not None and self._may_begin(number, placed, named):
-                    self._begin(number)
-            except RaftStoreError as error:
-                self.damaged[number] = str(error)
-                what = "replica cannot begin"
-                log_event(log, logging.CRITICAL, what, group=number, error=error)
-
-    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
-        """A replica without files begins only by a table that was confirmed in this life: one that
-        lags may name a replica that has ended.
-        """
-        self._remove_old(number, placed)
-        known = SeatFile(self._given.fs, self._member.raft_log.directory, number).read()
-        is_new = known is None or known.is_ended
-        return not is_stale(known, named) and (self._is_confirmed or not is_new)
-
-    async def _end_old(self, own: int) -> None:
-        """Replicas that the table does not name any more. A group that is gone had no partitions;
-        what has some all the same stays.
-        """
-        over = [replica for replica in self.replicas.values() if self._is_over(replica, own)]
-        for replica in over:  # all at once: from now on none of them hears anything
-            del self.replicas[replica.number]
-            self._beats.woke(replica.number)
-            self._ending.add(replica.number)
-        if over:
-            await self._host.keep_commit()
-        for replica in over:
-            await replica.end()
-            self._ending.discard(replica.number)
-
-    def _is_over(self, replica: DataReplica, own: int) -> bool:
-        placed = self._host.cluster.placement.groups.get(replica.number)
-        named = None if placed is None else placed.replica_of(own)
-        is_empty = not replica.group_replica.logs.machine.state.partitions
-        is_named = named is not None and named.replica == replica.replica
-        return not is_named and (placed is not None or is_empty)
-
-    def _remove_old(self, number: int, placed: PlacedGroup) -> None:
-        """What an earlier replica of this member left when it was ended."""
-        own = self._member.directory.record.number
-        file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
-        known = file.read()
-        newest = self._host.cluster.placement.next_replica
-        if known is None or known.is_ended:
-            return
-        if is_overtaken(known, placed, own, newest):
-            self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
-            file.bury(known)
+    def _look(self) -> None:
+        """The table is looked at: what has changed in it wakes groups."""
+        self._work_in(self._contents.follow(self._host.cluster.placement))
 
     def _begin(self, number: int) -> None:
         """Raises RaftStoreError."""
-        if not self.replicas:
-            self._host.spawn(self._run_beats())
         replica = DataReplica(
             number,
             self._given,
@@ -232,19 +137,45 @@ class DataGroups:
             self._links,
             presence=self._presence,
             lives=self._lives,
-            on_moved=self._moved,
+            groups=self,
         )
         self.replicas[number] = replica
-        replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
-        replica.group_replica.disk_measured(*self._disk)
+        self.quiet.begin(number, replica.raft)
+        self.work(replica)
         replica.start()
         for node in self._links.connected:
             replica.group_replica.reporter.tell_everything(node)
 
-    @property
-    def awake(self) -> Iterator[DataReplica]:
-        """Those that do not rest."""
-        return (each for each in self.replicas.values() if not each.raft.raft.rests)
+    def _over(self, replica: DataReplica) -> None:
+        self.working.end(replica.number)
+        self._troubles.pop(replica.number, None)
+        self.quiet.end(replica.number)
+
+    def work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
+        if replica.number not in self.working:
+            replica.group_replica.disk_measured(*self._disk)
+        self.working.begin(replica, self._given.clock.now())
+
+    def _work_in(self, groups: Iterable[int]) -> None:
+        for number in groups:
+            if number in self.replicas:
+                self.work(self.replicas[number])
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        topic, table = self._host.cluster.topics.get(topic_id), self._host.cluster.placement
+        numbers = () if topic is None or not topic.is_placed else topic.partition_numbers
+        self._work_in({table.group_of(number) for number in numbers})
+        self.follow()
+
+    def run_changed(self, session: str) -> None:
+        """Group 0 has opened or closed a run."""
+        self._work_in(number for number, each in self.replicas.items() if each.knows(session))
+
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+        return self._contents.of(group)
 
     @property
     def is_doubtful(self) -> bool:
@@ -254,6 +185,44 @@ class DataGroups:
     def with_member(self, node: int) -> Iterator[DataReplica]:
         """Those of which the other member has a replica, too."""
         return (each for each in self.replicas.values() if each.sender.replica(node))
+
+    # --- what is wrong ----------------------------------------------------------------------------
+
+    @property
+    def damaged(self) -> dict[int, str]:
+        """Groups whose replica cannot begin here, and why."""
+        return self._keeper.damaged
+
+    @property
+    def troubles(self) -> Iterator[str]:
+        """What is wrong with replicas here, in words."""
+        for number, why in self.damaged.items():
+            yield f"the replica of group {number} cannot begin: {why}"
+        for number, found in self._troubles.items():
+            yield from (f"group {number}: {text}" for text in found)
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+        return len(self.damaged) + sum(bool(each.raft.halted) for each in self.replicas.values())
+
+    @property
+    def held(self) -> Iterator[tuple[LogParts, RaftParts, CareParts]]:
+        """Of the groups that have a replica here."""
+        for each in self.replicas.values():
+            yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
+
+    @property
+    def here(self) -> Iterator[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica here."""
+        for number, each in self.replicas.items():
+            yield number, each.group_replica.logs, each.group_replica.raft
+
+    def _note_troubles(self, replica: DataReplica) -> None:
+        if found := replica.troubles:
+            self._troubles[replica.number] = found
+        else:
+            self._troubles.pop(replica.number, None)
 
     # --- what is where ----------------------------------------------------------------------------
 
@@ -298,20 +267,6 @@ class DataGroups:
         raft = replica.raft.raft
         return None if raft.leader is None else (raft.term, raft.leader)
 
-    @property
-    def phases(self) -> Iterator[tuple[int, str]]:
-        """Group, and what is still to come, of replicas here that catch up."""
-        for number, replica in self.replicas.items():
-            here = replica.group_replica
-            if phase := phase_of(here.logs, here.raft):
-                yield number, phase
-
-    @property
-    def history(self) -> History:
-        """How much of what was merged the replicas here have."""
-        found = [history_here(each.group_replica.logs) for each in self.replicas.values()]
-        return History(sum(each.here for each in found), sum(each.all for each in found))
-
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
         replica = self.replicas.get(group)
@@ -329,20 +284,22 @@ class DataGroups:
             if order.partition is not None:
                 self.passes.carry_out(asker, order)
             elif order.group in self.replicas:
+                self.work(self.replicas[order.group])
                 self.replicas[order.group].carry_out(order)
 
     def units_moved(self) -> None:
         """What spans several groups has moved in group 0: its part here is looked at."""
         for replica in self.replicas.values():
             if replica.raft.raft.leadership is not None:
+                self.work(replica)
                 replica.group_replica.raft.participant.look_soon()
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
-        found = (replica.unconfirmed() for replica in self.replicas.values())
+        found = (replica.unconfirmed() for replica in self.working)
         changes: list[AnyChange] = [each for each in found if each is not None]
-        if changes and CONFIRM not in self._due:
-            self._due.add(CONFIRM)
+        if changes and not self._confirms:
+            self._confirms = True
             self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
 
     async def _confirm_all(self, changes: list[AnyChange]) -> None:
@@ -351,7 +308,7 @@ class DataGroups:
         except TimeoutError:
             return  # they are found again
         finally:
-            self._due.discard(CONFIRM)
+            self._confirms = False
 
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
@@ -362,7 +319,8 @@ class DataGroups:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
-            if replica.raft.raft.leadership is not None:
+            if replica.raft.raft.leadership is not None and replica.knows(session):
+                self.work(replica)
                 end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
@@ -379,83 +337,48 @@ class DataGroups:
 
     def tick(self) -> None:
         """To be called some times a second."""
-        for replica in self.awake:
+        for replica in self.working:
             replica.tick()
         self.passes.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""
-        for replica in self.replicas.values():
+        for replica in self.working:
             replica.tick_membership()
         self._confirm()
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
-        for replica in self.replicas.values():
+        if self._level != self._host.cluster.level:
+            self._level = self._host.cluster.level
+            self._work_in(tuple(self.replicas))
+        for replica in self.working:
             replica.tick_slowly()
+            self._note_troubles(replica)
             if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
                 self._settle_runs(replica)
+        self.working.look(self._given.clock.now())
 
     def disk_measured(self, used: int, total: int) -> None:
         """So much of the member's disk is used."""
         self._disk = used, total
-        for replica in self.replicas.values():
+        for replica in self.working:
             replica.group_replica.disk_measured(used, total)
 
     def loop_delayed(self, by_s: float) -> None:
         """The event loop ran so late."""
-        for replica in self.awake:
+        for replica in self.working:
             replica.raft.loop_delayed(by_s)
 
-    # --- quiet groups -----------------------------------------------------------------------------
-
-    async def _run_beats(self) -> None:
-        """Until cancelled."""
-        settings, clock = self._given.config.raft, self._given.clock
-        patience_s = PATIENCE * settings.election_ms / 1000
-        while True:
-            await asyncio.sleep(settings.heartbeat_ms / 1000)
-            now = clock.now()
-            for number, beat in self._beats.due(now):
-                digest = beat.digest.to_bytes(DIGEST_BYTES, "big")
-                self._links.send(number, Beat(beat.number, digest))
-            self._wake(self._beats.silent(now, patience_s))
-
-    def _moved(self, replica: DataReplica) -> None:
+    def moved(self, replica: DataReplica) -> None:
+        """Its core may rest now, or may have woken."""
         raft, own = replica.raft.raft, self._presence.number
         if raft.role is Role.LEADER and self._leaders.get(replica.number) != (raft.term, own):
             self._leaders[replica.number] = raft.term, own
             self._links.send_all(Leads(((replica.number, raft.term),)))
-        if not raft.rests or replica.raft.halted:
-            self._beats.woke(replica.number)
-        elif raft.role is Role.LEADER:
-            rest = Rest(raft.term, raft.peers, is_led=True)
-            self._beats.rests(replica.number, rest, self._given.clock.now())
-        elif raft.leader is not None:
-            rest = Rest(raft.term, (raft.leader,))
-            self._beats.rests(replica.number, rest, self._given.clock.now())
-
-    def _wake(self, silence: Silence) -> None:
-        for number in silence.led & self.replicas.keys():
-            self.replicas[number].raft.leader_lost()
-        for number in silence.followed & self.replicas.keys():
-            self.replicas[number].raft.wake()
-
-    def on_beat(self, node: int, message: Beat | BeatAnswer | NotQuiet) -> None:
-        """What another member says for all groups that rest between us."""
-        now = self._given.clock.now()
-        if isinstance(message, Beat):
-            beat = PairBeat(message.number, int.from_bytes(message.digest, "big"))
-            self._links.send(node, BeatAnswer(*self._beats.hear(node, beat, now)))
-            return
-        if isinstance(message, NotQuiet):
-            here = self._beats.not_led(node, message.groups)
-        else:
-            here, there = self._beats.answered(node, BeatReply(*_answer(message)), now)
-            if there:
-                self._links.send(node, NotQuiet(tuple(sorted(there))))
-        for number in here & self.replicas.keys():
-            self.replicas[number].raft.wake()
+        rests = self.quiet.look(replica.number, replica.raft)
+        if not rests and replica.number not in self.working and replica.number in self.replicas:
+            self.work(replica)
 
     # --- what other members say -------------------------------------------------------------------
 
@@ -464,7 +387,7 @@ class DataGroups:
         replica = self._addressed(node, part.group, part.sender, part.receiver)
         if replica is not None:
             replica.raft.receive(node, part.messages)
-            self._moved(replica)
+            self.moved(replica)
 
     def on_message(self, node: int, message: InGroup) -> None:
         """Anything else of a data group. Raises ProtocolFault."""
@@ -474,6 +397,7 @@ class DataGroups:
         said = decode_message(message.message)
         if not isinstance(said, OF_A_GROUP):
             raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
+        self.work(replica)
         replica.group_replica.receive(node, said)
 
     def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
@@ -489,17 +413,22 @@ class DataGroups:
         if self.replicas:
             self._links.send(node, self._led())
         for replica in self.with_member(node):
+            raft = replica.raft.raft
+            if raft.leadership is not None and raft.rests and node not in raft.rests_with:
+                replica.raft.wake()
             replica.group_replica.reporter.tell_everything(node)
+            if replica.is_busy:  # it could not be told, or is to be followed
+                self.work(replica)
 
     def began_anew(self, node: int) -> None:
         """Another member is in another life."""
-        self._wake(self._beats.lost(node))
+        self.quiet.lost(node)
         for replica in self.with_member(node):
             replica.raft.peer_restarted(node)
 
     def gone(self, node: int) -> None:
         """No connection that another member dialled is left."""
-        self._wake(self._beats.lost(node))
+        self.quiet.lost(node)
         for replica in self.with_member(node):
             replica.group_replica.peer_gone(node)
 
@@ -517,7 +446,7 @@ class DataGroups:
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
-        self._runs = False
+        self._keeper.stop()
         for replica in self.replicas.values():
             await replica.group_replica.stop()
 
@@ -530,7 +459,3 @@ class DataGroups:
         """Close every file."""
         for replica in self.replicas.values():
             replica.group_replica.close()
-
-
-def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
-    return message.number, message.agrees, message.followed

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -24,14 +25,16 @@ from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.coming import ComingPartitions
+from samelog.sequencer.data_groups.ending import closed_parts, overtaken
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.data_groups.working import LOOK_S
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.ingest.checking import BatchChecker
+from samelog.sequencer.parts import MemberParts, troubles
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
@@ -51,6 +54,10 @@ class ReplicaHost(Protocol):
 
     @property
     def merged_syncer(self) -> NodeSyncer:
+        """See building.ReplicaOwner."""
+
+    @property
+    def checker(self) -> BatchChecker:
         """See building.ReplicaOwner."""
 
     @property
@@ -79,21 +86,30 @@ class ReplicaHost(Protocol):
     def fail(self, error: BaseException) -> None:
         """End the member."""
 
-    @property
-    def pulls(self) -> PeerPulls:
-        """The ways to the merged logs of other members."""
-
-    def source(self, partition: int) -> LogSource | None:
-        """The logs of the group that has a partition, where it is on this member, too."""
-
     def pass_reported(self, message: PassReport) -> None:
-        """How far a group is with a partition that moves, which this member asked."""
+        """How far a group is with a partition that moves, if this member asked."""
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
+
+
+class ReplicaGroups(Protocol):
+    """All replicas of the member."""
+
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+
+    def source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition; None: it has no replica here."""
+
+    def moved(self, replica: DataReplica) -> None:
+        """Its core may rest now, or may have woken."""
+
+    def work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
 
 
 class DataReplica:
@@ -109,21 +125,30 @@ class DataReplica:
         *,
         presence: Presence,
         lives: Lives,
-        on_moved: Callable[[DataReplica], None],
+        groups: ReplicaGroups,
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        """Raises RaftStoreError. `groups`: who has the member's replicas."""
         self.number = number
         self._host = host
         self._clock = given.clock
         self._fs, self._data = given.fs, os.path.join(given.config.data, "groups", str(number))
         self._running: set[asyncio.Task[None]] = set()
+        self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
-        self._on_moved = on_moved
+        self._groups = groups
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
         self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
+        self.elsewhere = ComingPartitions(
+            number,
+            record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: host.cluster,
+            pulls=links,
+            here=groups.source,
+        )
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -141,6 +166,7 @@ class DataReplica:
             presence=presence,
             lives=lambda: lives.met,
             cluster=lambda: host.cluster,
+            contents=lambda: groups.contents(number),
         )
 
     def _begin(self) -> ReplicaRecord:
@@ -169,7 +195,7 @@ class DataReplica:
             raft.stand_first(self._clock.now())
         self.group_replica.open_logs()
         self.group_replica.start()
-        self.spawn(self._come_up())
+        self._comes_up = self.spawn(self._come_up())
 
     async def _come_up(self) -> None:
         """State positions once all that was committed before is applied here."""
@@ -183,8 +209,56 @@ class DataReplica:
         logs.sessions.set_gaps_aside()
         self.group_replica.reporter.state_all()
 
+    # --- work and rest ----------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """See working.Worker."""
+        self.group_replica.work()
+
+    def tidy(self) -> bool:
+        """See working.Worker."""
+        self.group_replica.close_files()
+        return not self.is_busy
+
+    def rest(self) -> None:
+        """See working.Worker."""
+        self.group_replica.rest()
+
+    @property
+    def is_busy(self) -> bool:
+        """See working.Worker."""
+        awake = not (self.raft.raft.rests or self.raft.halted)
+        comes_up = self._comes_up is not None and not self._comes_up.done()
+        return awake or comes_up or self.group_replica.is_busy or self._owes()
+
+    def _owes(self) -> bool:
+        """Whether it leads, and the group or group 0 has yet to learn something."""
+        if not self.raft.is_leader:
+            return False
+        state, cluster = self.group_replica.logs.machine.state, self._host.cluster
+        runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
+        return self._upkeep.is_due or next(runs, None) is not None
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong with it, in words."""
+        parts, halted = self.group_replica, self.raft.halted
+        found = troubles(parts.logs, parts.raft, parts.care)
+        return [*([f"halted: {halted}"] if halted else ()), *found]
+
+    def knows(self, session: str) -> bool:
+        """Whether the group has anything of a session."""
+        return session in self.group_replica.logs.machine.state.sessions
+
+    @property
+    def due_at(self) -> float | None:
+        """See working.Worker."""
+        if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions:
+            return self._clock.now() + LOOK_S
+        return self.group_replica.raft.snapshotter.due_at
+
     def tick(self) -> None:
-        """To be called some times a second while it does not rest."""
+        """To be called some times a second while it is at work."""
         self.group_replica.tick()
 
     def tick_membership(self) -> None:
@@ -194,7 +268,6 @@ class DataReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self.settle()
-        self.group_replica.tick()
         self.group_replica.tick_slowly()
 
     @property
@@ -259,6 +332,11 @@ class DataReplica:
         return self._host.merged_syncer
 
     @property
+    def checker(self) -> BatchChecker:
+        """See building.ReplicaOwner."""
+        return self._host.checker
+
+    @property
     def cluster_machine(self) -> StateMachine:
         """See building.ReplicaOwner."""
         return self._host.cluster_machine
@@ -270,28 +348,17 @@ class DataReplica:
     def units_moved(self) -> None:
         """Who takes part here looks by itself."""
 
+    @property
     def cluster(self) -> State:
         """See building.ReplicaOwner."""
         return self._host.cluster
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """See building.ReplicaOwner."""
         task = self._host.spawn(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
-
-    @property
-    def elsewhere(self) -> ComingPartitions:
-        """See building.ReplicaOwner."""
-        return ComingPartitions(
-            self.number,
-            self._directory.record.number,
-            machine=lambda: self.group_replica.logs.machine,
-            cluster=lambda: self._host.cluster,
-            pulls=self._host.pulls,
-            here=self._host.source,
-        )
 
     def fail(self, error: BaseException) -> None:
         """See building.ReplicaOwner."""
@@ -310,12 +377,22 @@ class DataReplica:
         own = self.group_replica.logs.machine.state.placement.own
         self.group_replica.set_members({each.member for each in own})
 
+    def topic_changed(self, topic_id: str) -> None:
+        """By the leader of this group, from what group 0 says."""
+
+    def run_changed(self, session: str) -> None:
+        """Of this group's part: group 0 is told by `ending`."""
+
+    def has_work(self) -> None:
+        """See building.ReplicaOwner."""
+        self._groups.work(self)
+
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """Of a node's own session in this group: no other group has to know."""
 
     def after_pump(self) -> None:
         """See building.ReplicaOwner."""
-        self._on_moved(self)
+        self._groups.moved(self)
 
 
 def _below(given: NodeResources, number: int) -> NodeResources:

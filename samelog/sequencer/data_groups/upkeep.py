@@ -7,7 +7,7 @@ has the log and the merged bytes, by an entry that is committed without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -44,9 +44,11 @@ class DataGroupUpkeep:
         presence: Presence,
         lives: Callable[[], Mapping[int, Life]],
         cluster: Callable[[], State],
+        contents: Callable[[], Collection[int]],
     ) -> None:
         """`group`: as the table has it now; `lives`: of the members, as they introduced themselves;
-        `cluster`: the state of group 0, as it is here.
+        `cluster`: the state of group 0, as it is here; `contents`: the partitions that the table
+        has in the group.
         """
         self._replica = replica
         self._raft = replica.raft.group
@@ -55,6 +57,7 @@ class DataGroupUpkeep:
         self._presence = presence
         self._lives = lives
         self._cluster = cluster
+        self._contents = contents
         self._asked: dict[int, tuple[int, str]] = {}
         """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
         self._proposed_at = 0
@@ -63,6 +66,13 @@ class DataGroupUpkeep:
         """Replicas that were found to be whole."""
         self._wanted: dict[int, tuple[float, dict[int, int]]] = {}
         """Replica's member -> since when, and what it must have merged durably."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the leader has something to propose, here or to group 0."""
+        state = self._replica.logs.machine.state
+        is_behind = not state.placement.own or state.level < self._cluster().level
+        return is_behind or bool(self._behind_topics()) or self.unconfirmed() is not None
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
@@ -141,6 +151,12 @@ class DataGroupUpkeep:
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _follow_topics(self) -> None:
+        commands = self._behind_topics()
+        if commands and self._raft.applied_index >= self._proposed_at:
+            with suppress(NotLeader, Busy):
+                self._proposed_at = self._raft.propose(commands[:COMMANDS_AT_ONCE])
+
+    def _behind_topics(self) -> list[AnyCommand]:
         """Open what the table says is in this group, with the settings that the topic has; let go
         of topics that are known to be deleted. What is not known to group 0 here stays.
         """
@@ -151,14 +167,12 @@ class DataGroupUpkeep:
             for topic_id in here.topics.keys() - cluster.topics.keys()
             if topic_id in table.deleted
         ]
-        for placed in table.partitions.values():
+        for placed in filter(None, map(table.partitions.get, self._contents())):
             topic = cluster.topics[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
                 commands.append(_opening(placed.number, topic))
         commands += _new_versions(here, cluster)
-        if commands and self._raft.applied_index >= self._proposed_at:
-            with suppress(NotLeader, Busy):
-                self._proposed_at = self._raft.propose(commands[:COMMANDS_AT_ONCE])
+        return commands
 
     def _let_suspects_in(self) -> None:
         raft, lives = self._raft.raft, self._lives()

@@ -86,6 +86,7 @@ class Intake(RunIntake):
         proposer: Proposer,
         *,
         settings: IntakeSettings,
+        checker: BatchChecker,
         syncer: Syncer,
         quotas: QuotaKeeper,
         events: IntakeEvents,
@@ -95,7 +96,7 @@ class Intake(RunIntake):
         self._replica = replica
         self._sessions = sessions
         self._settings = settings
-        self.checker = BatchChecker(self.longest_batch)
+        self.checker = checker
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -113,6 +114,11 @@ class Intake(RunIntake):
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be synced, released or ended."""
+        return not self.rounds.is_idle or bool(self._to_release or self.ended)
 
     # --- positions --------------------------------------------------------------------------------
 

@@ -463,6 +463,13 @@ class Merging:
                 partition.log.rest()
         self._changed.awake.clear()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is to be executed, synced or marked."""
+        known = self._changed
+        is_dirty = bool(known.ready or known.dirty or known.unmarked) or self._syncing.locked()
+        return is_dirty or bool(self.pending())
+
     def merged_durable(self, numbers: Iterable[int]) -> dict[int, int]:
         """Partition -> offset up to which merged bytes are durable here."""
         there = self.partitions

@@ -98,6 +98,13 @@ class Coordinator:
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether this node leads, and has yet to decide something."""
+        known = self._unsettled
+        is_open = known.to_plan or known.merged or known.sampled or self.closer.ended
+        return self._group.raft.leadership is not None and bool(is_open)
+
     # --- what nodes say ---------------------------------------------------------------------------
 
     def positions(self, node: int, boot: int, places: Mapping[int, SessionPosition]) -> None:

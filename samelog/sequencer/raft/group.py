@@ -155,6 +155,11 @@ class RaftGroup:
         """Batches of effects that wait for the disk."""
         return len(self._saves)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits for the disk, for a commit or for a leader's word."""
+        return bool(self._saves or self._waiting or self._reads)
+
     # --- input ------------------------------------------------------------------------------------
 
     def receive(self, sender: int, messages: Sequence[Any]) -> None:

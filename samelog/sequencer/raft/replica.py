@@ -59,7 +59,8 @@ from samelog.sequencer.state.placement.commands import (
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
 from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection
@@ -217,6 +218,7 @@ class Replica:
             self._passed(command, gone)
         elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
+            self._events.topic_changed(command.topic_id)
             if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
@@ -234,6 +236,8 @@ class Replica:
             self._events.members_changed()
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
+            self._events.topic_changed(command.topic_id)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):

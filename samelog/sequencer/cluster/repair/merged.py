@@ -111,6 +111,11 @@ class MergedRepair:
         self._to_look_at: set[int] = set()
         self._busy: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a partition may lack something."""
+        return bool(self._to_look_at or self._busy)
+
     def look_at(self, number: int) -> None:
         """A partition may lack something."""
         self._to_look_at.add(number)

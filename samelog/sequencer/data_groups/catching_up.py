@@ -7,12 +7,10 @@ Invariant: a replica that lacks anything that was known to be merged is not said
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.types import Partition
-
-if TYPE_CHECKING:
-    from samelog.sequencer.parts import LogParts, RaftParts
 
 LIVE = ""
 PERCENT = 100

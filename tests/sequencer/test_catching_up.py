@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.data_groups.catching_up import History, history_of, phase
+from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.state.types import Partition
 
 

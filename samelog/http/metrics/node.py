@@ -25,8 +25,8 @@ from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
-from samelog.sequencer.data_groups.catching_up import History, history_here
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts
+from samelog.sequencer.cluster.catching_up import History
+from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
 
 SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""

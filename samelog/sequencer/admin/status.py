@@ -14,7 +14,7 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
-from samelog.sequencer.data_groups.catching_up import phase_of
+from samelog.sequencer.parts import phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState

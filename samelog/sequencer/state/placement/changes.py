@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
@@ -25,8 +26,6 @@ from samelog.sequencer.state.placement.passing import pass_partition
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
-
-WhyNot = tuple[str, str] | None
 
 
 def _make_groups(state: State, command: MakeGroups) -> WhyNot:

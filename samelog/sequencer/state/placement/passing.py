@@ -11,7 +11,7 @@ late, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.errors import InvariantError
 from samelog.placement.tasks import Action
 from samelog.placement.values import EPOCHS_PER_MOVE, PartitionPass, PassStage
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import Sequence5
 from samelog.sequencer.state.placement.commands import PassPartition
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
@@ -28,9 +29,6 @@ from samelog.typed.schema import parse_schema
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
-
-if TYPE_CHECKING:
-    from samelog.sequencer.state.placement.changes import WhyNot
 
 
 class CarriedInput(msgspec.Struct, frozen=True, array_like=True):

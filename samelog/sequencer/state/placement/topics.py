@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
-    from samelog.sequencer.state.placement.changes import WhyNot
     from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.types import Partition
 
 LIVE = ""
@@ -50,16 +49,3 @@ def phase(history: History, *, takes_writes: bool) -> str:
     if not takes_writes:
         return "writes"
     return LIVE if history.here >= history.all else f"history {history.percent} %"
-
-
-def history_here(logs: LogParts) -> History:
-    """Of a replica here."""
-    there = logs.merging.partitions
-    ends = {number: each.log.next_offset for number, each in there.items()}
-    return history_of(logs.machine.state.partitions, ends)
-
-
-def phase_of(logs: LogParts, raft: RaftParts) -> str:
-    """Of a replica here."""
-    is_led = raft.group.raft.leader is not None
-    return phase(history_here(logs), takes_writes=is_led and logs.intake.stopped is None)

@@ -74,8 +74,8 @@ class ReplicaOwner(Protocol):
         """Of group 0, as it is here."""
 
     @property
-    def checker(self) -> BatchChecker:
-        """Looks into what clients send, for all replicas of the member."""
+    def checker(self) -> BatchChecker | None:
+        """Looks into what clients send, for all replicas of the member; None: this one makes it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""

@@ -139,7 +139,7 @@ class GroupReplica:
             clock=clock,
             is_there=is_there,
         )
-        self._run_keeper = RunKeeper(machine, is_there, self.raft.coordinator.run_ended)
+        self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
             site.given.config,
             group=self.raft.group,
@@ -150,6 +150,12 @@ class GroupReplica:
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
         self._tasks = ReplicaTasks(site.owner.spawn, self.raft, self.logs, self.care)
+
+    def _has_replica(self, node: int) -> bool:
+        """Whether a member is up, and has a replica of the group."""
+        own = self.logs.machine.state.placement.own
+        is_in = self.seat.group == GROUP or any(each.member == node for each in own)
+        return is_in and self._site.presence.is_there(node)
 
     # --- running ----------------------------------------------------------------------------------
 

@@ -82,7 +82,6 @@ class Node:
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
         self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
-        self.checker = BatchChecker(self._longest_batch)
         self._events = PeerEvents(self)
         events, told, level = self._events, self._list, self._level
         links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
@@ -155,8 +154,14 @@ class Node:
     def _level(self) -> int:
         return self.level
 
-    def _longest_batch(self) -> int:
-        return self.logs.intake.longest_batch()
+    @property
+    def checker(self) -> None:
+        """See building.ReplicaOwner: group 0's replica makes it."""
+
+    @property
+    def shared_checker(self) -> BatchChecker:
+        """See replica.ReplicaHost."""
+        return self.logs.intake.checker
 
     @property
     def level(self) -> int:
@@ -342,6 +347,14 @@ class Node:
     def pass_reported(self, message: PassReport) -> None:
         """See peer_events.PeerOwner."""
         self.placing.hear(message)
+
+    def tell_part_closed(self, message: PartOfRunClosed) -> None:
+        """See replica.ReplicaHost."""
+        leader = self.raft.group.raft.leader
+        if leader == self.peers.number:
+            self.part_closed(message)
+        elif leader is not None:
+            self.peers.links.send(leader, message)
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""

@@ -11,15 +11,20 @@ from samelog.config.values import parse_address
 from samelog.consensus import quiet
 from samelog.consensus.core import Core, Leadership
 from samelog.replicator.known_nodes import KnownNodes
+from samelog.replicator.push.client import PushClient
+from samelog.sequencer.cluster import recovery
 from samelog.sequencer.data_groups import ending, seats
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Run, Session, State
-from samelog.wire.bounds import Holder
+from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
+from samelog.wire.push.effects import InputName, InputState
+from samelog.wire.push.inputs import RunInputs
 
 
 @contextmanager
@@ -200,6 +205,70 @@ def go_by_what_is_told() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leave_out_what_is_elsewhere() -> Iterator[None]:
+    """The end of a run names what was sent to that node only."""
+    original = RunInputs.ends
+
+    def ends(self: RunInputs) -> tuple[RunEnd, ...]:
+        away = {n for n, each in self._inputs.items() if each.state is InputState.ELSEWHERE}
+        return tuple(end for end in original(self) if end[:2] not in away)
+
+    with patch.object(RunInputs, "ends", ends):
+        yield
+
+
+@contextmanager
+def all_must_refuse() -> Iterator[None]:
+    """An input is left behind only if nodes refuse it that have not got its partition."""
+
+    def is_given_up(self: PushClient, run: int, name: InputName) -> bool:
+        talking = [link.conversation for link in self._links if link.conversation is not None]
+        newest = self._session.runs[-1].run
+        return newest > run and all(each.refuses(run, name) for each in talking)
+
+    with patch.object(PushClient, "is_given_up", is_given_up):
+        yield
+
+
+@contextmanager
+def hear_by_the_table() -> Iterator[None]:
+    """A replica takes for its own what is for the one that the table names by now."""
+
+    def addressed(self: DataGroups, node: int, group: int, sender: int, receiver: int) -> Any:
+        replica = self.replicas.get(group)
+        own = None if replica is None else replica.sender.replica(self._presence.number)
+        return replica if own == receiver else None
+
+    with patch.object(DataGroups, "_addressed", addressed):
+        yield
+
+
+@contextmanager
+def leave_no_tombstone() -> Iterator[None]:
+    """Nothing tells that a replica has ended."""
+
+    def bury(self: seats.SeatFile, record: seats.ReplicaRecord) -> None:
+        self._fs.remove_tree(self._directory)
+
+    with patch.object(seats.SeatFile, "bury", bury):
+        yield
+
+
+@contextmanager
+def take_voters_for_whole() -> Iterator[None]:
+    """Whoever votes and is up has all records."""
+    with patch.object(DataGroupUpkeep, "_is_near", lambda self, replica: True):
+        yield
+
+
+@contextmanager
+def recover_group_0_alone() -> Iterator[None]:
+    """A recovery begins group 0 anew, and forgets the data groups."""
+    with patch.object(recovery, "_check_is_all", lambda state: None):
+        yield
+
+
 _QUIET = "tests/consensus/test_quiet.py::"
 _BEATS = "tests/wire/test_member_beats.py::"
 _SEATS = "tests/sequencer/test_seats.py::"
@@ -236,6 +305,28 @@ DATA_GROUPS = (
     (124, hear_any_replica, _NODES + "test_what_is_for_another_replica_is_not_heard"),
     (126, close_with_open_parts, _ENDING + "test_a_run_is_open_until_all_groups_have_ended_it"),
     (126, end_what_goes_on, _ENDING + "test_what_is_open_in_group_0_goes_on"),
+    (
+        126,
+        leave_out_what_is_elsewhere,
+        "tests/replicator/test_scenarios.py::test_scenario[push_sender_elsewhere]",
+    ),
+    (
+        126,
+        all_must_refuse,
+        "tests/replicator/test_given_up.py::test_who_has_not_the_partition_has_no_say[said2-True]",
+    ),
+    (124, hear_by_the_table, _NODES + "test_a_replica_hears_and_speaks_under_its_own_number"),
+    (129, leave_no_tombstone, _SEATS + "test_a_replica_that_has_ended_begins_no_more"),
+    (
+        131,
+        take_voters_for_whole,
+        "tests/sequencer/test_group_upkeep.py::test_who_was_away_for_long_is_no_whole_copy",
+    ),
+    (
+        130,
+        recover_group_0_alone,
+        "tests/sequencer/test_recovery.py::test_a_node_with_data_groups_does_not_go_on_alone",
+    ),
     (127, begin_any_run, _ENDING + "test_a_run_that_was_closed_begins_no_more"),
     (
         128,

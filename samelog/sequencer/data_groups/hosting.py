@@ -179,8 +179,11 @@ class DataGroups:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether any may lack what it acknowledged, after a loss of power."""
-        return any(each.raft.raft.is_doubtful for each in self.replicas.values())
+        """Whether any may lack what it acknowledged, after a loss of power; or may do so once it
+        begins.
+        """
+        known = any(each.raft.raft.is_doubtful for each in self.replicas.values())
+        return known or self._keeper.has_more
 
     def with_member(self, node: int) -> Iterator[DataReplica]:
         """Those of which the other member has a replica, too."""
@@ -327,8 +330,7 @@ class DataGroups:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         state, cluster = replica.group_replica.logs.machine.state, self._host.cluster
         for told in closed_parts(state, cluster):
-            self._links.send_all(told)
-            self._host.part_closed(told)
+            self._host.tell_part_closed(told)
         for session, run_id in overtaken(state, cluster):
             if not give_up_held(replica.group_replica, session, run_id):
                 end_run(replica.group_replica, cluster, session, run_id, {})

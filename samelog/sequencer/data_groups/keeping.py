@@ -68,6 +68,20 @@ class ReplicaKeeper:
         found = dict.fromkeys(self._unknown, "its files are here, and no table names the group")
         return found | {number: why for number, (_, why) in self._damaged.items()}
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are files of replicas that do not run."""
+        names = self._given.fs.list_directory(self._raft_directory)
+        groups = {int(name) for name in names if name.isdecimal() and name != "0"}
+        return any(self._may_run(number) for number in groups - self.replicas.keys())
+
+    def _may_run(self, number: int) -> bool:
+        try:
+            known = SeatFile(self._given.fs, self._raft_directory, number).read()
+        except RaftStoreError:
+            return True
+        return known is not None and not known.is_ended
+
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True

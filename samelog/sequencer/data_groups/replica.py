@@ -57,8 +57,8 @@ class ReplicaHost(Protocol):
         """See building.ReplicaOwner."""
 
     @property
-    def checker(self) -> BatchChecker:
-        """See building.ReplicaOwner."""
+    def shared_checker(self) -> BatchChecker:
+        """Looks into what clients send, for all replicas of the member."""
 
     @property
     def cluster(self) -> State:
@@ -89,8 +89,8 @@ class ReplicaHost(Protocol):
     def pass_reported(self, message: PassReport) -> None:
         """How far a group is with a partition that moves, if this member asked."""
 
-    def part_closed(self, message: PartOfRunClosed) -> None:
-        """A data group has closed its part of a run."""
+    def tell_part_closed(self, message: PartOfRunClosed) -> None:
+        """Tell the leader of group 0 that a data group, led here, has closed its part of a run."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -334,7 +334,7 @@ class DataReplica:
     @property
     def checker(self) -> BatchChecker:
         """See building.ReplicaOwner."""
-        return self._host.checker
+        return self._host.shared_checker
 
     @property
     def cluster_machine(self) -> StateMachine:

@@ -86,7 +86,7 @@ class Intake(RunIntake):
         proposer: Proposer,
         *,
         settings: IntakeSettings,
-        checker: BatchChecker,
+        checker: BatchChecker | None,
         syncer: Syncer,
         quotas: QuotaKeeper,
         events: IntakeEvents,
@@ -96,7 +96,7 @@ class Intake(RunIntake):
         self._replica = replica
         self._sessions = sessions
         self._settings = settings
-        self.checker = checker
+        self.checker = checker or BatchChecker(self.longest_batch)
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()

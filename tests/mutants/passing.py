@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
-from samelog.sequencer.cluster import catching_up, keeping
+from samelog.sequencer.cluster import catching_up
 from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.data_groups import keeping
 from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state.placement import changes, passing

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from samelog.placement.tasks import Action, TaskState
-from samelog.sequencer.state.commands import CloseRun
+from samelog.sequencer.state.commands import CloseRun, PinStage
 from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     OpenPlacedInput,
@@ -18,7 +18,12 @@ from samelog.sequencer.state.placement.commands import (
 )
 from samelog.sequencer.state.placement.passing import carry
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.transactions.state import LogTransactions, OpenInLog
+from samelog.sequencer.state.transactions.commands import TakePart
+from samelog.sequencer.state.transactions.state import (
+    JoinedInLog,
+    LogTransactions,
+    OpenInLog,
+)
 from samelog.sequencer.state.types import Rejection
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
 
@@ -164,4 +169,25 @@ def test_what_is_staged_is_not_sealed() -> None:
     run.stage = "s"
     assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
     run.published = True
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_who_takes_part_in_a_transaction_comes_along() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    source.machine.apply(TakePart(7, 0, 3, [MOVING]))
+    assert move(source, target, 1) == ""
+    assert target.state.transactions.in_log(MOVING).joined == {7: JoinedInLog(0, 3)}
+    later = source.machine.apply(TakePart(8, 0, 1, [MOVING]))
+    assert isinstance(later, Rejection)
+    assert later.code == "CONCURRENT_TRANSACTIONS"
+    assert not isinstance(target.machine.apply(TakePart(8, 0, 1, [MOVING])), Rejection)
+
+
+def test_what_is_pinned_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    pins = group.state.transactions.spanning.pins
+    pins[4] = PinStage(4, "s", [("p", "r1")], [])
+    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    del pins[4]
     assert took(group, 1, Action.SEAL_PARTITION) == ""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.consensus import Busy, NotLeader
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.cluster import catching_up
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.data_groups import keeping
+from samelog.sequencer.data_groups import passing as driver
 from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state.placement import changes, passing
@@ -184,6 +186,18 @@ def void_what_is_coming() -> Iterator[None]:
 
 
 @contextmanager
+def ask_too_early() -> Iterator[None]:
+    """A group is asked for what it cannot know yet, which ends every member that has it."""
+
+    def propose(replica: Any, command: PassPartition) -> None:
+        with suppress(NotLeader, Busy):
+            replica.raft.group.propose([command])
+
+    with patch.object(driver, "_propose", propose):
+        yield
+
+
+@contextmanager
 def remove_what_nobody_knows() -> Iterator[None]:
     """Files of a group that no table ever named are taken for those of one that ended."""
 
@@ -231,6 +245,7 @@ PASSING = (
     (136, end_runs_for_good, _RUNS),
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),
+    (40, ask_too_early, _IN + "test_a_group_that_has_just_been_made_is_asked_again"),
     (137, remove_what_nobody_knows, _LEFTOVERS),
     (137, say_that_all_is_here, _PHASES),
 )

@@ -9,7 +9,9 @@ from collections import Counter
 
 import pytest
 
+from samelog.format._kernels import crc32c
 from samelog.placement.tasks import Action, TaskState
+from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.commands import CloseRun, PinStage
 from samelog.sequencer.state.placement.commands import (
     OpenPartition,
@@ -25,6 +27,7 @@ from samelog.sequencer.state.transactions.state import (
     OpenInLog,
 )
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.peer_messages import PassTold
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
 
 WORLDS = 150
@@ -191,3 +194,16 @@ def test_what_is_pinned_is_not_sealed() -> None:
     assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
     del pins[4]
     assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_a_group_that_has_just_been_made_is_asked_again() -> None:
+    world = PassingWorld(1)
+    source, target = world.groups[1], world.groups[2]
+    data = carry(source.state, MOVING, is_sealed=False)
+    told = PassTold(1, MOVING, 2, False, crc32c(data, 0), 0, 1, data)
+    target.state.level = 0
+    world.passes[2].hear(told)
+    assert not target.entries
+    target.state.level = GROUPS
+    world.passes[2].hear(told)
+    assert len(target.entries) == 1

@@ -17,7 +17,6 @@ from samelog.replicator.interfaces import (
     HeldElsewhere,
     IntakeListener,
     OpenedInput,
-    OpenedRun,
     RequestRefused,
     RollByte,
     RunEnds,
@@ -67,6 +66,8 @@ class RoutedIntake:
     def __init__(self, cluster: Intake, machine: StateMachine, groups: DataGroups) -> None:
         """`cluster` and `machine`: of group 0."""
         self._cluster = cluster
+        self.open_run, self.open_topic = cluster.open_run, cluster.open_topic
+        self.end_run = cluster.end_run
         self._machine = machine
         self._groups = groups
         self._listeners: dict[IntakeListener, None] = {}
@@ -84,34 +85,6 @@ class RoutedIntake:
         return replica.group_replica.logs.intake, number & _INPUT
 
     # --- opening ----------------------------------------------------------------------------------
-
-    async def open_run(
-        self,
-        *,
-        identity: str,
-        session: str,
-        session_id: str,
-        run: int,
-        run_id: str,
-        dedup_id: str | None,
-        dedup_base: int | None,
-        stage: str | None = None,
-    ) -> OpenedRun:
-        """Claim or find a run. Raises RequestRefused."""
-        return await self._cluster.open_run(
-            identity=identity,
-            session=session,
-            session_id=session_id,
-            run=run,
-            run_id=run_id,
-            dedup_id=dedup_id,
-            dedup_base=dedup_base,
-            stage=stage,
-        )
-
-    async def open_topic(self, topic: str, partitions: int) -> int:
-        """How many partitions a topic has. Raises RequestRefused."""
-        return await self._cluster.open_topic(topic, partitions)
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
@@ -191,10 +164,6 @@ class RoutedIntake:
         """The sender has nothing below. Raises RequestRefused."""
         intake, own = self._of(number)
         intake.start_at(own, run_number, roll, byte)
-
-    def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """The sender has sent all of a run, or all it has of it."""
-        self._cluster.end_run(session, run_id, ends)
 
     # --- listeners --------------------------------------------------------------------------------
 

@@ -378,6 +378,10 @@ class Field:
     def copies(self) -> list[Path]:
         """Directories whose merged logs are to be the same."""
         nodes = [Path(node.data) for node in self.nodes]
+        if self._copies:
+            nodes = [path for path in nodes if any(path.glob(f"groups/*/merged/{TOPIC}-0"))]
+            if len(nodes) != self._copies:
+                self.remarks.append(f"{len(nodes)} of {self._copies} nodes have the topic")
         return [*nodes, self.subscriber.directory / self.subscriber.name]
 
 

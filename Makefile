@@ -36,6 +36,7 @@ console-test: setup ## every page of the console in headless Chromium (ARGS=--re
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
+	@$(PYTHON) -m pytest -q -m campaign tests/interop
 
 docs: setup ## write the tables of docs/ that are made from code anew, and the site in build/site
 	@$(PYTHON) -m tests.kafka.test_docs

@@ -156,7 +156,12 @@ def _target(table: PlacementTable, partition: int, group: PlacedGroup) -> tuple[
 def _after_its_task(table: PlacementTable, group: PlacedGroup) -> tuple[int, ...]:
     """Who shall have a group once the task that runs in it is done."""
     task = table.placement.tasks.get(table.occupied.get(group.number, -1))
-    if task is None or task.kind is TaskKind.LEAD or task.state is TaskState.CANCELLING:
+    return group.in_order if task is None else _behind(task, group)
+
+
+def _behind(task: PlacementTask, group: PlacedGroup) -> tuple[int, ...]:
+    """Who has a group when its task is done."""
+    if task.kind is TaskKind.LEAD or task.state is TaskState.CANCELLING:
         return group.in_order
     kept = [each for each in group.in_order if each != task.loses]
     return tuple(kept if task.gets is None else dict.fromkeys([*kept, task.gets]))

@@ -129,7 +129,33 @@ class PartitionPass(msgspec.Struct, frozen=True, array_like=True):
     stage: PassStage
 
 
-class Placement(msgspec.Struct):
+class OwnPlacement(msgspec.Struct):
+    """What the state of a data group has of placement; group 0's has none of it."""
+
+    own: list[PlacedReplica] = []
+    """Its replicas. `Placement.version` is that of its configuration."""
+    passing: PartitionPass | None = None
+    """The newest task that moves, or moved, a partition of it."""
+    left: list[Unsigned32] = []
+    """Partitions that went to other groups. They come back by a task only."""
+    epoch_bases: dict[int, int] = {}
+    """By partition: see PlacedPartition."""
+
+    def pass_of(self, task: int) -> PassStage | None:
+        """How far this group is with what a task moves; None: it has not begun."""
+        return None if self.passing is None or self.passing.task != task else self.passing.stage
+
+    def is_on_its_way(self, partition: int) -> bool:
+        """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
+        known = self.passing
+        return (
+            known is not None
+            and known.partition == partition
+            and known.stage in (PassStage.COPYING, PassStage.SEALED)
+        )
+
+
+class Placement(OwnPlacement):
     """The whole of it: a part of the replicated state of group 0. Partitions that are not named
     here are in group 0 itself.
     """
@@ -147,11 +173,6 @@ class Placement(msgspec.Struct):
 
     deleted: list[str] = []
     """Topics that had partitions in data groups: who still has one of these has to let go of it."""
-    own: list[PlacedReplica] = []
-    """In the state of a data group, where the rest is empty: its replicas. `version` is then that
-    of its configuration.
-    """
-
     draining: list[Unsigned32] = []
     """Members that shall have no replicas."""
     tasks: dict[int, PlacementTask] = {}
@@ -166,25 +187,6 @@ class Placement(msgspec.Struct):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
-    passing: PartitionPass | None = None
-    """In the state of a data group: the newest task that moves, or moved, a partition of it."""
-    left: list[Unsigned32] = []
-    """In the state of a data group: partitions that went to other groups. They come back by a task
-    only.
-    """
-
-    def pass_of(self, task: int) -> PassStage | None:
-        """How far this group is with what a task moves; None: it has not begun."""
-        return None if self.passing is None or self.passing.task != task else self.passing.stage
-
-    def is_on_its_way(self, partition: int) -> bool:
-        """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
-        known = self.passing
-        return (
-            known is not None
-            and known.partition == partition
-            and known.stage in (PassStage.COPYING, PassStage.SEALED)
-        )
 
     def let_in(self, member: int) -> None:
         """A member counts again, whatever it has forgotten."""

@@ -24,7 +24,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import Elsewhere, MergedRepair
+from samelog.sequencer.cluster.repair.merged import MergedRepair, OtherGroups
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -84,7 +84,7 @@ class ReplicaOwner(Protocol):
         """The replica met an error it was not made for."""
 
     @property
-    def elsewhere(self) -> Elsewhere:
+    def elsewhere(self) -> OtherGroups:
         """Where partitions come from that are on their way into this group."""
 
     def names(self) -> Mapping[int, str]:

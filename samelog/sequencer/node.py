@@ -33,7 +33,7 @@ from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import NOWHERE, Elsewhere
+from samelog.sequencer.cluster.repair.merged import NOWHERE, OtherGroups
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
@@ -292,7 +292,7 @@ class Node:
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
 
     @property
-    def elsewhere(self) -> Elsewhere:
+    def elsewhere(self) -> OtherGroups:
         """See building.ReplicaOwner."""
         return NOWHERE
 

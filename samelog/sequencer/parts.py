@@ -16,6 +16,7 @@ from samelog.archiver.node_archive import NodeArchive
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.links import Links
@@ -141,3 +142,16 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
         yield f"input {number}: {reason}"
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
+
+
+def history_here(logs: LogParts) -> History:
+    """Of a replica here."""
+    there = logs.merging.partitions
+    ends = {number: each.log.next_offset for number, each in there.items()}
+    return history_of(logs.machine.state.partitions, ends)
+
+
+def phase_of(logs: LogParts, raft: RaftParts) -> str:
+    """Of a replica here."""
+    is_led = raft.group.raft.leader is not None
+    return phase(history_here(logs), takes_writes=is_led and logs.intake.stopped is None)

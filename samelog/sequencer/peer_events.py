@@ -88,6 +88,9 @@ class PeerOwner(ServedNode, Protocol):
         """A data group has closed its part of a run."""
 
 
+OF_TASKS = GroupOrders, PassAsked, PassTold, PassReport
+
+
 class PeerEvents:
     """One node's ear. Implements dispatch.Introduction."""
 

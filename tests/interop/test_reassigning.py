@@ -1,6 +1,5 @@
-"""`kafka-reassign-partitions` of Apache Kafka itself, with a plan of 100 partitions.
-
-Left out where `scripts/interop.sh` has not fetched it.
+"""`kafka-reassign-partitions` of Apache Kafka itself, with a plan of 100 partitions: a part of
+`make interop`. Left out where `scripts/interop.sh` has not fetched it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,13 @@ PARTITIONS = 100
 NODES = 3
 TOPIC = "reassigned"
 
-pytestmark = pytest.mark.skipif(
-    not list(TOOL.glob("lib/kafka-tools-*.jar")), reason="kafka-tools is not fetched"
-)
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not list(TOOL.glob("lib/kafka-tools-*.jar")), reason="kafka-tools is not fetched"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

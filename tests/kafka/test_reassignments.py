@@ -114,3 +114,21 @@ def test_the_first_replica_is_elected(wire: Wire, admin: AdminClient) -> None:
     wanted = [TopicPartition(topic, 0), TopicPartition(topic, 9)]
     found = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(PATIENCE_S)
     assert {each.partition: found[each].code() for each in found} == {0: 84, 9: 3}
+
+
+def test_throttles_that_nothing_has_are_taken_back(wire: Wire, admin: AdminClient) -> None:
+    topic = f"throttled-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, 1, 2))
+    wait_for(lambda: len(list(partitions_of(admin, topic))) == 1, "it is known")
+
+    def codes(kind: int, name: str, setting: str, operation: int) -> list[int]:
+        config = {"name": setting, "config_operation": operation, "value": None}
+        resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
+        answer = wire.ask(44, 0, {"resources": [resource], "validate_only": False})
+        return [int(each.error_code) for each in answer.responses]
+
+    rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+    assert codes(4, "0", rate, 1) == [0]
+    assert codes(2, topic, replicas, 1) == [0]
+    assert codes(4, "0", "num.io.threads", 1) == [42]
+    assert codes(4, "0", rate, 0) == [42]

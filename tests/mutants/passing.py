@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.consensus import Busy, NotLeader
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
+from samelog.sequencer.cluster import catching_up
 from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.data_groups import keeping
+from samelog.sequencer.data_groups import passing as driver
+from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state.placement import changes, passing
 from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
@@ -67,6 +72,31 @@ def begin_runs_twice() -> Iterator[None]:
 
 
 @contextmanager
+def forget_the_schemas() -> Iterator[None]:
+    """The new group does not learn by which versions of its topic's schema records were written."""
+    with patch.object(passing, "_take_up_schemas", lambda *_: None):
+        yield
+
+
+@contextmanager
+def seal_what_is_staged() -> Iterator[None]:
+    """A partition goes while records of it wait to be published with others."""
+    with patch.object(passing, "_is_staged", lambda *_: False):
+        yield
+
+
+@contextmanager
+def seal_within_a_transaction() -> Iterator[None]:
+    """A partition goes while a transaction is open in it."""
+    with patch("samelog.sequencer.state.transactions.state.Transactions.stable_offset", _planned):
+        yield
+
+
+def _planned(self: Any, partition: int, next_offset: int) -> int:
+    return next_offset
+
+
+@contextmanager
 def seal_what_is_forbidden() -> Iterator[None]:
     """An order to seal that comes late is obeyed, though its task was cancelled."""
     original = passing._seal
@@ -101,7 +131,7 @@ def obey_older_tasks() -> Iterator[None]:
     def pass_partition(state: State, command: PassPartition) -> Any:
         return passing._STEPS[command.action](state, command)
 
-    with patch("samelog.sequencer.state.machine.pass_partition", pass_partition):
+    with patch.dict(changes.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
         yield
 
 
@@ -155,7 +185,44 @@ def void_what_is_coming() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ask_too_early() -> Iterator[None]:
+    """A group is asked for what it cannot know yet, which ends every member that has it."""
+
+    def propose(replica: Any, command: PassPartition) -> None:
+        with suppress(NotLeader, Busy):
+            replica.raft.group.propose([command])
+
+    with patch.object(driver, "_propose", propose):
+        yield
+
+
+@contextmanager
+def remove_what_nobody_knows() -> Iterator[None]:
+    """Files of a group that no table ever named are taken for those of one that ended."""
+
+    def leftovers(table: Placement, there: Iterable[int]) -> Leftovers:
+        return Leftovers(gone=tuple(sorted(set(there) - table.groups.keys())))
+
+    with (
+        patch.object(keeping, "leftovers", leftovers),
+        patch("tests.sequencer.test_leftovers.leftovers", leftovers),
+    ):
+        yield
+
+
+@contextmanager
+def say_that_all_is_here() -> Iterator[None]:
+    """What a replica lacks is rounded away."""
+    with patch.object(catching_up.History, "percent", 100):
+        yield
+
+
 _WORLDS = "tests/placement/test_passing.py::test_partitions_pass_with_all_that_is_known_of_them"
+_IN = "tests/placement/test_passing.py::"
+_OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
+_LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
+_PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
@@ -172,8 +239,14 @@ PASSING = (
     (136, forget_the_inputs, _WORLDS),
     (136, forget_the_batches, _WORLDS),
     (136, forget_the_epochs, _WORLDS),
+    (136, forget_the_schemas, _IN + "test_schemas_come_along"),
+    (136, seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
+    (136, seal_within_a_transaction, _IN + _OPEN),
     (136, end_runs_for_good, _RUNS),
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),
+    (40, ask_too_early, _IN + "test_a_group_that_has_just_been_made_is_asked_again"),
+    (137, remove_what_nobody_knows, _LEFTOVERS),
+    (137, say_that_all_is_here, _PHASES),
 )
 """Rule, bug, and the test that finds it."""

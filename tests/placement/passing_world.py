@@ -272,7 +272,7 @@ class PassingWorld:
         part = Range(entry.number, writer.run, 0, entry.byte, stop, stop - entry.byte, 1, 0)
         known = group.state.partitions[MOVING]
         seen = Sequence5(int(writer.name[1:]), 0, entry.byte, stop, known.next_offset)
-        where = known.next_offset, 1 + known.epoch_base, 1, False
+        where = known.next_offset, 1 + group.state.placement.epoch_bases.get(MOVING, 0), 1, False
         group.propose([Merge(MOVING, *where, [part], [seen], [(writer.name, stop)])])
 
     def _note(self, writer: Writer, entry: Input) -> None:
@@ -394,7 +394,7 @@ class PassingWorld:
         state = self.groups[home].state
         if state.placement.is_on_its_way(MOVING) or not self.has_all(self.groups[home]):
             raise Harm("the partition is not open where it is")
-        if state.partitions[MOVING].epoch_base != placement.partitions[MOVING].epoch_base:
+        if state.placement.epoch_bases.get(MOVING, 0) != placement.partitions[MOVING].epoch_base:
             raise Harm("the group and the table differ about leader epochs")
         for writer in self.writers:
             self._check_writer(state, writer)

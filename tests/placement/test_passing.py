@@ -4,20 +4,30 @@ nothing is lost, doubled, or in two places.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
+from samelog.format._kernels import crc32c
 from samelog.placement.tasks import Action, TaskState
-from samelog.sequencer.state.commands import CloseRun
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.state.commands import CloseRun, PinStage
 from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     OpenPlacedInput,
     PassPartition,
 )
 from samelog.sequencer.state.placement.passing import carry
-from samelog.sequencer.state.transactions.state import LogTransactions, OpenInLog
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.transactions.commands import TakePart
+from samelog.sequencer.state.transactions.state import (
+    JoinedInLog,
+    LogTransactions,
+    OpenInLog,
+)
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.peer_messages import PassTold
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
 
 WORLDS = 150
@@ -124,3 +134,76 @@ def test_a_run_goes_on_where_its_partition_is() -> None:
     assert run is not None
     assert run.number == 2
     assert {each.run for each in target.state.inputs.values()} == {2}
+
+
+def set_schema(group: Group, follows: int, *fields: str) -> None:
+    """One more version of the topic's schema in a group."""
+    made = [{"name": name, "type": "int64", "nullable": True} for name in fields]
+    text = json.dumps({"format": "json", "columns": made})
+    outcome = group.machine.apply(SetSchemaCommand(TOPIC, follows, text, 1))
+    assert not isinstance(outcome, Rejection), outcome
+
+
+@pytest.mark.parametrize(("here", "there"), [(2, 1), (1, 2), (2, 2), (1, 0)])
+def test_schemas_come_along(here: int, there: int) -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    for group, versions in ((source, here), (target, there)):
+        for version in range(versions):
+            set_schema(group, version, *["a", "b"][: version + 1])
+    source.state.partitions[MOVING].next_offset = 7
+    assert move(source, target, 1) == ""
+    newest = max(here, there)
+    assert len(target.state.topics[TOPIC].schemas) == newest
+    for number in (MOVING, STAYING):
+        assert target.state.partitions[number].schema_since[-1][1] == newest
+    moved = target.state.partitions[MOVING].schema_since
+    assert moved[0] == (0, here)
+    assert len(moved) == (1 if here >= there else 2)
+    assert set(target.state.schemas.texts) >= {
+        each.fingerprint for each in source.state.topics[TOPIC].schemas
+    }
+
+
+def test_what_is_staged_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    run = group.machine.open_run_of("p")
+    assert run is not None
+    run.stage = "s"
+    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    run.published = True
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_who_takes_part_in_a_transaction_comes_along() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    source.machine.apply(TakePart(7, 0, 3, [MOVING]))
+    assert move(source, target, 1) == ""
+    assert target.state.transactions.in_log(MOVING).joined == {7: JoinedInLog(0, 3)}
+    later = source.machine.apply(TakePart(8, 0, 1, [MOVING]))
+    assert isinstance(later, Rejection)
+    assert later.code == "CONCURRENT_TRANSACTIONS"
+    assert not isinstance(target.machine.apply(TakePart(8, 0, 1, [MOVING])), Rejection)
+
+
+def test_what_is_pinned_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    pins = group.state.transactions.spanning.pins
+    pins[4] = PinStage(4, "s", [("p", "r1")], [])
+    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    del pins[4]
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_a_group_that_has_just_been_made_is_asked_again() -> None:
+    world = PassingWorld(1)
+    source, target = world.groups[1], world.groups[2]
+    data = carry(source.state, MOVING, is_sealed=False)
+    told = PassTold(1, MOVING, 2, False, crc32c(data, 0), 0, 1, data)
+    target.state.level = 0
+    world.passes[2].hear(told)
+    assert not target.entries
+    target.state.level = GROUPS
+    world.passes[2].hear(told)
+    assert len(target.entries) == 1

@@ -25,7 +25,8 @@ from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts
+from samelog.sequencer.cluster.catching_up import History
+from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
 
 SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""
@@ -95,10 +96,18 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_group_replicas", (member.name,), held[number]
     missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())
     yield "samelog_groups_missing_copies", (), missing
+    yield from _history(node)
     states = Counter(task.state.name.lower() for task in table.tasks.values())
     states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
     for state in ("running", "paused", "cancelling", "waiting", "blocked"):
         yield "samelog_tasks", (state,), states[state]
+
+
+def _history(node: ServedNode) -> Iterator[Sample]:
+    found = [history_here(logs) for _, logs, _ in node.data_groups.here]
+    yield "samelog_replicas_catching_up", (), sum(each.here < each.all for each in found)
+    whole = History(sum(each.here for each in found), sum(each.all for each in found))
+    yield "samelog_history_ratio", (), whole.ratio
 
 
 def _lacks_copies(group: PlacedGroup, is_there: Callable[[int], bool]) -> bool:

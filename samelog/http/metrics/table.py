@@ -82,6 +82,9 @@ gauge samelog_group_replicas{node}: Replicas of data groups that a member has, b
     placement.
 gauge samelog_groups_missing_copies: Data groups with fewer copies that are whole, on members that
     are connected to this node, than they shall have.
+gauge samelog_replicas_catching_up: Replicas of data groups on this node that lack something yet.
+gauge samelog_history_ratio: Of the records that the replicas of data groups on this node shall
+    have, so many are here.
 gauge samelog_tasks{state}: Tasks of placement: running, paused or cancelling; and, by the leader
     of group 0 only, what waits or is blocked.
 gauge samelog_feature_level_supported: The newest feature level that this node supports.

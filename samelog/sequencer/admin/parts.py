@@ -28,6 +28,10 @@ class HeldGroups(Protocol):
         """Of the group that has a partition; None: it has no replica on this node."""
 
     @property
+    def here(self) -> Iterable[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica on this node."""
+
+    @property
     def troubles(self) -> Iterable[str]:
         """What is wrong with replicas of this node, in words."""
 

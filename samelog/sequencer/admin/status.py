@@ -14,6 +14,7 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.parts import phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
@@ -112,8 +113,17 @@ def _counts_not(node: ServedNode) -> str:
 
 def _detail(node: ServedNode) -> str:
     """Sentences on what is wrong or takes long."""
-    texts = trouble(node), node.care.archive.copies.progress
+    texts = *_phases(node), trouble(node), node.care.archive.copies.progress
     return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
+
+
+def _phases(node: ServedNode) -> Iterator[str]:
+    """How far this node's replicas are that catch up."""
+    if node.member.status.state is NodeState.SYNCING:
+        yield f"Syncing: {phase_of(node.logs, node.raft) or 'live'}"
+    for number, logs, raft in node.data_groups.here:
+        if phase := phase_of(logs, raft):
+            yield f"Syncing group {number}: {phase}"
 
 
 def trouble(node: ServedNode) -> str:

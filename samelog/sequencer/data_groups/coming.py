@@ -26,7 +26,7 @@ PIECE_BYTES = 1 << 20
 
 
 class ComingPartitions:
-    """Of one group's replica. Implements repair.merged.Elsewhere."""
+    """Of one group's replica. Implements repair.merged.OtherGroups."""
 
     def __init__(
         self,

@@ -216,6 +216,12 @@ class DataGroups:
         for each in self.replicas.values():
             yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
 
+    @property
+    def here(self) -> Iterator[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica here."""
+        for number, each in self.replicas.items():
+            yield number, each.group_replica.logs, each.group_replica.raft
+
     def _note_troubles(self, replica: DataReplica) -> None:
         if found := replica.troubles:
             self._troubles[replica.number] = found

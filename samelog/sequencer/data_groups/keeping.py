@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.log import log_event
+from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, is_overtaken, is_stale
 from samelog.sequencer.host import NodeResources
@@ -57,12 +58,15 @@ class ReplicaKeeper:
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self._damaged: dict[int, tuple[PlacedGroup, str]] = {}
+        self._unknown: tuple[int, ...] = ()
+        """Groups of which there are files, and that no table names."""
         self.replicas: dict[int, DataReplica] = {}
 
     @property
     def damaged(self) -> dict[int, str]:
         """Groups whose replica cannot begin here, and why."""
-        return {number: why for number, (_, why) in self._damaged.items()}
+        found = dict.fromkeys(self._unknown, "its files are here, and no table names the group")
+        return found | {number: why for number, (_, why) in self._damaged.items()}
 
     @property
     def has_more(self) -> bool:
@@ -98,7 +102,22 @@ class ReplicaKeeper:
             if placed.replica_of(self._own) is None and number not in self.replicas:
                 with suppress(RaftStoreError):
                     self._remove_left(number, placed)
+        self._clear_up()
         self.follow()
+
+    def _clear_up(self) -> None:
+        """Remove what groups left that ended while this member was away; what nobody knows stays,
+        and is shown.
+        """
+        fs, data = self._given.fs, self._given.config.data
+        found = leftovers(self._host.cluster.placement, groups_on_disk(fs, data))
+        for number in found.gone:
+            if number not in self.replicas and number not in self._ending:
+                fs.remove_tree(os.path.join(data, FOLDER, str(number)))
+                log_event(log, logging.INFO, "what a group left is removed", group=number)
+        self._unknown = found.unknown
+        for number in found.unknown:
+            log_event(log, logging.CRITICAL, "files of an unknown group are kept", group=number)
 
     def follow(self) -> None:
         """The table may be another one: go by it soon, not while an entry of group 0 is applied."""

@@ -415,8 +415,8 @@ class Planner:
     def _finish(self, draft: Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
-        append_ms, known = max(tail.append_ms, now_ms), state.partitions[draft.partition]
-        settings = state.topics[known.topic_id].settings
+        append_ms = max(tail.append_ms, now_ms)
+        settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
         limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
@@ -432,7 +432,7 @@ class Planner:
         fields = (
             draft.partition,
             draft.base_offset,
-            epoch + known.epoch_base,
+            epoch + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,
             draft.ranges,

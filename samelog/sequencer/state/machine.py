@@ -39,15 +39,8 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.commands import (
-    ClosePlacedRun,
-    OpenPartition,
-    OpenPlacedInput,
-    PassPartition,
-    PlacementCommand,
-    PlaceTopic,
-)
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
@@ -55,6 +48,7 @@ from samelog.sequencer.state.placement.topics import (
     elsewhere,
     on_its_way,
     problem_with_new,
+    why_no_input,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
@@ -167,7 +161,7 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopicCommand | PlaceTopic) -> Topic | Rejection:
+    def _create_topic(self, command: CreateTopicCommand | placed.PlaceTopic) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
@@ -214,7 +208,7 @@ class StateMachine:
             entry.run, entry.roll, entry.byte = run.number, 0, 0
             entry.last_id = None
 
-    def _open_placed_input(self, command: OpenPlacedInput) -> Input | Rejection:
+    def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
         run: Run | Rejection | None = self.run_of(command.session, command.run_id)
         if run is None:
             run = begin_run(self.state, command)
@@ -225,7 +219,7 @@ class StateMachine:
             OpenInputCommand(command.session, command.topic_id, command.partition)
         )
 
-    def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
+    def _close_placed_run(self, command: placed.ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         spanning = self.state.transactions.spanning
         stays = run is None or run.closed or spanning.is_pinned(command.session)
@@ -238,13 +232,8 @@ class StateMachine:
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"{command.topic_id} has no {command.partition}")
-        if run is None:
-            return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
-        problem = on_its_way(self.state, partition.number)
-        if problem is not None:
-            return Rejection(*problem)
+        if partition is None or run is None or on_its_way(self.state, partition.number):
+            return Rejection(*why_no_input(command, partition, run))
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -327,13 +316,15 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
-    def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
+    def _change_placement(
+        self, command: placed.PlacementCommand
+    ) -> placed.PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
         if problem is not None:
             return Rejection(*problem)
-        if isinstance(command, OpenPartition):
+        if isinstance(command, placed.OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        elif isinstance(command, PassPartition):
+        elif isinstance(command, placed.PassPartition):
             self.reindex()
         return command
 
@@ -359,9 +350,6 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
-        moves = self.state.placement.passing is not None
-        if moves and (problem := on_its_way(self.state, command.partition)) is not None:
-            return Rejection(*problem)
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
@@ -382,9 +370,12 @@ class StateMachine:
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
     ) -> dict[int, SessionPosition] | None:
         """Where each input stands after the instruction; None if a range starts elsewhere, or its
-        run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
-        by then.
+        run is closed or, unless `staged`, held, or the partition is on its way to another group.
+        `before`: where inputs stand that will have moved by then.
         """
+        placement = self.state.placement
+        if placement.passing is not None and placement.is_on_its_way(command.partition):
+            return None
         places = dict(before)
         for part in command.ranges:
             entry = self.state.inputs.get(part.input)
@@ -434,7 +425,7 @@ class StateMachine:
         partition = self.state.partitions.get(number)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
-        problem = elsewhere(self.state, number) or on_its_way(self.state, number)
+        problem = elsewhere(self.state, number)
         return partition if problem is None else Rejection(*problem)
 
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
@@ -472,7 +463,7 @@ class StateMachine:
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
-    PlaceTopic: StateMachine._create_topic,
+    placed.PlaceTopic: StateMachine._create_topic,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
@@ -491,8 +482,8 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
-    OpenPlacedInput: StateMachine._open_placed_input,
-    ClosePlacedRun: StateMachine._close_placed_run,
+    placed.OpenPlacedInput: StateMachine._open_placed_input,
+    placed.ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),

@@ -96,8 +96,6 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
-    epoch_base: int = 0
-    """In a data group: the leader epoch is so much more than the term."""
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
 

@@ -52,7 +52,7 @@ class MergedPull(Protocol):
         """See RepairPull."""
 
 
-class Elsewhere(Protocol):
+class OtherGroups(Protocol):
     """Members of another group, from which a partition is on its way into this one."""
 
     def members(self, number: int) -> Sequence[int]:
@@ -63,7 +63,7 @@ class Elsewhere(Protocol):
 
 
 class NowhereElse:
-    """Of group 0, into which no partition moves. Implements Elsewhere."""
+    """Of group 0, into which no partition moves. Implements OtherGroups."""
 
     def members(self, number: int) -> Sequence[int]:
         """Nobody."""
@@ -94,7 +94,7 @@ class MergedRepair:
         ask: Callable[[], list[int]],
         takes_in: Callable[[], bool],
         budget: Budget,
-        elsewhere: Elsewhere,
+        elsewhere: OtherGroups,
     ) -> None:
         """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room;
         `budget`: of all copies together.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
@@ -25,8 +26,6 @@ from samelog.sequencer.state.placement.passing import pass_partition
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
-
-WhyNot = tuple[str, str] | None
 
 
 def _make_groups(state: State, command: MakeGroups) -> WhyNot:
@@ -82,7 +81,10 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
 
 def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
-    gone = [number for number in partitions if table.partitions.pop(number, None)]
+    numbers = set(partitions)
+    table.left = [each for each in table.left if each not in numbers]
+    table.epoch_bases = {n: base for n, base in table.epoch_bases.items() if n not in numbers}
+    gone = [number for number in numbers if table.partitions.pop(number, None)]
     for number in gone:
         table.moves.pop(number, None)
     if gone:

@@ -11,7 +11,7 @@ late, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -19,16 +19,16 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.errors import InvariantError
 from samelog.placement.tasks import Action
 from samelog.placement.values import EPOCHS_PER_MOVE, PartitionPass, PassStage
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import Sequence5
 from samelog.sequencer.state.placement.commands import PassPartition
+from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.transactions.state import LogTransactions
 from samelog.sequencer.state.types import Input, Partition, Run, Session, State, Topic
+from samelog.typed.schema import parse_schema
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
-
-if TYPE_CHECKING:
-    from samelog.sequencer.state.placement.changes import WhyNot
 
 
 class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +55,9 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int
     numbers: list[int]
     partition: Partition
+    epoch_base: int
+    schemas: list[tuple[str, int]]
+    """Text, and since when, of each version of the topic's schema."""
     inputs: list[CarriedInput] = []
     producers: dict[int, list[Sequence5]] = {}
     producers_seen: dict[int, int] = {}
@@ -70,7 +73,10 @@ def carry(state: State, number: int, *, is_sealed: bool) -> bytes:
     partition = state.partitions[number]
     topic = state.topics[partition.topic_id]
     whose = topic.topic_id, topic.name, dict(topic.settings), topic.created_ms
-    carried = Carried(*whose, list(topic.partition_numbers), partition)
+    epoch_base = state.placement.epoch_bases.get(number, 0)
+    texts = state.schema_texts(topic.topic_id, len(topic.schemas))
+    schemas = [(text, each.set_ms) for text, each in zip(texts, topic.schemas, strict=True)]
+    carried = Carried(*whose, list(topic.partition_numbers), partition, epoch_base, schemas)
     if is_sealed:
         producers = _of(number, state.producers)
         carried = msgspec.structs.replace(
@@ -111,8 +117,19 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
     if state.transactions.spanning.pins_partition(number):
         return "PINNED", f"a batch is being published in partition {number}"
+    if _is_staged(state, number):
+        return "STAGED", f"records of partition {number} are staged, and not published"
     _enter(state, command, PassStage.SEALED)
     return None
+
+
+def _is_staged(state: State, number: int) -> bool:
+    """Whether records wait to be published with others, all or nothing."""
+    sessions = {each.session for each in state.inputs.values() if each.partition == number}
+    if any(map(state.transactions.spanning.is_pinned, sessions)):
+        return True
+    runs = (_newest_run(state, each) for each in sessions)
+    return any(run is not None and run.is_held and not run.closed for run in runs)
 
 
 def _forbid(state: State, command: PassPartition) -> WhyNot:
@@ -146,6 +163,7 @@ def _remove(state: State, number: int) -> None:
     for places in state.watermarks.values():
         places.pop(number, None)
     state.transactions.logs.pop(number, None)
+    state.placement.epoch_bases.pop(number, None)
 
 
 # --- at the target --------------------------------------------------------------------------------
@@ -174,25 +192,18 @@ def _open(state: State, command: PassPartition) -> WhyNot:
     if number not in state.partitions:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
     carried = _decoded(command)
-    problem = _problem_with_runs(state, carried)
-    if problem is not None:
-        return problem
+    if (older := next(_older_runs(state, carried), None)) is not None:
+        return "RUN_OPEN", f"run {older.run_id} is open here"
+    if not _has_room_for_schemas(state, carried):
+        return "TOO_MANY_SCHEMAS", f"there is no room for the schemas of {carried.name!r}"
     _take_up(state, carried)
-    state.partitions[number].epoch_base += EPOCHS_PER_MOVE
+    _take_up_schemas(state, carried)
+    state.placement.epoch_bases[number] = carried.epoch_base + EPOCHS_PER_MOVE
     for each in carried.inputs:
         _take_up_input(state, number, each)
     _take_up_knowledge(state, number, carried)
     state.placement.left = [each for each in state.placement.left if each != number]
     _enter(state, command, PassStage.OPEN)
-    return None
-
-
-def _problem_with_runs(state: State, carried: Carried) -> WhyNot:
-    """A run that is older than what comes has to be closed here before."""
-    for each in carried.inputs:
-        newest = _newest_run(state, each.session)
-        if newest is not None and not newest.closed and newest.number < each.run.number:
-            return "RUN_OPEN", f"run {newest.number} of session {each.session!r} is open here"
     return None
 
 
@@ -213,6 +224,38 @@ def _take_up(state: State, carried: Carried) -> None:
         topic.partition_numbers = carried.numbers
     state.partitions[number] = carried.partition
     state.next_partition = max(state.next_partition, number + 1)
+
+
+def _has_room_for_schemas(state: State, carried: Carried) -> bool:
+    topic = state.topics[carried.topic_id]
+    texts = [text for text, _ in carried.schemas[len(topic.schemas) :]]
+    return state.schemas.size_bytes + sum(len(each.encode()) for each in texts) <= TEXTS_BYTES_MOST
+
+
+def _take_up_schemas(state: State, carried: Carried) -> None:
+    """The topic has as many versions as in the group that knows of more; what is behind the move is
+    of the newest one.
+    """
+    topic, number = state.topics[carried.topic_id], carried.partition.number
+    others = [each for each in topic.partition_numbers if each in state.partitions]
+    for version, (text, set_ms) in enumerate(carried.schemas, 1):
+        if version > len(topic.schemas):
+            schema = parse_schema(text)
+            state.schemas.keep(schema)
+            topic.schemas.append(SchemaVersion(schema.fingerprint, set_ms))
+            for each in others:
+                if each != number:
+                    state.partitions[each].begin_version(version)
+    for version in range(len(carried.schemas), len(topic.schemas)):
+        state.partitions[number].begin_version(version + 1)
+
+
+def _older_runs(state: State, carried: Carried) -> Iterator[Run]:
+    """Those that are open here, and have to end before a partition's runs go on here."""
+    for each in carried.inputs:
+        newest = _newest_run(state, each.session)
+        if newest is not None and not newest.closed and newest.number < each.run.number:
+            yield newest
 
 
 def _newest_run(state: State, session: str) -> Run | None:

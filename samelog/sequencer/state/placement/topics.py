@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.commands import CreateTopicCommand
-    from samelog.sequencer.state.placement.changes import WhyNot
-    from samelog.sequencer.state.types import Input, State, Topic
+    from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
+    from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
 
 
 def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
@@ -43,7 +43,6 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     for number in gone:
         state.partitions.pop(number, None)
     forget(state.placement, topic.topic_id, gone)
-    state.placement.left = [each for each in state.placement.left if each not in gone]
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]
@@ -58,13 +57,26 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
 
 
 def elsewhere(state: State, number: int) -> WhyNot:
-    """Why group 0 changes nothing of a partition that is in a data group."""
+    """Why a group changes nothing of a partition that is in another one, or on its way there."""
     group = state.placement.group_of(number)
-    return ("ELSEWHERE", f"partition {number} is in data group {group}") if group else None
+    if group:
+        return "ELSEWHERE", f"partition {number} is in data group {group}"
+    return on_its_way(state, number)
+
+
+def why_no_input(
+    command: OpenInputCommand, partition: Partition | None, run: Run | None
+) -> tuple[str, str]:
+    """Why a session cannot write to a partition of this group."""
+    if partition is None:
+        return "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
+    if run is None:
+        return "RUN_CLOSED", f"session {command.session!r} has no open run"
+    return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
 
 
 def on_its_way(state: State, number: int) -> WhyNot:
-    """Why nothing of a partition is changed while it moves between two groups."""
+    """Why a data group opens nothing in a partition."""
     if not state.placement.is_on_its_way(number):
         return None
     return "ON_ITS_WAY", f"partition {number} is on its way between two groups"

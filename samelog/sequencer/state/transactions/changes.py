@@ -153,6 +153,8 @@ def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
 def _take_part(state: State, command: TakePart) -> ProducerIdAndEpoch:
     if any(number not in state.partitions for number in command.partitions):
         raise TransactionRefused("UNKNOWN_TOPIC", "a partition is not here")
+    if any(map(state.placement.is_on_its_way, command.partitions)):
+        raise TransactionRefused(CONCURRENT, "a partition is on its way to another group")
     known, part = state.transactions, JoinedInLog(command.epoch, command.number)
     late = [each for each in command.partitions if known.is_over(each, command)]
     if late:

@@ -24,7 +24,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.merged import Elsewhere, MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -38,6 +38,7 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
@@ -46,10 +47,12 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.types import State
+from samelog.sequencer.spanning.participant import Participant
+from samelog.sequencer.state.commands import AnyCommand, Merge
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.frames import GROUP
 
 
@@ -64,19 +67,26 @@ class ReplicaOwner(Protocol):
     def merged_syncer(self) -> NodeSyncer:
         """Makes merged logs durable, in rounds of its own; closed by the member."""
 
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """Have group 0 commit these commands. Raises TimeoutError."""
+
     @property
     def checker(self) -> BatchChecker:
         """Looks into what clients send, for all replicas of the member."""
 
     @property
-    def cluster(self) -> State:
-        """The state of group 0, as it is here."""
+    def cluster_machine(self) -> StateMachine:
+        """Of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
 
     def fail(self, error: BaseException) -> None:
         """The replica met an error it was not made for."""
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Where partitions come from that are on their way into this group."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -92,6 +102,9 @@ class ReplicaOwner(Protocol):
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in this one."""
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
@@ -140,30 +153,12 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    raft = _restored(site, store)
-    entry_bytes = EntryBytes(
-        raft,
-        machine,
-        sessions,
-        sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=site.owner.raft_syncer,
-        on_named=site.events.bytes_named,
-    )
-    group = RaftGroup(
-        raft,
-        store,
-        clock=given.clock,
-        send=partial(site.peers.send_raft, site.seat.group),
-        applier=replica,
-        entry_bytes=entry_bytes,
-        on_fault=site.owner.fail,
-        after_pump=site.owner.after_pump if site.seat.may_rest else None,
-    )
-    replica.decoded = entry_bytes.decoded
+    cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
+    group, entry_bytes = _group(site, store, replica, sessions)
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
+        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
         sessions=sessions,
         group=group,
         clock=given.clock,
@@ -180,6 +175,16 @@ def raft_parts(
         proposer=proposer,
         clock=given.clock,
     )
+    participant = Participant(
+        site.seat.group,
+        machine=machine,
+        cluster=cluster,
+        sessions=sessions,
+        group=group,
+        coordinator=coordinator,
+        clock=given.clock,
+        owner=site.owner,
+    )
     snapshotter = Snapshotter(
         group,
         replica,
@@ -190,8 +195,34 @@ def raft_parts(
         clock=given.clock,
         at_work=site.at_work,
     )
-    decided = proposer, upgrade, coordinator, staging, snapshotter
+    decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
+
+
+def _group(
+    site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
+) -> tuple[RaftGroup, EntryBytes]:
+    raft = _restored(site, store)
+    entry_bytes = EntryBytes(
+        raft,
+        replica.machine,
+        sessions,
+        sync_always=site.given.config.fsync is Fsync.ALWAYS,
+        syncer=site.owner.raft_syncer,
+        on_named=site.events.bytes_named,
+    )
+    group = RaftGroup(
+        raft,
+        store,
+        clock=site.given.clock,
+        send=partial(site.peers.send_raft, site.seat.group),
+        applier=replica,
+        entry_bytes=entry_bytes,
+        on_fault=site.owner.fail,
+        after_pump=site.owner.after_pump if site.seat.may_rest else None,
+    )
+    replica.decoded = entry_bytes.decoded
+    return group, entry_bytes
 
 
 def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
@@ -242,7 +273,7 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
-        checker=site.owner.checker,
+        checker=None if site.seat.group == GROUP else site.owner.checker,
         syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
@@ -272,6 +303,7 @@ def log_parts(
             ask=ask,
             takes_in=lambda: intake.stopped is None,
             budget=Budget(config.recovery_bytes_per_s),
+            elsewhere=site.owner.elsewhere,
         ),
         PieceRepair(site.given.fs, pulls, ask),
     )
@@ -312,9 +344,21 @@ def care_parts(
             raft.coordinator,
             site.presence,
             site.peers,
-            cluster=lambda: site.owner.cluster,
+            cluster=lambda: site.owner.cluster_machine.state,
             peers=ask,
         ),
         site.at_work,
     )
     return CareParts(scrubber, guard, NodeArchive(archive))
+
+
+def what_was_saved(
+    store: RaftStore, level: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in
+    it: nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

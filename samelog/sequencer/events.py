@@ -95,6 +95,9 @@ class ApplyEvents(Protocol):
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         """The topic of these inputs was deleted."""
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        """The partition of these inputs goes to another group, which takes the rest of them."""
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         """The files of these inputs are about to be removed."""
 
@@ -117,6 +120,9 @@ class ApplyEvents(Protocol):
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings or partitions, a new schema, or is gone."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved: begun, decided, or done in this group."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

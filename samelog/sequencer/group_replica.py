@@ -28,6 +28,7 @@ from samelog.sequencer.building import (
     care_parts,
     log_parts,
     raft_parts,
+    what_was_saved,
 )
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.peers import PeerSender
@@ -38,14 +39,12 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import MemberParts
-from samelog.sequencer.raft.replica import Replica, read_body
+from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
@@ -96,7 +95,7 @@ class GroupReplica:
             seat, given, member.directory, peers, presence, owner, self, self._at_work
         )
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
-        machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
+        machine, self._pending_at_start, unknown = what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -210,19 +209,9 @@ class GroupReplica:
     def is_busy(self) -> bool:
         """Whether anything is under way or waits here. What others have yet to say is not."""
         logs, repair = self.logs, self.logs.repair
-        parts = (
-            self.raft.group,
-            logs.merging,
-            logs.sessions,
-            logs.intake,
-            self.reporter,
-            self.raft.coordinator,
-            repair.sessions,
-            repair.merged,
-            self.following,
-            self.care.archive,
-        )
-        return bool(self._at_work) or any(part.is_busy for part in parts)
+        own = self.raft.group, self.raft.coordinator, logs.merging, logs.sessions, logs.intake
+        others = self.reporter, repair.sessions, repair.merged, self.following, self.care.archive
+        return bool(self._at_work) or any(part.is_busy for part in (*own, *others))
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -255,6 +244,7 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self.raft.participant.tick()
         self._look_for_bytes()
 
     def _look_for_bytes(self) -> None:
@@ -273,6 +263,7 @@ class GroupReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        self.raft.participant.look()
         if releasable := self.logs.intake.take_releasable():
             self._site.owner.spawn(self._release(releasable))
         if (now := self._site.given.clock.now()) >= self._rest_at:
@@ -431,6 +422,9 @@ class GroupReplica:
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         self.logs.intake.topic_gone(inputs)
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        self.logs.intake.moved(inputs)
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
@@ -461,6 +455,10 @@ class GroupReplica:
     def topic_changed(self, topic_id: str) -> None:
         self._site.owner.topic_changed(topic_id)
 
+    def units_moved(self) -> None:
+        self.raft.participant.look_soon()
+        self._site.owner.units_moved()
+
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
@@ -475,6 +473,7 @@ class GroupReplica:
         self.raft.coordinator.leadership_changed()
         self._site.owner.members_changed()
         self._site.owner.placement_changed()
+        self.units_moved()
         self.reporter.state_again()
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
@@ -497,15 +496,3 @@ class GroupReplica:
     async def _propose_event(self, event: RecordEvent) -> None:
         with suppress(TimeoutError):
             await self.raft.proposer.propose(event)
-
-
-def _what_was_saved(
-    store: RaftStore, level: int
-) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
-    """The newest snapshot's state, and what waited then. If this build does not know what is in
-    it: nothing, which opens no file, and why.
-    """
-    try:
-        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
-    except OtherVersion as unknown:
-        return StateMachine(), [], unknown

@@ -66,8 +66,13 @@ def write(boot: str, topic: str, values: list[bytes]) -> None:
 
 
 def read(boot: str, topic: str, count: int) -> list[bytes]:
+    return read_all(boot, topic, PARTITIONS, count)
+
+
+def read_all(boot: str, topic: str, partitions: int, count: int) -> list[bytes]:
+    """As many records, of all partitions."""
     consumer = Consumer({"bootstrap.servers": boot, "group.id": f"g-{topic}"})
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
     found: list[bytes] = []
     try:
         while len(found) < count:

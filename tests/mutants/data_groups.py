@@ -13,6 +13,7 @@ from samelog.consensus.core import Core, Leadership
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.sequencer.data_groups import ending, seats
 from samelog.sequencer.data_groups.contents import Contents
+from samelog.sequencer.data_groups.damage import Damage
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
@@ -173,7 +174,7 @@ def settings_wake_nobody() -> Iterator[None]:
 @contextmanager
 def damage_in_silence() -> Iterator[None]:
     """A replica that cannot begin is only in the log of the program."""
-    with patch.object(DataGroups, "troubles", ()):
+    with patch.object(Damage, "troubles", ()):
         yield
 
 

@@ -12,9 +12,8 @@ from samelog.runtime.network.link import NodeAddress
 from samelog.wire.bounds import Holder
 
 SEED = Address("seed", 7000)
-CONFIG = ClientConfig(
-    nodes=(SEED,), node_names=("n0",), cluster="c", tls=TlsFiles("ca", "cert", "key")
-)
+TLS = TlsFiles(ca="ca", cert="cert", key="key")
+CONFIG = ClientConfig(nodes=(SEED,), node_names=("n0",), cluster="c", tls=TLS)
 
 
 def holder(name: str, address: str) -> Holder:

@@ -163,7 +163,7 @@ def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
         nodes[2] = make_node(tmp_path, 3, 2)
         await nodes[2].start()
         await until(lambda: 2 in nodes[2].data_groups.replicas, "the other group")
-        assert nodes[2].data_groups.damaged_replicas == 1
+        assert nodes[2].data_groups.damage.count == 1
         assert "the replica of group 1 cannot begin" in trouble(nodes[2])
         assert "replica.json" in trouble(nodes[2])
         presence = nodes[0].peers.presence
@@ -196,7 +196,7 @@ def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
         groups = nodes[1].data_groups
         groups.replicas[1].raft.peer_restarted(2)
         assert groups.replicas[1].raft.raft.next_deadline() < float("inf")
-        assert groups._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
+        assert groups.beating.beats.heard(1) == NOT_YET, "beats do not speak for it any more"
         await until(lambda: not rests(nodes, 1), "the leader hears of it")
         await until(lambda: rests(nodes, 1), "rest again")
 

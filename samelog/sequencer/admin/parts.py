@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.requests import DropStage, HoldStage, PublishStage
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
@@ -14,6 +16,18 @@ from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts,
 from samelog.wire.errors import FaultCode
 
 ReplicaParts = tuple[LogParts, RaftParts, CareParts]
+
+
+class ShownDamage(Protocol):
+    """What is wrong with replicas of data groups."""
+
+    @property
+    def troubles(self) -> Iterable[str]:
+        """In words."""
+
+    @property
+    def count(self) -> int:
+        """How many replicas cannot begin here, or are halted."""
 
 
 class HeldGroups(Protocol):
@@ -26,12 +40,8 @@ class HeldGroups(Protocol):
         """Of the group that has a partition; None: it has no replica on this node."""
 
     @property
-    def troubles(self) -> Iterable[str]:
-        """What is wrong with replicas of this node, in words."""
-
-    @property
-    def damaged_replicas(self) -> int:
-        """How many cannot begin here, or are halted."""
+    def damage(self) -> ShownDamage:
+        """What is wrong with replicas of this node."""
 
     @property
     def held(self) -> Iterable[ReplicaParts]:
@@ -57,6 +67,19 @@ class PlacementDesk(Protocol):
 
     def states(self) -> MemberStates:
         """The states of all members now."""
+
+
+class StageDesk(Protocol):
+    """Publishes what is staged, in whatever groups it is."""
+
+    async def hold(self, request: HoldStage) -> StageHeld:
+        """Wait until majorities hold the runs. Raises NotLeader, ChangeRefused, as all of these."""
+
+    async def publish(self, request: PublishStage) -> StagePublished:
+        """Publish a batch."""
+
+    async def drop(self, request: DropStage) -> StageDropped:
+        """End the runs of a stage."""
 
 
 class ServedNode(Protocol):
@@ -89,6 +112,10 @@ class ServedNode(Protocol):
     @property
     def placing(self) -> PlacementDesk:
         """Placement, as the leader of group 0 sees it."""
+
+    @property
+    def stages(self) -> StageDesk:
+        """What writers stage."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

@@ -7,37 +7,41 @@ the table names; a group that rests is known to the beats, and no other one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
-from samelog.placement.values import PlacedGroup
-from samelog.runtime.log import log_event
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.replicator.interfaces import LogSource
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.contents import Contents
-from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.beating import Beating
+from samelog.sequencer.data_groups.contents import TableFollowed
+from samelog.sequencer.data_groups.damage import Damage
+from samelog.sequencer.data_groups.ending import (
+    closed_parts,
+    end_run,
+    give_up_held,
+    overtaken,
+)
+from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
+from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
 from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
-from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.member_beats import MemberBeats, Rest, Silence
 from samelog.wire.messages import decode_message
-from samelog.wire.pair_liveness import BeatReply, PairBeat
 from samelog.wire.peer_messages import (
-    Beat,
-    BeatAnswer,
     Cursors,
     Forward,
     ForwardAll,
@@ -47,16 +51,12 @@ from samelog.wire.peer_messages import (
     HistoryTold,
     InGroup,
     Leads,
-    NotQuiet,
     Report,
     RunEnded,
 )
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 1.5
-"""Times the election timeout: so long a member is silent before what rests with it wakes."""
-DIGEST_BYTES = 16
 CONFIRMED_AT_ONCE = 100
 OF_A_GROUP = (
     Report,
@@ -72,7 +72,7 @@ OF_A_GROUP = (
 
 
 class DataGroups:
-    """One member's."""
+    """One member's. Implements replica.ReplicaKeeper."""
 
     def __init__(
         self,
@@ -84,28 +84,26 @@ class DataGroups:
         presence: Presence,
         lives: Lives,
     ) -> None:
+        self.passes = PartitionPasses(
+            member.directory.record.number,
+            self,
+            cluster=lambda: host.cluster,
+            is_there=presence.is_there,
+            send=links.send,
+            on_report=host.pass_reported,
+        )
         self._given = given
         self._host = host
         self._member = member
         self._links = links
         self._presence = presence
         self._lives = lives
-        self._beats = MemberBeats()
-        self._runs = self._beating = False
-        self._is_due = False
-        """The table is to be looked at."""
-        self._confirms = False
-        self._ending: set[int] = set()
-        """Groups whose replica here is being ended."""
-        self._contents = Contents()
-        self._level = 0
-        """Of the cluster, when it was looked at last."""
+        self._table = TableFollowed()
         self.replicas: dict[int, DataReplica] = {}
         self.working: Working[DataReplica] = Working()
-        self.damaged: dict[int, str] = {}
-        """Groups whose replica cannot begin here, and why."""
-        self._troubles: dict[int, list[str]] = {}
-        """What is wrong with a replica, as it was when it last was at work."""
+        settings, spawn = given.config.raft, host.spawn
+        self.beating = Beating(settings, given.clock, links, self.replicas, spawn)
+        self.damage = Damage(self.replicas)
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
@@ -115,105 +113,112 @@ class DataGroups:
 
     def start(self) -> None:
         """Begin what the table names, from now on."""
-        self._runs = True
+        self._table.follows = True
+        self._host.spawn(self._confirm_table())
         for number, placed in self._host.cluster.placement.groups.items():
-            self._remove_old(number, placed)
+            self.damage.guard(number, partial(self._remove_old, number, placed))
+        self.follow()
+
+    async def _confirm_table(self) -> None:
+        """Have all applied here that was committed in group 0 before this life."""
+        while not self._table.is_confirmed:
+            with suppress(TimeoutError):
+                await self._host.catch_up()
+                self._table.is_confirmed = True
         self.follow()
 
     def follow(self) -> None:
         """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
-        if self._runs and not self._is_due:
-            self._is_due = True
+        if self._table.follows and not self._table.is_due:
+            self._table.is_due = True
             self._host.spawn(self._begin_new())
 
     async def _begin_new(self) -> None:
-        self._is_due = False
+        self._table.is_due = False
         own = self._member.directory.record.number
-        changed = self._contents.follow(self._host.cluster.placement)
+        changed = self._table.contents.follow(self._host.cluster.placement)
+        self.damage.try_again(changed)
         await self._end_old(own)
         self._work_in(changed)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            known = self.replicas.keys() | self._ending | self.damaged.keys()
-            if not self._runs or number in known:
+            known = self.replicas.keys() | self._table.ending | self.damage.damaged.keys()
+            if not self._table.follows or number in known:
                 continue
-            if placed.replica_of(own) is not None and self._remove_old(number, placed):
-                self._begin(number)
+            self.damage.guard(number, partial(self._begin_named, number, placed, own))
+
+    def _begin_named(self, number: int, placed: PlacedGroup, own: int) -> None:
+        named = placed.replica_of(own)
+        if named is not None and self._may_begin(number, placed, named):
+            self._begin(number)
+
+    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
+        """A replica without files begins only by a table that was confirmed in this life: one that
+        lags may name a replica that has ended.
+        """
+        self._remove_old(number, placed)
+        known = SeatFile(self._given.fs, self._member.raft_log.directory, number).read()
+        is_new = known is None or known.is_ended
+        return not is_stale(known, named) and (self._table.is_confirmed or not is_new)
 
     async def _end_old(self, own: int) -> None:
         """Replicas that the table does not name any more. A group that is gone had no partitions;
         what has some all the same stays.
         """
-        for number, replica in tuple(self.replicas.items()):
-            placed = self._host.cluster.placement.groups.get(number)
-            named = None if placed is None else placed.replica_of(own)
-            is_empty = not replica.group_replica.logs.machine.state.partitions
-            if (named is None or named.replica != replica.replica) and (placed or is_empty):
-                del self.replicas[number]
-                self.working.end(number)
-                self._troubles.pop(number, None)
-                self._beats.woke(number)
-                self._ending.add(number)
-                await replica.end()
-                self._ending.discard(number)
+        over = [replica for replica in self.replicas.values() if self._is_over(replica, own)]
+        for replica in over:  # all at once: from now on none of them hears anything
+            del self.replicas[replica.number]
+            self.working.end(replica.number)
+            self.damage.forget(replica.number)
+            self.beating.beats.woke(replica.number)
+            self._table.ending.add(replica.number)
+        if over:
+            await self._host.keep_commit()
+        for replica in over:
+            await replica.end()
+            self._table.ending.discard(replica.number)
 
-    def _remove_old(self, number: int, placed: PlacedGroup) -> bool:
-        """What an earlier replica of this member left when it was ended. False: nobody knows which
-        replica was here.
-        """
+    def _is_over(self, replica: DataReplica, own: int) -> bool:
+        placed = self._host.cluster.placement.groups.get(replica.number)
+        named = None if placed is None else placed.replica_of(own)
+        is_empty = not replica.group_replica.logs.machine.state.partitions
+        is_named = named is not None and named.replica == replica.replica
+        return not is_named and (placed is not None or is_empty)
+
+    def _remove_old(self, number: int, placed: PlacedGroup) -> None:
+        """What an earlier replica of this member left when it was ended. Raises RaftStoreError."""
         own = self._member.directory.record.number
         file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
-        try:
-            known = file.read()
-        except RaftStoreError as error:
-            self._is_damaged(number, error)
-            return False
+        known = file.read()
         newest = self._host.cluster.placement.next_replica
-        if known is not None and is_overtaken(known, placed, own, newest):
+        if known is None or known.is_ended:
+            return
+        if is_overtaken(known, placed, own, newest):
             self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
-            file.remove()
-        return True
-
-    def _is_damaged(self, number: int, error: RaftStoreError) -> None:
-        self.damaged[number] = str(error)
-        log_event(log, logging.CRITICAL, "replica cannot begin", group=number, error=error)
+            file.bury(known)
 
     def _begin(self, number: int) -> None:
-        if not self._beating:
-            self._beating = True
-            self._host.spawn(self._run_beats())
-        try:
-            replica = DataReplica(
-                number,
-                self._given,
-                self._host,
-                self._member,
-                self._links,
-                presence=self._presence,
-                lives=self._lives,
-                contents=partial(self._contents.of, number),
-                on_moved=self._moved,
-                on_work=self._work,
-            )
-        except RaftStoreError as error:
-            self._is_damaged(number, error)
-            return
+        """Raises RaftStoreError."""
+        replica = DataReplica(
+            number,
+            self._given,
+            self._host,
+            self._member,
+            self._links,
+            presence=self._presence,
+            lives=self._lives,
+            keeper=self,
+        )
         self.replicas[number] = replica
-        replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
-        self._work(replica)
+        self.beating.begin(replica)
+        self.has_work(replica)
         replica.start()
         for node in self._links.connected:
             replica.group_replica.reporter.tell_everything(node)
 
-    def _work(self, replica: DataReplica) -> None:
-        """It has something to do, or may have."""
-        if replica.number not in self.working:
-            replica.group_replica.disk_measured(*self._disk)
-        self.working.begin(replica, self._given.clock.now())
-
     def _work_in(self, groups: Iterable[int]) -> None:
         for number in groups:
             if number in self.replicas:
-                self._work(self.replicas[number])
+                self.has_work(self.replicas[number])
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
@@ -235,32 +240,11 @@ class DataGroups:
         """Those of which the other member has a replica, too."""
         return (each for each in self.replicas.values() if each.sender.replica(node))
 
-    # --- what is wrong ----------------------------------------------------------------------------
-
-    @property
-    def troubles(self) -> Iterator[str]:
-        """What is wrong with replicas here, in words."""
-        for number, why in self.damaged.items():
-            yield f"the replica of group {number} cannot begin: {why}"
-        for number, found in self._troubles.items():
-            yield from (f"group {number}: {text}" for text in found)
-
-    @property
-    def damaged_replicas(self) -> int:
-        """How many cannot begin here, or are halted."""
-        return len(self.damaged) + sum(bool(each.raft.halted) for each in self.replicas.values())
-
     @property
     def held(self) -> Iterator[tuple[LogParts, RaftParts, CareParts]]:
         """Of the groups that have a replica here."""
         for each in self.replicas.values():
             yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
-
-    def _note_troubles(self, replica: DataReplica) -> None:
-        if found := replica.troubles:
-            self._troubles[replica.number] = found
-        else:
-            self._troubles.pop(replica.number, None)
 
     # --- what is where ----------------------------------------------------------------------------
 
@@ -287,6 +271,16 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def replica_of(self, group: int) -> GroupReplica | None:
+        """This member's replica of a group."""
+        replica = self.replicas.get(group)
+        return None if replica is None else replica.group_replica
+
+    def source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is here, too."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.logs.source
+
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
         replica, told = self.replicas.get(group), self._leaders.get(group)
@@ -306,19 +300,29 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
-    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+    def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
         for order in orders:
-            if order.group in self.replicas:
-                self._work(self.replicas[order.group])
+            if order.partition is not None:
+                self.passes.carry_out(asker, order)
+            elif order.group in self.replicas:
+                self.has_work(self.replicas[order.group])
                 self.replicas[order.group].carry_out(order)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0: its part here is looked at."""
+        for replica in self.replicas.values():
+            participant = replica.group_replica.raft.participant
+            participant.look_soon()
+            if participant.is_busy:
+                self.has_work(replica)
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
         found = (replica.unconfirmed() for replica in self.working)
         changes: list[AnyChange] = [each for each in found if each is not None]
-        if changes and not self._confirms:
-            self._confirms = True
+        if changes and not self._table.confirms:
+            self._table.confirms = True
             self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
 
     async def _confirm_all(self, changes: list[AnyChange]) -> None:
@@ -327,7 +331,7 @@ class DataGroups:
         except TimeoutError:
             return  # they are found again
         finally:
-            self._confirms = False
+            self._table.confirms = False
 
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
@@ -339,8 +343,8 @@ class DataGroups:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
             if replica.raft.raft.leadership is not None and replica.knows(session):
-                self._work(replica)
-                end_run(replica.group_replica, session, run_id, ends)
+                self.has_work(replica)
+                end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
@@ -349,7 +353,8 @@ class DataGroups:
             self._links.send_all(told)
             self._host.part_closed(told)
         for session, run_id in overtaken(state, cluster):
-            end_run(replica.group_replica, session, run_id, {})
+            if not give_up_held(replica.group_replica, session, run_id):
+                end_run(replica.group_replica, cluster, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -357,6 +362,7 @@ class DataGroups:
         """To be called some times a second."""
         for replica in self.working:
             replica.tick()
+        self.passes.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""
@@ -366,12 +372,13 @@ class DataGroups:
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
-        if self._level != self._host.cluster.level:
-            self._level = self._host.cluster.level
+        if self._table.level != self._host.cluster.level:
+            self._table.level = self._host.cluster.level
             self._work_in(tuple(self.replicas))
+        self._work_in(self.passes.groups)
         for replica in self.working:
             replica.tick_slowly()
-            self._note_troubles(replica)
+            self.damage.note(replica)
             if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
                 self._settle_runs(replica)
         self.working.look(self._given.clock.now())
@@ -387,57 +394,28 @@ class DataGroups:
         for replica in self.working:
             replica.raft.loop_delayed(by_s)
 
-    # --- quiet groups -----------------------------------------------------------------------------
+    # --- what replicas tell: see replica.ReplicaKeeper --------------------------------------------
 
-    async def _run_beats(self) -> None:
-        """Until cancelled."""
-        settings, clock = self._given.config.raft, self._given.clock
-        patience_s = PATIENCE * settings.election_ms / 1000
-        while True:
-            await asyncio.sleep(settings.heartbeat_ms / 1000)
-            now = clock.now()
-            for number, beat in self._beats.due(now):
-                digest = beat.digest.to_bytes(DIGEST_BYTES, "big")
-                self._links.send(number, Beat(beat.number, digest))
-            self._wake(self._beats.silent(now, patience_s))
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+        return self._table.contents.of(group)
 
-    def _moved(self, replica: DataReplica) -> None:
-        raft, own = replica.raft.raft, self._presence.number
-        if raft.role is Role.LEADER and self._leaders.get(replica.number) != (raft.term, own):
-            self._leaders[replica.number] = raft.term, own
-            self._links.send_all(Leads(((replica.number, raft.term),)))
-        if not raft.rests or replica.raft.halted:
-            self._beats.woke(replica.number)
-            if replica.number not in self.working and replica.number in self.replicas:
-                self._work(replica)
-        elif raft.role is Role.LEADER:
-            rest = Rest(raft.term, raft.rests_with, is_led=True)
-            self._beats.rests(replica.number, rest, self._given.clock.now())
-        elif raft.leader is not None:
-            rest = Rest(raft.term, (raft.leader,))
-            self._beats.rests(replica.number, rest, self._given.clock.now())
+    def has_work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
+        if replica.number not in self.working:
+            replica.group_replica.disk_measured(*self._disk)
+        self.working.begin(replica, self._given.clock.now())
 
-    def _wake(self, silence: Silence) -> None:
-        for number in silence.led & self.replicas.keys():
-            self.replicas[number].raft.leader_lost()
-        for number in silence.followed & self.replicas.keys():
-            self.replicas[number].raft.wake()
-
-    def on_beat(self, node: int, message: Beat | BeatAnswer | NotQuiet) -> None:
-        """What another member says for all groups that rest between us."""
-        now = self._given.clock.now()
-        if isinstance(message, Beat):
-            beat = PairBeat(message.number, int.from_bytes(message.digest, "big"))
-            self._links.send(node, BeatAnswer(*self._beats.hear(node, beat, now)))
-            return
-        if isinstance(message, NotQuiet):
-            here = self._beats.not_led(node, message.groups)
-        else:
-            here, there = self._beats.answered(node, BeatReply(*_answer(message)), now)
-            if there:
-                self._links.send(node, NotQuiet(tuple(sorted(there))))
-        for number in here & self.replicas.keys():
-            self.replicas[number].raft.wake()
+    def moved(self, replica: DataReplica) -> None:
+        """Its core may rest now, or may have woken."""
+        raft, own, number = replica.raft.raft, self._presence.number, replica.number
+        if raft.role is Role.LEADER and self._leaders.get(number) != (raft.term, own):
+            self._leaders[number] = raft.term, own
+            self._links.send_all(Leads(((number, raft.term),)))
+        self.beating.look(replica)
+        is_asleep = number not in self.working and number in self.replicas
+        if is_asleep and not (raft.rests or replica.raft.halted):
+            self.has_work(replica)
 
     # --- what other members say -------------------------------------------------------------------
 
@@ -446,7 +424,7 @@ class DataGroups:
         replica = self._addressed(node, part.group, part.sender, part.receiver)
         if replica is not None:
             replica.raft.receive(node, part.messages)
-            self._moved(replica)
+            self.moved(replica)
 
     def on_message(self, node: int, message: InGroup) -> None:
         """Anything else of a data group. Raises ProtocolFault."""
@@ -456,7 +434,7 @@ class DataGroups:
         said = decode_message(message.message)
         if not isinstance(said, OF_A_GROUP):
             raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
-        self._work(replica)
+        self.has_work(replica)
         replica.group_replica.receive(node, said)
 
     def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
@@ -464,8 +442,8 @@ class DataGroups:
         replica = self.replicas.get(group)
         if replica is None or not receiver:
             return None
-        own = replica.sender.replica(self._member.directory.record.number)
-        return replica if (own, replica.sender.replica(node)) == (receiver, sender) else None
+        there = replica.sender.replica(node)
+        return replica if (replica.replica, there) == (receiver, sender) else None
 
     def welcomed(self, node: int) -> None:
         """The connection to another member stands: it is told everything."""
@@ -477,21 +455,21 @@ class DataGroups:
                 replica.raft.wake()
             replica.group_replica.reporter.tell_everything(node)
             if replica.is_busy:  # it could not be told, or is to be followed
-                self._work(replica)
+                self.has_work(replica)
 
     def began_anew(self, node: int) -> None:
         """Another member is in another life."""
-        self._wake(self._beats.lost(node))
+        self.beating.lost(node)
         for replica in self.with_member(node):
             replica.raft.peer_restarted(node)
 
     def gone(self, node: int) -> None:
         """No connection that another member dialled is left."""
-        self._wake(self._beats.lost(node))
+        self.beating.lost(node)
         for replica in self.with_member(node):
             replica.group_replica.peer_gone(node)
             if replica.group_replica.logs.machine.state.sessions:  # its own may end now
-                self._work(replica)
+                self.has_work(replica)
 
     def is_suspect(self) -> None:
         """This member may have forgotten something."""
@@ -507,7 +485,7 @@ class DataGroups:
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
-        self._runs = False
+        self._table.follows = False
         for replica in self.replicas.values():
             await replica.group_replica.stop()
 
@@ -520,7 +498,3 @@ class DataGroups:
         """Close every file."""
         for replica in self.replicas.values():
             replica.group_replica.close()
-
-
-def _answer(message: BeatAnswer) -> tuple[int, bool, tuple[tuple[int, int], ...]]:
-    return message.number, message.agrees, message.followed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol
@@ -19,11 +19,12 @@ import msgspec
 from samelog.placement.changes import AnyChange, ConfirmGroup
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.troubles import troubles
+from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.ending import closed_parts, overtaken
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
@@ -34,8 +35,11 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import PartOfRunClosed
+from samelog.sequencer.troubles import troubles
+from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,19 @@ class ReplicaHost(Protocol):
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
+
+    async def keep_commit(self) -> None:
+        """Have it on the disk how much of group 0's log is committed."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
 
@@ -70,11 +87,30 @@ class ReplicaHost(Protocol):
     def fail(self, error: BaseException) -> None:
         """End the member."""
 
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves, if this member asked."""
+
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
+
+
+class ReplicaKeeper(Protocol):
+    """What keeps the replicas of a member."""
+
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+
+    def source(self, partition: int) -> LogSource | None:
+        """A partition's logs at this member, where it has a replica of its group."""
+
+    def moved(self, replica: DataReplica) -> None:
+        """Its core may rest now, or may have woken."""
+
+    def has_work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
 
 
 class DataReplica:
@@ -90,27 +126,29 @@ class DataReplica:
         *,
         presence: Presence,
         lives: Lives,
-        contents: Callable[[], Collection[int]],
-        on_moved: Callable[[DataReplica], None],
-        on_work: Callable[[DataReplica], None],
+        keeper: ReplicaKeeper,
     ) -> None:
-        """Raises RaftStoreError. `contents`: the partitions that the table has in the group;
-        `on_moved`: the core may rest now, or may have woken; `on_work`: there is something to do.
-        """
+        """Raises RaftStoreError."""
         self.number = number
         self._host = host
-        self._clock = given.clock
-        self._fs, self._data = given.fs, os.path.join(given.config.data, "groups", str(number))
+        self._given = given
         self._running: set[asyncio.Task[None]] = set()
         self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
-        self._on_moved = on_moved
-        self._on_work = on_work
+        self._keeper = keeper
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
-        self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
+        self.elsewhere = ComingPartitions(
+            number,
+            record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: host.cluster,
+            pulls=links,
+            here=keeper.source,
+        )
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -128,7 +166,7 @@ class DataReplica:
             presence=presence,
             lives=lambda: lives.met,
             cluster=lambda: host.cluster,
-            contents=contents,
+            contents=lambda: keeper.contents(number),
         )
 
     def _begin(self) -> ReplicaRecord:
@@ -154,7 +192,7 @@ class DataReplica:
         """Run, as tasks of the member."""
         raft = self.raft.raft
         if self.placed.preferred == self._directory.record.number and not raft.term:
-            raft.stand_first(self._clock.now())
+            raft.stand_first(self._given.clock.now())
         self.group_replica.open_logs()
         self.group_replica.start()
         self._comes_up = self.spawn(self._come_up())
@@ -190,6 +228,7 @@ class DataReplica:
     def is_busy(self) -> bool:
         """See working.Worker."""
         awake = not (self.raft.raft.rests or self.raft.halted)
+        awake = awake or self.group_replica.logs.machine.state.placement.passing is not None
         comes_up = self._comes_up is not None and not self._comes_up.done()
         return awake or comes_up or self.group_replica.is_busy or self._owes()
 
@@ -199,7 +238,8 @@ class DataReplica:
             return False
         state, cluster = self.group_replica.logs.machine.state, self._host.cluster
         runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
-        return self._upkeep.is_due or next(runs, None) is not None
+        participant = self.group_replica.raft.participant
+        return self._upkeep.is_due or participant.is_busy or next(runs, None) is not None
 
     @property
     def troubles(self) -> list[str]:
@@ -216,7 +256,7 @@ class DataReplica:
     def due_at(self) -> float | None:
         """See working.Worker."""
         if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions:
-            return self._clock.now() + LOOK_S
+            return self._given.clock.now() + LOOK_S
         return self.group_replica.raft.snapshotter.due_at
 
     def tick(self) -> None:
@@ -238,8 +278,9 @@ class DataReplica:
         return self._record.replica
 
     async def end(self) -> None:
-        """Stop, and let go of all files: the table, and so the group, names this replica no more.
-        replica.json goes last: a crash before that is made good at the next start.
+        """Stop, and let go of all files: the table, and so the group, names this replica no more,
+        and the disk knows that. replica.json is written last: a crash before that is made good at
+        the next start.
         """
         running = list(self._running)
         for task in running:
@@ -248,8 +289,8 @@ class DataReplica:
         await self.group_replica.stop()
         self.group_replica.close()
         self.group_replica.store.forget()
-        self._fs.remove_tree(self._data)
-        self._file.remove()
+        self._given.fs.remove_tree(_place(self._given, self.number))
+        self._file.bury(self._record)
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:
@@ -298,6 +339,18 @@ class DataReplica:
         return self._host.checker
 
     @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self._host.cluster_machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.tell_cluster(commands)
+
+    def units_moved(self) -> None:
+        """Who takes part here looks by itself."""
+
+    @property
     def cluster(self) -> State:
         """See building.ReplicaOwner."""
         return self._host.cluster
@@ -334,14 +387,18 @@ class DataReplica:
 
     def has_work(self) -> None:
         """See building.ReplicaOwner."""
-        self._on_work(self)
+        self._keeper.has_work(self)
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """Of a node's own session in this group: no other group has to know."""
 
     def after_pump(self) -> None:
         """See building.ReplicaOwner."""
-        self._on_moved(self)
+        self._keeper.moved(self)
+
+
+def _place(given: NodeResources, number: int) -> str:
+    return os.path.join(given.config.data, "groups", str(number))
 
 
 def _below(given: NodeResources, number: int) -> NodeResources:

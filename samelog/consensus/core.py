@@ -34,7 +34,7 @@ SUSPECT_PATIENCE = 3
 """Times an election timeout: how long a suspect node waits before it campaigns."""
 
 
-class Rest:
+class LeaderRest:
     """What decides whether a leader rests (quiet.py)."""
 
     __slots__ = ("awake_since", "beat_index", "others")
@@ -94,7 +94,7 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
-        self.rest = Rest(now)
+        self.rest = LeaderRest(now)
         self.follow(core)
 
     def follow(self, core: Core) -> None:

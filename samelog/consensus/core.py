@@ -34,19 +34,6 @@ SUSPECT_PATIENCE = 3
 """Times an election timeout: how long a suspect node waits before it campaigns."""
 
 
-class LeaderRest:
-    """What decides whether a leader rests (quiet.py)."""
-
-    __slots__ = ("awake_since", "beat_index", "others")
-
-    def __init__(self, now: float) -> None:
-        self.awake_since = now
-        self.beat_index = 0
-        """Where the log ended at the last heartbeat."""
-        self.others: tuple[int, ...] = ()
-        """Whom it has told that it rests; the rest were away."""
-
-
 class Leadership:
     """What a leader keeps: its followers, its deadlines, its reads.
 
@@ -57,6 +44,8 @@ class Leadership:
     __slots__ = (
         "append",
         "append_key",
+        "awake_since",
+        "beat_index",
         "commit_message",
         "counted",
         "dirty",
@@ -67,7 +56,7 @@ class Leadership:
         "quorum_deadline",
         "quorum_since",
         "reads",
-        "rest",
+        "rests_with",
         "transfer_deadline",
         "transfer_to",
         "uncommitted_bytes",
@@ -94,7 +83,11 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
-        self.rest = LeaderRest(now)
+        self.beat_index = 0
+        """Where the log ended at the last heartbeat."""
+        self.awake_since = now
+        self.rests_with: tuple[int, ...] = ()
+        """Whom it has told that it rests; others were away."""
         self.follow(core)
 
     def follow(self, core: Core) -> None:

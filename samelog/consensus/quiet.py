@@ -32,15 +32,15 @@ def begin(core: Core, lead: Leadership) -> bool:
     """Rest from now on, if nothing happened since the last heartbeat, and all followers but those
     that are away know all.
     """
-    was_idle = lead.rest.beat_index == core.log.last_index
-    lead.rest.beat_index = core.log.last_index
+    was_idle = lead.beat_index == core.log.last_index
+    lead.beat_index = core.log.last_index
     if core.patience.heard is None or not was_idle or not _has_nothing_to_say(core, lead):
         return False
     core.patience.rests = True
     lead.heartbeat_deadline = lead.quorum_deadline = NEVER
-    lead.rest.others = tuple(peer for peer in core.peers if _knows_all(core, lead.progress[peer]))
+    lead.rests_with = tuple(peer for peer in core.peers if _knows_all(core, lead.progress[peer]))
     message = Quiet(core.term, core.commit, core.log.term_at(core.commit) or 0)
-    core.send_queue.extend((peer, message) for peer in lead.rest.others)
+    core.send_queue.extend((peer, message) for peer in lead.rests_with)
     return True
 
 
@@ -55,7 +55,7 @@ def _has_nothing_to_say(core: Core, lead: Leadership) -> bool:
 
 
 def _is_away(core: Core, lead: Leadership, peer: int) -> bool:
-    heard = max(lead.rest.awake_since, lead.progress[peer].last_active)
+    heard = max(lead.awake_since, lead.progress[peer].last_active)
     return core.now - heard >= AWAY * core.config.election_timeout_s
 
 
@@ -88,8 +88,8 @@ def wake(core: Core) -> None:
     core.patience.rests = False
     lead = core.leadership
     if lead is not None:
-        lead.heartbeat_deadline = lead.quorum_since = lead.rest.awake_since = core.now
-        lead.rest.others = ()
+        lead.heartbeat_deadline = lead.quorum_since = lead.awake_since = core.now
+        lead.rests_with = ()
         lead.quorum_deadline = core.now + core.config.election_timeout_s
         return
     if core.patience.heard is not None:

@@ -378,7 +378,7 @@ class Raft(Core):
     @property
     def rests_with(self) -> tuple[int, ...]:
         """The followers that a leader that rests has told so; the others are away."""
-        return () if self.leadership is None else self.leadership.rest.others
+        return () if self.leadership is None else self.leadership.rests_with
 
     @property
     def is_doubtful(self) -> bool:

@@ -114,7 +114,7 @@ def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
     reason = f"{look.table.names(lost)} is lost"
     healthy = look.table.healthy(group)
     if len(healthy) * 2 <= len(group.voters):
-        obstacle = f"{len(healthy)} of {len(group.voters)} voters are no majority: samelog recover"
+        obstacle = f"{len(healthy)} of {len(group.voters)} voters are no majority: start the others"
         return look.blocked(TaskKind.REPLACE, group, reason, obstacle)
     if len(group.replicas) > group.goal:
         return look.need(TaskKind.REPLACE, group, reason, loses=lost[0])

@@ -55,7 +55,7 @@ def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyCha
         return [DrainMember(member.number, is_draining=True)]
     if alone := _alone(table, member.number):
         text = f"{name} has the only copy of {_some(alone)}, and cannot be reached"
-        raise PlacementRefused("LAST_COPY", text, f"start {name}; if it is lost: samelog recover")
+        raise PlacementRefused("LAST_COPY", text, f"start {name}; if it is lost, delete the topics")
     return [DrainMember(member.number, is_draining=True)]
 
 

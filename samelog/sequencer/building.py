@@ -38,7 +38,6 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
-from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
@@ -47,11 +46,11 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.raft.replica import Replica, read_body
+from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.spanning.participant import Participant
-from samelog.sequencer.state.commands import AnyCommand, Merge
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.frames import GROUP
 
@@ -71,12 +70,12 @@ class ReplicaOwner(Protocol):
         """Have group 0 commit these commands. Raises TimeoutError."""
 
     @property
-    def checker(self) -> BatchChecker:
-        """Looks into what clients send, for all replicas of the member."""
-
-    @property
     def cluster_machine(self) -> StateMachine:
         """Of group 0, as it is here."""
+
+    @property
+    def checker(self) -> BatchChecker | None:
+        """Looks into what clients send, for all replicas of the member; None: this one makes it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
@@ -97,14 +96,14 @@ class ReplicaOwner(Protocol):
     def placement_changed(self) -> None:
         """The table of data groups is another one."""
 
+    def units_moved(self) -> None:
+        """What spans several groups has moved in this one."""
+
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
-
-    def units_moved(self) -> None:
-        """What spans several groups has moved in this one."""
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
@@ -273,7 +272,7 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
-        checker=None if site.seat.group == GROUP else site.owner.checker,
+        checker=site.owner.checker,
         syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
@@ -350,15 +349,3 @@ def care_parts(
         site.at_work,
     )
     return CareParts(scrubber, guard, NodeArchive(archive))
-
-
-def what_was_saved(
-    store: RaftStore, level: int
-) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
-    """The newest snapshot's state, and what waited then. If this build does not know what is in
-    it: nothing, which opens no file, and why.
-    """
-    try:
-        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
-    except OtherVersion as unknown:
-        return StateMachine(), [], unknown

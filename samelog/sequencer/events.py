@@ -118,11 +118,11 @@ class ApplyEvents(Protocol):
     def placement_changed(self) -> None:
         """The table of data groups, or a data group's configuration, is another one."""
 
-    def topic_changed(self, topic_id: str) -> None:
-        """A topic has other settings or partitions, a new schema, or is gone."""
-
     def units_moved(self) -> None:
         """What spans several groups has moved: begun, decided, or done in this group."""
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings or partitions, a new schema, or is gone."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

@@ -11,7 +11,6 @@ before it started (invariants.md, rule 14).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -28,7 +27,6 @@ from samelog.sequencer.building import (
     care_parts,
     log_parts,
     raft_parts,
-    what_was_saved,
 )
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.peers import PeerSender
@@ -39,12 +37,15 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import MemberParts
-from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.raft.replica import Replica, read_body
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
@@ -95,7 +96,7 @@ class GroupReplica:
             seat, given, member.directory, peers, presence, owner, self, self._at_work
         )
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
-        machine, self._pending_at_start, unknown = what_was_saved(self.store, given.level)
+        machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -114,9 +115,6 @@ class GroupReplica:
             self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
         )
         self._rest_at = 0.0
-        self._running: list[asyncio.Task[None]] = []
-        self._keeping: list[asyncio.Task[None]] = []
-        """What looks after logs, since there are any."""
         self._build_upkeep(replica, pulls)
 
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
@@ -141,7 +139,7 @@ class GroupReplica:
             clock=clock,
             is_there=is_there,
         )
-        self._run_keeper = RunKeeper(machine, is_there, self.raft.coordinator.run_ended)
+        self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
             site.given.config,
             group=self.raft.group,
@@ -151,6 +149,13 @@ class GroupReplica:
             clock=clock,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
+        self._tasks = ReplicaTasks(site.owner.spawn, self.raft, self.logs, self.care)
+
+    def _has_replica(self, node: int) -> bool:
+        """Whether a member is up, and has a replica of the group."""
+        own = self.logs.machine.state.placement.own
+        is_in = self.seat.group == GROUP or any(each.member == node for each in own)
+        return is_in and self._site.presence.is_there(node)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -167,28 +172,11 @@ class GroupReplica:
 
     def work(self) -> None:
         """Run what there is work for, as tasks of the member; what runs goes on."""
-        spawn, care = self._site.owner.spawn, self.care
-        if not self._running:
-            group, snapshots = self.raft.group, self.raft.snapshotter
-            self._running = [
-                spawn(run) for run in (group.run_ticks(), group.run_saver(), snapshots.run())
-            ]
-        if not self._keeping and (self.has_logs or self.seat.group == GROUP):
-            runs = (
-                self.logs.intake.rounds.run(),
-                self.logs.merging.run_syncer(),
-                care.scrubber.run(),
-                care.scrubber.serve_complaints(),
-                care.file_guard.run(),
-                *care.archive.runs(),
-            )
-            self._keeping = [spawn(run) for run in runs]
+        self._tasks.work(keeps=self.has_logs or self.seat.group == GROUP)
 
     def rest(self) -> None:
         """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
-        for task in (*self._running, *self._keeping):
-            task.cancel()
-        self._running, self._keeping = [], []
+        self._tasks.rest()
 
     def close_files(self) -> None:
         """Close those of which nothing was needed since the last call; sync first what is not."""
@@ -198,7 +186,7 @@ class GroupReplica:
     @property
     def rests(self) -> bool:
         """Whether nothing runs."""
-        return not self._running
+        return not self._tasks.run
 
     @property
     def has_logs(self) -> bool:
@@ -208,10 +196,10 @@ class GroupReplica:
     @property
     def is_busy(self) -> bool:
         """Whether anything is under way or waits here. What others have yet to say is not."""
-        logs, repair = self.logs, self.logs.repair
-        own = self.raft.group, self.raft.coordinator, logs.merging, logs.sessions, logs.intake
-        others = self.reporter, repair.sessions, repair.merged, self.following, self.care.archive
-        return bool(self._at_work) or any(part.is_busy for part in (*own, *others))
+        logs, repair, raft = self.logs, self.logs.repair, self.raft
+        own = raft.group, raft.coordinator, self.reporter, self.following, self.care.archive
+        parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
+        return bool(self._at_work) or any(part.is_busy for part in (*own, *parts))
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -351,11 +339,12 @@ class GroupReplica:
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
 
     def session_log_unsynced(self, number: int) -> None:
-        self._has_work()
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
         self.logs.intake.mark_dirty(number)
 
     def _has_work(self) -> None:
-        if not self._keeping:
+        if not self._tasks.keeping:
             self._site.owner.has_work()
 
     def partition_opened(self, number: int) -> None:
@@ -383,7 +372,7 @@ class GroupReplica:
     def bytes_received(self, number: int) -> bool:
         """A partition may have waited for them, the leader, and peers may."""
         coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
-        if not self._keeping:
+        if not self._tasks.keeping:
             self._site.owner.has_work()
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
@@ -452,12 +441,12 @@ class GroupReplica:
     def placement_changed(self) -> None:
         self._site.owner.placement_changed()
 
-    def topic_changed(self, topic_id: str) -> None:
-        self._site.owner.topic_changed(topic_id)
-
     def units_moved(self) -> None:
         self.raft.participant.look_soon()
         self._site.owner.units_moved()
+
+    def topic_changed(self, topic_id: str) -> None:
+        self._site.owner.topic_changed(topic_id)
 
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
@@ -496,3 +485,15 @@ class GroupReplica:
     async def _propose_event(self, event: RecordEvent) -> None:
         with suppress(TimeoutError):
             await self.raft.proposer.propose(event)
+
+
+def _what_was_saved(
+    store: RaftStore, level: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in
+    it: nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

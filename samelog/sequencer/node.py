@@ -155,8 +155,12 @@ class Node:
         return self.level
 
     @property
-    def checker(self) -> BatchChecker:
-        """That of group 0's replica, for all."""
+    def checker(self) -> None:
+        """See building.ReplicaOwner: group 0's replica makes it."""
+
+    @property
+    def shared_checker(self) -> BatchChecker:
+        """See replica.ReplicaHost."""
         return self.logs.intake.checker
 
     @property
@@ -343,6 +347,14 @@ class Node:
     def pass_reported(self, message: PassReport) -> None:
         """See peer_events.PeerOwner."""
         self.placing.hear(message)
+
+    def tell_part_closed(self, message: PartOfRunClosed) -> None:
+        """See replica.ReplicaHost."""
+        leader = self.raft.group.raft.leader
+        if leader == self.peers.number:
+            self.part_closed(message)
+        elif leader is not None:
+            self.peers.links.send(leader, message)
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""

@@ -8,6 +8,7 @@ Invariant: a record is complete when it is made, and never changes; what changes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from samelog.admin.answers import NodeState
@@ -129,3 +130,14 @@ class PeerParts:
     links: Links
     changes: Changes
     presence: Presence
+
+
+def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
+    """What is wrong with one replica's logs and files, in words. Saying so costs no I/O."""
+    if logs.intake.stopped is not None:
+        yield f"intake stopped: {logs.intake.stopped}"
+    yield from logs.merging.troubles.values()
+    for number, reason in raft.coordinator.damaged_inputs().items():
+        yield f"input {number}: {reason}"
+    yield from care.file_guard.troubles
+    yield from care.scrubber.troubles

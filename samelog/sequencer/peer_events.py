@@ -134,7 +134,7 @@ class PeerEvents:
             case RunAsked() | RunHeld():
                 self._node.stages.hear(node, message)
             case _:
-                groups.beating.on_beat(node, message)
+                groups.quiet.hear(node, message)
 
     def on_peer_welcomes(self, node: int, life: Life) -> None:
         """Send a newly connected peer the member list and a whole report."""

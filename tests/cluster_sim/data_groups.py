@@ -96,7 +96,7 @@ class DataGroups:
         """A node has done something."""
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
-            beats = node.data_groups.beating.beats._rests
+            beats = node.data_groups.quiet._beats._rests
             if raft.rests != (number in beats) and not replica.raft.halted:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from msgspec import structs
+
 from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
@@ -163,7 +165,7 @@ def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
         nodes[2] = make_node(tmp_path, 3, 2)
         await nodes[2].start()
         await until(lambda: 2 in nodes[2].data_groups.replicas, "the other group")
-        assert nodes[2].data_groups.damage.count == 1
+        assert nodes[2].data_groups.damaged_replicas == 1
         assert "the replica of group 1 cannot begin" in trouble(nodes[2])
         assert "replica.json" in trouble(nodes[2])
         presence = nodes[0].peers.presence
@@ -196,7 +198,7 @@ def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
         groups = nodes[1].data_groups
         groups.replicas[1].raft.peer_restarted(2)
         assert groups.replicas[1].raft.raft.next_deadline() < float("inf")
-        assert groups.beating.beats.heard(1) == NOT_YET, "beats do not speak for it any more"
+        assert groups.quiet._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
         await until(lambda: not rests(nodes, 1), "the leader hears of it")
         await until(lambda: rests(nodes, 1), "rest again")
 
@@ -215,6 +217,29 @@ def test_what_is_for_another_replica_is_not_heard(tmp_path: Path) -> None:
             assert raft.rests
         groups.on_raft(2, GroupMessages(1, other, own, [message]))
         assert not raft.rests
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path) -> None:
+    """The table may give its member another one, while it still runs."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        groups = nodes[1].data_groups
+        replica, table = groups.replicas[1], nodes[1].cluster.placement
+        before, raft, other = table.groups[1], replica.raft.raft, replica.sender.replica(2)
+        others = tuple(
+            structs.replace(each, replica=99) if each.member == 1 else each
+            for each in before.replicas
+        )
+        table.groups[1] = structs.replace(before, replicas=others)
+        groups.on_raft(2, GroupMessages(1, other, 99, [PreVote(raft.term + 1, 99, 99)]))
+        assert raft.rests, "that was for a later replica"
+        groups.on_raft(2, GroupMessages(1, other, replica.replica, [PreVote(raft.term, 0, 0)]))
+        assert not raft.rests
+        table.groups[1] = before
 
     run_with(tmp_path, 3, body)
 

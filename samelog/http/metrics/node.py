@@ -20,11 +20,12 @@ from samelog.placement.values import PlacedGroup
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
-from samelog.sequencer.admin.parts import ReplicaParts, ServedNode
+from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
+from samelog.sequencer.parts import CareParts, LogParts, RaftParts
 
 SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""
@@ -218,15 +219,15 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_divergences_total", (), sum(logs.merging.divergences for logs, _, _ in held)
     yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
-    yield from _damage(node, held)
+    yield from _damages(held)
+    yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
 
 
-def _damage(node: ServedNode, held: Sequence[ReplicaParts]) -> Iterator[Sample]:
+def _damages(held: Sequence[tuple[LogParts, RaftParts, CareParts]]) -> Iterator[Sample]:
     files = (tuple(care.scrubber.troubles) for _, _, care in held)
     yield "samelog_damaged_files", (), sum(map(len, files))
     inputs = (raft.coordinator.damaged_inputs() for _, raft, _ in held)
     yield "samelog_damaged_inputs", (), sum(map(len, inputs))
-    yield "samelog_damaged_replicas", (), node.data_groups.damage.count
 
 
 def _archive(node: ServedNode) -> Iterator[Sample]:

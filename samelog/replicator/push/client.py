@@ -319,9 +319,9 @@ class PushClient:
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
         talking = [link.conversation for link in self._links if link.conversation is not None]
-        return self._session.runs[-1].run > run and all(
-            conversation.refuses(run, name) for conversation in talking
-        )
+        said = [conversation.refuses(run, name) for conversation in talking]
+        refusals = [each for each in said if each is not None]
+        return self._session.runs[-1].run > run and bool(refusals) and all(refusals)
 
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes at the same place: nothing may be shipped any more."""

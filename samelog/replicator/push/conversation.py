@@ -116,8 +116,8 @@ class PushConversation(ReplicatorHandler):
         """Inputs that cannot be shipped at the moment, and why."""
         return self._sender.inputs.problems
 
-    def refuses(self, run: int, name: InputName) -> bool:
-        """Whether the node will not take an input of this run."""
+    def refuses(self, run: int, name: InputName) -> bool | None:
+        """Whether the node will not take an input of this run; None if it has no say."""
         return self._sender.refuses(run, name, self._now())
 
     # --- what happens -------------------------------------------------------------------------

@@ -18,18 +18,6 @@ from samelog.wire.errors import FaultCode
 ReplicaParts = tuple[LogParts, RaftParts, CareParts]
 
 
-class ShownDamage(Protocol):
-    """What is wrong with replicas of data groups."""
-
-    @property
-    def troubles(self) -> Iterable[str]:
-        """In words."""
-
-    @property
-    def count(self) -> int:
-        """How many replicas cannot begin here, or are halted."""
-
-
 class HeldGroups(Protocol):
     """The data groups, as this node knows them."""
 
@@ -40,8 +28,12 @@ class HeldGroups(Protocol):
         """Of the group that has a partition; None: it has no replica on this node."""
 
     @property
-    def damage(self) -> ShownDamage:
-        """What is wrong with replicas of this node."""
+    def troubles(self) -> Iterable[str]:
+        """What is wrong with replicas of this node, in words."""
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
 
     @property
     def held(self) -> Iterable[ReplicaParts]:

@@ -14,8 +14,8 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
-from samelog.sequencer.troubles import troubles as replica_troubles
 from samelog.wire.peer_messages import MemberState
 
 TEXT_CHARACTERS = 1000
@@ -120,7 +120,7 @@ def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
     archive, troubles = node.care.archive, list(_raft_troubles(node))
     troubles += replica_troubles(node.logs, node.raft, node.care)
-    troubles += node.data_groups.damage.troubles
+    troubles += node.data_groups.troubles
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:

@@ -79,13 +79,15 @@ class _Life:
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
     """What there is; nothing is changed, but for what every start does to the log: a torn tail is
-    cut, an older version's log carried over. Raises NodeDirectoryError if a
-    node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
-    build does not know what they hold.
+    cut, an older version's log carried over. Raises NodeDirectoryError if a node runs on the
+    directory, or there are data groups; RaftStoreError if its Raft files are damaged; OtherVersion
+    if this build does not know what they hold.
     """
     lock = _lock(fs, config)
     try:
-        return _read(fs, config).finding
+        life = _read(fs, config)
+        _check_is_all(life.machine.state)
+        return life.finding
     finally:
         lock.close()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from samelog.placement.values import PlacedGroup, Placement
 
@@ -53,21 +52,3 @@ class Contents:
                 numbers.difference_update(gone)
                 changed.add(group)
         return changed
-
-
-@dataclass(slots=True)
-class TableFollowed:
-    """How far the replicas here are with the table of placement."""
-
-    follows: bool = False
-    is_due: bool = False
-    """It is to be looked at."""
-    confirms: bool = False
-    """Group 0 is being told something."""
-    is_confirmed: bool = False
-    """It has been as new as that of group 0, in this life."""
-    ending: set[int] = field(default_factory=set)
-    """Groups whose replica here is being ended."""
-    contents: Contents = field(default_factory=Contents)
-    level: int = 0
-    """Of the cluster, when it was looked at last."""

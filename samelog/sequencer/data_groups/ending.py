@@ -33,9 +33,18 @@ def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, en
     if run is None or run.run_id != run_id:
         return
     group = replica.seat.group
-    own = {name: end for name, end in ends.items() if _is_in(cluster, group, *name)}
+    own = {
+        name: end
+        for name, end in ends.items()
+        if _is_here(machine, *name) or _is_in(cluster, group, *name)
+    }
     if not any(_lacks(machine, session, *name) for name, end in own.items() if end != (0, 0)):
         replica.raft.coordinator.run_ended(session, run_id, own)
+
+
+def _is_here(machine: StateMachine, name: str, index: int) -> bool:
+    topic = machine.topic_named(name)
+    return topic is not None and machine.partition_of(topic.topic_id, index) is not None
 
 
 def _is_in(cluster: State, group: int, name: str, index: int) -> bool:

@@ -8,31 +8,26 @@ the table names; a group that rests is known to the beats, and no other one.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
-from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.replicator.interfaces import LogSource
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.beating import Beating
-from samelog.sequencer.data_groups.contents import TableFollowed
-from samelog.sequencer.data_groups.damage import Damage
+from samelog.sequencer.data_groups.beats import QuietGroups
+from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.ending import (
     closed_parts,
     end_run,
     give_up_held,
     overtaken,
 )
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
 from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
@@ -57,6 +52,9 @@ from samelog.wire.peer_messages import (
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 1.5
+"""Times the election timeout: so long a member is silent before what rests with it wakes."""
+DIGEST_BYTES = 16
 CONFIRMED_AT_ONCE = 100
 OF_A_GROUP = (
     Report,
@@ -72,7 +70,7 @@ OF_A_GROUP = (
 
 
 class DataGroups:
-    """One member's. Implements replica.ReplicaKeeper."""
+    """One member's."""
 
     def __init__(
         self,
@@ -98,12 +96,18 @@ class DataGroups:
         self._links = links
         self._presence = presence
         self._lives = lives
-        self._table = TableFollowed()
-        self.replicas: dict[int, DataReplica] = {}
+        self.quiet = QuietGroups(given, links, host.spawn)
+        self._confirms = False
+        self._contents = Contents()
+        self._level = 0
+        """Of the cluster, when it was looked at last."""
+        self._keeper = ReplicaKeeper(
+            given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
+        )
+        self.replicas = self._keeper.replicas
         self.working: Working[DataReplica] = Working()
-        settings, spawn = given.config.raft, host.spawn
-        self.beating = Beating(settings, given.clock, links, self.replicas, spawn)
-        self.damage = Damage(self.replicas)
+        self._troubles: dict[int, list[str]] = {}
+        """What is wrong with a replica, as it was when it last was at work."""
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
@@ -113,88 +117,15 @@ class DataGroups:
 
     def start(self) -> None:
         """Begin what the table names, from now on."""
-        self._table.follows = True
-        self._host.spawn(self._confirm_table())
-        for number, placed in self._host.cluster.placement.groups.items():
-            self.damage.guard(number, partial(self._remove_old, number, placed))
-        self.follow()
-
-    async def _confirm_table(self) -> None:
-        """Have all applied here that was committed in group 0 before this life."""
-        while not self._table.is_confirmed:
-            with suppress(TimeoutError):
-                await self._host.catch_up()
-                self._table.is_confirmed = True
-        self.follow()
+        self._keeper.start()
 
     def follow(self) -> None:
-        """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
-        if self._table.follows and not self._table.is_due:
-            self._table.is_due = True
-            self._host.spawn(self._begin_new())
+        """The table may be another one."""
+        self._keeper.follow()
 
-    async def _begin_new(self) -> None:
-        self._table.is_due = False
-        own = self._member.directory.record.number
-        changed = self._table.contents.follow(self._host.cluster.placement)
-        self.damage.try_again(changed)
-        await self._end_old(own)
-        self._work_in(changed)
-        for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            known = self.replicas.keys() | self._table.ending | self.damage.damaged.keys()
-            if not self._table.follows or number in known:
-                continue
-            self.damage.guard(number, partial(self._begin_named, number, placed, own))
-
-    def _begin_named(self, number: int, placed: PlacedGroup, own: int) -> None:
-        named = placed.replica_of(own)
-        if named is not None and self._may_begin(number, placed, named):
-            self._begin(number)
-
-    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
-        """A replica without files begins only by a table that was confirmed in this life: one that
-        lags may name a replica that has ended.
-        """
-        self._remove_old(number, placed)
-        known = SeatFile(self._given.fs, self._member.raft_log.directory, number).read()
-        is_new = known is None or known.is_ended
-        return not is_stale(known, named) and (self._table.is_confirmed or not is_new)
-
-    async def _end_old(self, own: int) -> None:
-        """Replicas that the table does not name any more. A group that is gone had no partitions;
-        what has some all the same stays.
-        """
-        over = [replica for replica in self.replicas.values() if self._is_over(replica, own)]
-        for replica in over:  # all at once: from now on none of them hears anything
-            del self.replicas[replica.number]
-            self.working.end(replica.number)
-            self.damage.forget(replica.number)
-            self.beating.beats.woke(replica.number)
-            self._table.ending.add(replica.number)
-        if over:
-            await self._host.keep_commit()
-        for replica in over:
-            await replica.end()
-            self._table.ending.discard(replica.number)
-
-    def _is_over(self, replica: DataReplica, own: int) -> bool:
-        placed = self._host.cluster.placement.groups.get(replica.number)
-        named = None if placed is None else placed.replica_of(own)
-        is_empty = not replica.group_replica.logs.machine.state.partitions
-        is_named = named is not None and named.replica == replica.replica
-        return not is_named and (placed is not None or is_empty)
-
-    def _remove_old(self, number: int, placed: PlacedGroup) -> None:
-        """What an earlier replica of this member left when it was ended. Raises RaftStoreError."""
-        own = self._member.directory.record.number
-        file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
-        known = file.read()
-        newest = self._host.cluster.placement.next_replica
-        if known is None or known.is_ended:
-            return
-        if is_overtaken(known, placed, own, newest):
-            self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
-            file.bury(known)
+    def _look(self) -> None:
+        """The table is looked at: what has changed in it wakes groups."""
+        self._work_in(self._contents.follow(self._host.cluster.placement))
 
     def _begin(self, number: int) -> None:
         """Raises RaftStoreError."""
@@ -206,19 +137,30 @@ class DataGroups:
             self._links,
             presence=self._presence,
             lives=self._lives,
-            keeper=self,
+            groups=self,
         )
         self.replicas[number] = replica
-        self.beating.begin(replica)
-        self.has_work(replica)
+        self.quiet.begin(number, replica.raft)
+        self.work(replica)
         replica.start()
         for node in self._links.connected:
             replica.group_replica.reporter.tell_everything(node)
 
+    def _over(self, replica: DataReplica) -> None:
+        self.working.end(replica.number)
+        self._troubles.pop(replica.number, None)
+        self.quiet.end(replica.number)
+
+    def work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
+        if replica.number not in self.working:
+            replica.group_replica.disk_measured(*self._disk)
+        self.working.begin(replica, self._given.clock.now())
+
     def _work_in(self, groups: Iterable[int]) -> None:
         for number in groups:
             if number in self.replicas:
-                self.has_work(self.replicas[number])
+                self.work(self.replicas[number])
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
@@ -231,20 +173,53 @@ class DataGroups:
         """Group 0 has opened or closed a run."""
         self._work_in(number for number, each in self.replicas.items() if each.knows(session))
 
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+        return self._contents.of(group)
+
     @property
     def is_doubtful(self) -> bool:
-        """Whether any may lack what it acknowledged, after a loss of power."""
-        return any(each.raft.raft.is_doubtful for each in self.replicas.values())
+        """Whether any may lack what it acknowledged, after a loss of power; or may do so once it
+        begins.
+        """
+        known = any(each.raft.raft.is_doubtful for each in self.replicas.values())
+        return known or self._keeper.has_more
 
     def with_member(self, node: int) -> Iterator[DataReplica]:
         """Those of which the other member has a replica, too."""
         return (each for each in self.replicas.values() if each.sender.replica(node))
+
+    # --- what is wrong ----------------------------------------------------------------------------
+
+    @property
+    def damaged(self) -> dict[int, str]:
+        """Groups whose replica cannot begin here, and why."""
+        return self._keeper.damaged
+
+    @property
+    def troubles(self) -> Iterator[str]:
+        """What is wrong with replicas here, in words."""
+        for number, why in self.damaged.items():
+            yield f"the replica of group {number} cannot begin: {why}"
+        for number, found in self._troubles.items():
+            yield from (f"group {number}: {text}" for text in found)
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+        return len(self.damaged) + sum(bool(each.raft.halted) for each in self.replicas.values())
 
     @property
     def held(self) -> Iterator[tuple[LogParts, RaftParts, CareParts]]:
         """Of the groups that have a replica here."""
         for each in self.replicas.values():
             yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
+
+    def _note_troubles(self, replica: DataReplica) -> None:
+        if found := replica.troubles:
+            self._troubles[replica.number] = found
+        else:
+            self._troubles.pop(replica.number, None)
 
     # --- what is where ----------------------------------------------------------------------------
 
@@ -306,23 +281,22 @@ class DataGroups:
             if order.partition is not None:
                 self.passes.carry_out(asker, order)
             elif order.group in self.replicas:
-                self.has_work(self.replicas[order.group])
+                self.work(self.replicas[order.group])
                 self.replicas[order.group].carry_out(order)
 
     def units_moved(self) -> None:
         """What spans several groups has moved in group 0: its part here is looked at."""
         for replica in self.replicas.values():
-            participant = replica.group_replica.raft.participant
-            participant.look_soon()
-            if participant.is_busy:
-                self.has_work(replica)
+            if replica.raft.raft.leadership is not None:
+                self.work(replica)
+                replica.group_replica.raft.participant.look_soon()
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
         found = (replica.unconfirmed() for replica in self.working)
         changes: list[AnyChange] = [each for each in found if each is not None]
-        if changes and not self._table.confirms:
-            self._table.confirms = True
+        if changes and not self._confirms:
+            self._confirms = True
             self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
 
     async def _confirm_all(self, changes: list[AnyChange]) -> None:
@@ -331,7 +305,7 @@ class DataGroups:
         except TimeoutError:
             return  # they are found again
         finally:
-            self._table.confirms = False
+            self._confirms = False
 
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
@@ -343,15 +317,14 @@ class DataGroups:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
             if replica.raft.raft.leadership is not None and replica.knows(session):
-                self.has_work(replica)
+                self.work(replica)
                 end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         state, cluster = replica.group_replica.logs.machine.state, self._host.cluster
         for told in closed_parts(state, cluster):
-            self._links.send_all(told)
-            self._host.part_closed(told)
+            self._host.tell_part_closed(told)
         for session, run_id in overtaken(state, cluster):
             if not give_up_held(replica.group_replica, session, run_id):
                 end_run(replica.group_replica, cluster, session, run_id, {})
@@ -372,13 +345,12 @@ class DataGroups:
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
-        if self._table.level != self._host.cluster.level:
-            self._table.level = self._host.cluster.level
+        if self._level != self._host.cluster.level:
+            self._level = self._host.cluster.level
             self._work_in(tuple(self.replicas))
-        self._work_in(self.passes.groups)
         for replica in self.working:
             replica.tick_slowly()
-            self.damage.note(replica)
+            self._note_troubles(replica)
             if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
                 self._settle_runs(replica)
         self.working.look(self._given.clock.now())
@@ -394,28 +366,15 @@ class DataGroups:
         for replica in self.working:
             replica.raft.loop_delayed(by_s)
 
-    # --- what replicas tell: see replica.ReplicaKeeper --------------------------------------------
-
-    def contents(self, group: int) -> Collection[int]:
-        """The partitions that the table has in a group."""
-        return self._table.contents.of(group)
-
-    def has_work(self, replica: DataReplica) -> None:
-        """It has something to do, or may have."""
-        if replica.number not in self.working:
-            replica.group_replica.disk_measured(*self._disk)
-        self.working.begin(replica, self._given.clock.now())
-
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
-        raft, own, number = replica.raft.raft, self._presence.number, replica.number
-        if raft.role is Role.LEADER and self._leaders.get(number) != (raft.term, own):
-            self._leaders[number] = raft.term, own
-            self._links.send_all(Leads(((number, raft.term),)))
-        self.beating.look(replica)
-        is_asleep = number not in self.working and number in self.replicas
-        if is_asleep and not (raft.rests or replica.raft.halted):
-            self.has_work(replica)
+        raft, own = replica.raft.raft, self._presence.number
+        if raft.role is Role.LEADER and self._leaders.get(replica.number) != (raft.term, own):
+            self._leaders[replica.number] = raft.term, own
+            self._links.send_all(Leads(((replica.number, raft.term),)))
+        rests = self.quiet.look(replica.number, replica.raft)
+        if not rests and replica.number not in self.working and replica.number in self.replicas:
+            self.work(replica)
 
     # --- what other members say -------------------------------------------------------------------
 
@@ -434,7 +393,7 @@ class DataGroups:
         said = decode_message(message.message)
         if not isinstance(said, OF_A_GROUP):
             raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
-        self.has_work(replica)
+        self.work(replica)
         replica.group_replica.receive(node, said)
 
     def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
@@ -455,21 +414,19 @@ class DataGroups:
                 replica.raft.wake()
             replica.group_replica.reporter.tell_everything(node)
             if replica.is_busy:  # it could not be told, or is to be followed
-                self.has_work(replica)
+                self.work(replica)
 
     def began_anew(self, node: int) -> None:
         """Another member is in another life."""
-        self.beating.lost(node)
+        self.quiet.lost(node)
         for replica in self.with_member(node):
             replica.raft.peer_restarted(node)
 
     def gone(self, node: int) -> None:
         """No connection that another member dialled is left."""
-        self.beating.lost(node)
+        self.quiet.lost(node)
         for replica in self.with_member(node):
             replica.group_replica.peer_gone(node)
-            if replica.group_replica.logs.machine.state.sessions:  # its own may end now
-                self.has_work(replica)
 
     def is_suspect(self) -> None:
         """This member may have forgotten something."""
@@ -485,7 +442,7 @@ class DataGroups:
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
-        self._table.follows = False
+        self._keeper.stop()
         for replica in self.replicas.values():
             await replica.group_replica.stop()
 

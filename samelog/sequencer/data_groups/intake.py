@@ -135,6 +135,11 @@ class RoutedIntake:
         replica = self._groups.holding(number)
         if replica is None:
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
+        if number not in replica.group_replica.logs.machine.state.partitions:
+            text = (
+                f"partition {partition} of {topic.name!r} is being made in group {replica.number}"
+            )
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)

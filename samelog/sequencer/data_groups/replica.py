@@ -34,11 +34,10 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
-from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.parts import MemberParts, troubles
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
-from samelog.sequencer.troubles import troubles
 from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
@@ -58,8 +57,8 @@ class ReplicaHost(Protocol):
         """See building.ReplicaOwner."""
 
     @property
-    def checker(self) -> BatchChecker:
-        """See building.ReplicaOwner."""
+    def shared_checker(self) -> BatchChecker:
+        """Looks into what clients send, for all replicas of the member."""
 
     @property
     def cluster(self) -> State:
@@ -90,26 +89,26 @@ class ReplicaHost(Protocol):
     def pass_reported(self, message: PassReport) -> None:
         """How far a group is with a partition that moves, if this member asked."""
 
-    def part_closed(self, message: PartOfRunClosed) -> None:
-        """A data group has closed its part of a run."""
+    def tell_part_closed(self, message: PartOfRunClosed) -> None:
+        """Tell the leader of group 0 that a data group, led here, has closed its part of a run."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
 
 
-class ReplicaKeeper(Protocol):
-    """What keeps the replicas of a member."""
+class ReplicaGroups(Protocol):
+    """All replicas of the member."""
 
     def contents(self, group: int) -> Collection[int]:
         """The partitions that the table has in a group."""
 
     def source(self, partition: int) -> LogSource | None:
-        """A partition's logs at this member, where it has a replica of its group."""
+        """The logs of the group that has a partition; None: it has no replica here."""
 
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
 
-    def has_work(self, replica: DataReplica) -> None:
+    def work(self, replica: DataReplica) -> None:
         """It has something to do, or may have."""
 
 
@@ -126,16 +125,17 @@ class DataReplica:
         *,
         presence: Presence,
         lives: Lives,
-        keeper: ReplicaKeeper,
+        groups: ReplicaGroups,
     ) -> None:
-        """Raises RaftStoreError."""
+        """Raises RaftStoreError. `groups`: who has the member's replicas."""
         self.number = number
         self._host = host
-        self._given = given
+        self._clock = given.clock
+        self._fs, self._data = given.fs, os.path.join(given.config.data, "groups", str(number))
         self._running: set[asyncio.Task[None]] = set()
         self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
-        self._keeper = keeper
+        self._groups = groups
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
@@ -147,7 +147,7 @@ class DataReplica:
             machine=lambda: self.group_replica.logs.machine,
             cluster=lambda: host.cluster,
             pulls=links,
-            here=keeper.source,
+            here=groups.source,
         )
         self.group_replica = GroupReplica(
             _below(given, number),
@@ -166,7 +166,7 @@ class DataReplica:
             presence=presence,
             lives=lambda: lives.met,
             cluster=lambda: host.cluster,
-            contents=lambda: keeper.contents(number),
+            contents=lambda: groups.contents(number),
         )
 
     def _begin(self) -> ReplicaRecord:
@@ -192,7 +192,7 @@ class DataReplica:
         """Run, as tasks of the member."""
         raft = self.raft.raft
         if self.placed.preferred == self._directory.record.number and not raft.term:
-            raft.stand_first(self._given.clock.now())
+            raft.stand_first(self._clock.now())
         self.group_replica.open_logs()
         self.group_replica.start()
         self._comes_up = self.spawn(self._come_up())
@@ -228,7 +228,6 @@ class DataReplica:
     def is_busy(self) -> bool:
         """See working.Worker."""
         awake = not (self.raft.raft.rests or self.raft.halted)
-        awake = awake or self.group_replica.logs.machine.state.placement.passing is not None
         comes_up = self._comes_up is not None and not self._comes_up.done()
         return awake or comes_up or self.group_replica.is_busy or self._owes()
 
@@ -238,8 +237,7 @@ class DataReplica:
             return False
         state, cluster = self.group_replica.logs.machine.state, self._host.cluster
         runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
-        participant = self.group_replica.raft.participant
-        return self._upkeep.is_due or participant.is_busy or next(runs, None) is not None
+        return self._upkeep.is_due or next(runs, None) is not None
 
     @property
     def troubles(self) -> list[str]:
@@ -256,7 +254,7 @@ class DataReplica:
     def due_at(self) -> float | None:
         """See working.Worker."""
         if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions:
-            return self._given.clock.now() + LOOK_S
+            return self._clock.now() + LOOK_S
         return self.group_replica.raft.snapshotter.due_at
 
     def tick(self) -> None:
@@ -289,7 +287,7 @@ class DataReplica:
         await self.group_replica.stop()
         self.group_replica.close()
         self.group_replica.store.forget()
-        self._given.fs.remove_tree(_place(self._given, self.number))
+        self._fs.remove_tree(self._data)
         self._file.bury(self._record)
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
@@ -336,7 +334,7 @@ class DataReplica:
     @property
     def checker(self) -> BatchChecker:
         """See building.ReplicaOwner."""
-        return self._host.checker
+        return self._host.shared_checker
 
     @property
     def cluster_machine(self) -> StateMachine:
@@ -387,18 +385,14 @@ class DataReplica:
 
     def has_work(self) -> None:
         """See building.ReplicaOwner."""
-        self._keeper.has_work(self)
+        self._groups.work(self)
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """Of a node's own session in this group: no other group has to know."""
 
     def after_pump(self) -> None:
         """See building.ReplicaOwner."""
-        self._keeper.moved(self)
-
-
-def _place(given: NodeResources, number: int) -> str:
-    return os.path.join(given.config.data, "groups", str(number))
+        self._groups.moved(self)
 
 
 def _below(given: NodeResources, number: int) -> NodeResources:

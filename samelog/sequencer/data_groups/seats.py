@@ -67,10 +67,12 @@ class SeatFile:
             self._fs.sync_directory(self._raft_directory)
         self._fs.write_atomically(self._path, encode_checked(record))
 
-    def bury(self, record: ReplicaRecord) -> None:
-        """The replica is gone, and what else it had here: only that is left to say."""
+    def bury(self, record: ReplicaRecord) -> ReplicaRecord:
+        """The replica is gone, and what else it had here: what is left to say."""
+        ended = msgspec.structs.replace(record, is_ended=True)
         self._fs.remove_tree(self._directory)
-        self.write(msgspec.structs.replace(record, is_ended=True))
+        self.write(ended)
+        return ended
 
 
 def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replica: int) -> bool:

@@ -120,11 +120,11 @@ class DataGroupUpkeep:
 
     def _is_whole(self, replica: PlacedReplica) -> bool:
         """Whether it has all that the others have; once it has, that is not asked again."""
-        if replica.replica in self._whole:
-            return True
         raft, is_own = self._raft.raft, replica.member == self._presence.number
         if replica.votes:
             return is_own or raft.counts(replica.member)
+        if replica.replica in self._whole:
+            return True
         if not self._is_close(replica.member):
             return False
         self._whole.add(replica.replica)
@@ -196,10 +196,7 @@ class DataGroupUpkeep:
             return False
         wanted = self._wanted_of(number)
         merged = self._replica.raft.coordinator.views[number].merged_durable
-        if any(merged.get(n, 0) < offset for n, offset in wanted.items() if n in partitions):
-            return False
-        del self._wanted[number]
-        return True
+        return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if n in partitions)
 
     def _wanted_of(self, number: int) -> dict[int, int]:
         """Partition -> what a replica must have merged durably, as of lately."""

@@ -18,11 +18,9 @@ _CODES = {
     "SESSION_FENCED": FaultCode.SESSION_CONFLICT,
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
-    "ELSEWHERE": FaultCode.NOT_AUTHORISED,
 }
 _REMEDIES = {
     "SESSION_CONFLICT": "give each publisher a session name of its own, or retire the old one",
-    "ELSEWHERE": "publish to it over Kafka's protocol: sessions of publishers are in group 0 only",
     "SESSION_FENCED": "give this publisher a new directory: this one was retired",
 }
 

@@ -94,8 +94,11 @@ class RunCloser:
             answered.add(node)
 
     def ask_anew(self) -> None:
-        """What was answered to another leader counts for nothing."""
+        """What was answered to another leader counts for nothing; what data groups have closed they
+        say again.
+        """
         self.answered.clear()
+        self._elsewhere.clear()
 
     # --- what it proposes -------------------------------------------------------------------------
 

@@ -195,8 +195,9 @@ class Coordinator:
 
     def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
         """A data group has closed its part of a run, here."""
-        self.closer.closed_elsewhere(session, run_id, ends)
-        self.plan_soon()
+        if self._group.raft.leadership is not None:  # it is told again, to whoever leads then
+            self.closer.closed_elsewhere(session, run_id, ends)
+            self.plan_soon()
 
     def leadership_changed(self) -> None:
         """Start from what is committed: speculation of another term is worth nothing."""

@@ -79,7 +79,6 @@ PLACED = (PlaceTopic, PlacePartitions)
 TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
 
 
-OF_TOPICS = (*TOPIC_CHANGES, AlterTopicCommand, SetSchemaCommand)
 UNIT_CHANGES = (
     PublishStageCommand,
     EndStage,
@@ -219,6 +218,7 @@ class Replica:
             self._passed(command, gone)
         elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
+            self._events.topic_changed(command.topic_id)
             if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
@@ -228,8 +228,6 @@ class Replica:
             self._unit_changed(command)
         else:
             self._pass_on(command, outcome)
-        if isinstance(command, OF_TOPICS):
-            self._events.topic_changed(command.topic_id)
         return outcome
 
     def _pass_on(self, command: AnyCommand, outcome: Any) -> None:
@@ -238,6 +236,8 @@ class Replica:
             self._events.members_changed()
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
+            self._events.topic_changed(command.topic_id)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from samelog.consensus import Busy, NotLeader, Snapshot
 from samelog.format.errors import InvariantError
@@ -42,13 +42,12 @@ NUDGES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Of a durable snapshot: its last entry, the offsets a majority must have merged-durable before
-    the log is cut at it, and the snapshot itself, if it is the newest.
+    """Of a durable snapshot: its last entry, and the offsets a majority must have merged-durable
+    before the log is cut at it.
     """
 
     last_index: int
     offsets: dict[int, int]
-    snapshot: Snapshot | None
 
 
 class Snapshotter:
@@ -77,6 +76,7 @@ class Snapshotter:
         self._due_at = clock.now() + interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
+        self._newest: Snapshot | None = None
         self._anew_at = 0
         """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
@@ -141,7 +141,7 @@ class Snapshotter:
         async with self._turn:
             await self._replica.wait_tidied()
             index = self._replica.applied_index
-            newest = self._taken[-1].snapshot if self._taken else None
+            newest = self._newest
             if newest is None or newest.last_index < index:
                 newest = await self._write(index)
             return len(newest.data)
@@ -161,18 +161,15 @@ class Snapshotter:
         }
         await self._merging.sync()
         await self._store.save_snapshot(snapshot)
-        self._last_index = index
-        if self._taken:
-            self._taken[-1] = replace(self._taken[-1], snapshot=None)
-        self._taken.append(_Taken(index, offsets, snapshot))
+        self._last_index, self._newest = index, snapshot
+        self._taken.append(_Taken(index, offsets))
         return snapshot
 
     def _cut(self) -> bool:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
         covers; whether anything was cut.
         """
-        newest = self._taken[-1].snapshot if len(self._taken) > 1 else None
-        if newest is None:
+        if len(self._taken) < 2 or self._newest is None:
             return False
         older = self._taken[0]
         cursors = self._coordinator.cursors
@@ -188,6 +185,6 @@ class Snapshotter:
             index = max(index, self._anew_at)
         if index <= self._group.raft.first_index:
             return False
-        self._group.raft.compact(index, newest)
+        self._group.raft.compact(index, self._newest)
         self._store.cut(index)
         return True

@@ -262,12 +262,7 @@ class StateMachine:
         if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
             return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
-            run.closed = True
-            run.ends = [
-                (entry.number, entry.roll, entry.byte)
-                for entry in self.inputs_of(command.session)
-                if entry.run == run.number
-            ]
+            run.close(self.inputs_of(command.session))
             self.state.sessions[command.session].idle_since_ms = command.at_ms
         return run
 

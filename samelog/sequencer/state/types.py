@@ -8,6 +8,7 @@ that know less can read what newer ones wrote.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,6 +123,13 @@ class Run(msgspec.Struct):
     stage: str | None = None
     """What its records are staged for: nothing of it is merged before that is published."""
     published: bool = False
+
+    def close(self, inputs: Iterable[Input]) -> None:
+        """It ends where the session's inputs are now."""
+        self.closed = True
+        self.ends = [
+            (entry.number, entry.roll, entry.byte) for entry in inputs if entry.run == self.number
+        ]
 
     @property
     def is_held(self) -> bool:

@@ -109,9 +109,13 @@ class RunInputs:
                 found[name] = f"the bytes behind {tuple(end)} are no batch: {why}"
         return found
 
-    def refuses(self, name: InputName, now: float) -> bool:
-        """Whether the node has refused an input for so long that it will not take it."""
+    def refuses(self, name: InputName, now: float) -> bool | None:
+        """Whether the node has refused an input for so long that it will not take it; None: that is
+        for others to say, who have the partition.
+        """
         shipped = self._inputs.get(name)
+        if shipped is not None and shipped.state is InputState.ELSEWHERE:
+            return None
         since = None if shipped is None else shipped.refused_since
         return since is not None and now >= since + GIVE_UP_S
 
@@ -325,7 +329,7 @@ class RunInputs:
             self._resume(shipped)
         elif shipped.state is InputState.SHIPPING:
             self._offer(shipped)
-        else:
+        elif shipped.state is not InputState.ELSEWHERE:  # of which the end is to be told
             return
         self.unscanned.pop(shipped, None)
         if shipped.files.may_have_more:

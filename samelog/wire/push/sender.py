@@ -85,10 +85,14 @@ class PushSender:
         self._watched: dict[int, tuple[int, InputName, RollByte]] = {}
         """Handle -> run, input and end, of closed runs that are not wholly merged yet."""
 
-    def refuses(self, run: int, name: InputName, now: float) -> bool:
-        """Whether the node has refused an input of a run for so long that it will not take it."""
+    def refuses(self, run: int, name: InputName, now: float) -> bool | None:
+        """Whether the node has refused an input of a run for so long that it will not take it; None
+        if it has no say.
+        """
         shipped = self.inputs.run
-        return shipped is not None and shipped.run == run and self.inputs.refuses(name, now)
+        if shipped is None or shipped.run != run:
+            return False
+        return self.inputs.refuses(name, now)
 
     # --- what happens -------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def make_groups(cluster: LocalCluster, names: list[str], partitions: int) -> Non
     admin = AdminClient({**plaintext(cluster)})
     for number, name in enumerate(names):  # one after the other: each is planned from the table
         order = list(ORDERS[number % len(ORDERS)])
-        topic = NewTopic(name, replica_assignment=[order] * partitions)
+        topic = NewTopic(name, partitions, replica_assignment=[order] * partitions)
         for future in admin.create_topics([topic], operation_timeout=CREATE_S).values():
             future.result(CREATE_S)
     wait_until(lambda: len(leaders(cluster.nodes[0], cluster)) > len(names), "all led")

@@ -4,7 +4,7 @@ memory; and what groups of a running cluster cost.
     python -m bench groups [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
                            [--rounds 5] [--json]
     python -m bench groups --what throughput [--counts 1 3 6] [--megabytes 100] [--rounds 5]
-    python -m bench groups --what idle [--groups 200] [--partitions 10000] [--seconds 15]
+    python -m bench groups --what idle [--groups 200] [--partitions 10000] [--seconds 10]
 
 *throughput* and *idle* are in `bench/live_groups.py`.
 
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int)
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 3, 6])
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.what == "throughput":

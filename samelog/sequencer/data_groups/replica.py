@@ -233,8 +233,9 @@ class DataReplica:
 
     @property
     def passes(self) -> bool:
-        """Whether a partition comes to this group, or goes to another one."""
-        return self.group_replica.logs.machine.state.placement.passing is not None
+        """Whether a partition comes to this group, or goes to another one, by a task under way."""
+        passing = self.group_replica.logs.machine.state.placement.passing
+        return passing is not None and passing.task in self._host.cluster.placement.tasks
 
     def _owes(self) -> bool:
         """Whether it leads, and the group or group 0 has yet to learn something."""

@@ -21,11 +21,14 @@ class KnownNodes:
 
     def __init__(self, config: ClientConfig) -> None:
         self._configured = nodes_of(config)
+        self._rack = config.rack
         self._told: dict[str, Address] = {}
+        self._racks: dict[str, str] = {}
+        """By name, and by address: a configured node may have no name here."""
 
     def follow(self, config: ClientConfig) -> None:
         """The configuration is another one."""
-        self._configured = nodes_of(config)
+        self._configured, self._rack = nodes_of(config), config.rack
 
     def learn(self, holders: Iterable[Holder], met: Collection[str] = ()) -> bool:
         """Told of these. `met`: what configured nodes turned out to be called. Whether any is new,
@@ -36,10 +39,20 @@ class KnownNodes:
         before = dict(self._told)
         for holder in holders:
             address = parse_address(holder.address)
+            self._racks[holder.name] = self._racks[holder.address] = holder.rack
             is_known = holder.name in names or address in addresses
             if address is not None and not is_known and len(self._told) < TOLD_MOST:
                 self._told[holder.name] = address
         return self._told != before
+
+    def is_near(self, node: NodeAddress) -> bool:
+        """Whether a node is in this client's rack, as far as was told."""
+        known = self._racks.get(node.node or "") or self._racks.get(str(node.address))
+        return bool(self._rack) and known == self._rack
+
+    def is_far(self, node: NodeAddress) -> bool:
+        """Whether a node is known to be elsewhere, and another one to be near."""
+        return not self.is_near(node) and any(map(self.is_near, self.all))
 
     @property
     def all(self) -> list[NodeAddress]:

@@ -358,6 +358,7 @@ class PullReceiverScript(EndScript):
         self.source = FakeSource(path / "node")
         self.copies: dict[tuple[str, int], Copy] = {}
         self.addresses = frozenset({"here", "elsewhere"})
+        self.is_far = False
 
     # what the conversation tells
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
@@ -402,7 +403,7 @@ class PullReceiverScript(EndScript):
             self.connection,
             self,
             cast(Any, self),
-            PullTarget(CLUSTER, topics, "here", self.addresses),
+            PullTarget(CLUSTER, topics, "here", self.addresses, self.is_far),
             find_start=lambda topic, topic_id, partition: EARLIEST,
             on_over=lambda error: self.trace.append("over"),
         )
@@ -410,6 +411,10 @@ class PullReceiverScript(EndScript):
     def do_tick(self) -> None:
         """`tick`: now and then."""
         self.end.tick()
+
+    def do_far(self) -> None:
+        """`far`: the node is in another rack, from the next connection on."""
+        self.is_far = True
 
     def do_agree(self) -> None:
         """`agree`: that the node refuses is known, so that it is not left."""

@@ -48,3 +48,23 @@ def test_a_new_configuration_keeps_what_was_told() -> None:
     known.learn([holder("n1", "b:7001")])
     known.follow(replace(CONFIG, nodes=(Address("other", 1),), node_names=("n9",)))
     assert [each.node for each in known.all] == ["n9", "n1"]
+
+
+def test_who_is_near_and_who_is_far() -> None:
+    known = KnownNodes(replace(CONFIG, rack="r1"))
+    seed, near, far = (
+        NodeAddress(SEED, "n0"),
+        NodeAddress(Address("b", 1), "n1"),
+        NodeAddress(Address("c", 1), "n2"),
+    )
+    assert not known.is_far(seed), "nothing is known"
+    known.learn([Holder("n0", "inside:1", "r2"), Holder("n2", "c:1", "")])
+    assert not known.is_far(seed), "nobody is near"
+    known.learn([Holder("n1", "b:1", "r1")])
+    assert known.is_near(near)
+    assert known.is_near(NodeAddress(near.address, None))
+    assert known.is_far(seed)
+    assert known.is_far(far)
+    anywhere = KnownNodes(CONFIG)
+    anywhere.learn([Holder("n1", "b:1", "r1")])
+    assert not anywhere.is_far(seed)

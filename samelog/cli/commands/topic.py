@@ -68,7 +68,8 @@ def create(
 ) -> None:
     """Create the topic NAME.
 
-    One partition means one total order of all records.
+    One partition means one total order of all records. Three copies go on when a node is lost, two
+    stand still until it is back, and of one its records are lost.
 
     \b
     Example:
@@ -79,7 +80,14 @@ def create(
     wanted = UNSET if copies is None else copies
     body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
-    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s)")
+    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}")
+
+
+def _risk(copies: int | None) -> str:
+    """What so few copies mean; nothing for three or more."""
+    if copies == 1:
+        return "; with one copy, a node that is lost takes its partitions along"
+    return "; with two copies, a partition stands still while a node is away" * (copies == 2)
 
 
 @command.command("add-partitions")

@@ -73,7 +73,8 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     2,
     7,
     flexible_from=5,
-    notes="Without a replication factor every node holds every partition.",
+    notes="Without a replication factor every node holds every partition. From feature level 7 on "
+    "a smaller factor, or an assignment, means what it says: groups.md.",
 )
 async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
     """Makes topics. Any node takes the request. With fewer replicas than nodes, by a number or an

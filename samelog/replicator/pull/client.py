@@ -155,8 +155,9 @@ class PullClient:
 
     def _target(self, address: Address | None = None) -> PullTarget:
         addresses = frozenset(str(each.address) for each in self._nodes.all)
-        asked = str(address or self._address)
-        return PullTarget(self._config.cluster, self.topics, asked, addresses)
+        asked = address or self._address
+        is_far = bool(self._lanes) and self._nodes.is_far(NodeAddress(asked, None))
+        return PullTarget(self._config.cluster, self.topics, str(asked), addresses, is_far)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
         self._conversation = self._converse(connection, self._address, on_over)

@@ -6,8 +6,7 @@ answered with success is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -25,6 +24,7 @@ from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
 NOT_BEGUN = -1
+TRIES = 10
 _CODES: Mapping[str, FaultCode] = {
     "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
     "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
@@ -55,52 +55,37 @@ def list_tasks(node: ServedNode, _request: place.ListTasks) -> TaskRows:
 
 async def pause_task(node: ServedNode, request: place.PauseTask) -> TaskRows:
     """Raises ChangeRefused, NotLeader or TimeoutError, as all of these do."""
-    if request.task is UNSET:
-        return await _change(node, [PauseTasks(are_paused=True)])
-    with _told():
-        changes = operations.pause(_desk(node).look(), request.task)
-    return await _change(node, changes)
+    task = request.task
+    if task is UNSET:
+        return await _change(node, lambda desk: [PauseTasks(are_paused=True)])
+    return await _change(node, lambda desk: operations.pause(desk.look(), task))
 
 
 async def resume_task(node: ServedNode, request: place.ResumeTask) -> TaskRows:
     """See pause_task."""
-    if request.task is UNSET:
-        return await _change(node, [PauseTasks(are_paused=False), *operations.allow()])
-    with _told():
-        changes = operations.resume(_desk(node).look(), request.task)
-    return await _change(node, changes)
+    task = request.task
+    if task is UNSET:
+        return await _change(node, lambda desk: [PauseTasks(are_paused=False), *operations.allow()])
+    return await _change(node, lambda desk: operations.resume(desk.look(), task))
 
 
 async def cancel_task(node: ServedNode, request: place.CancelTask) -> TaskRows:
     """See pause_task."""
-    with _told():
-        changes = operations.cancel(_desk(node).look(), request.task)
-    return await _change(node, changes)
+    return await _change(node, lambda desk: operations.cancel(desk.look(), request.task))
 
 
 async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
     """See pause_task."""
-    table = _desk(node).look()
-    with _told():
-        if request.ends:
-            changes = operations.stop_draining(table, request.node)
-        else:
-            changes = operations.drain(table, _desk(node).states(), request.node)
-    return await _change(node, changes)
+    if request.ends:
+        return await _change(node, lambda desk: operations.stop_draining(desk.look(), request.node))
+    return await _change(
+        node, lambda desk: operations.drain(desk.look(), desk.states(), request.node)
+    )
 
 
 async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
     """See pause_task."""
-    return await _change(node, operations.balance())
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What placement refuses is told as a refusal of a change."""
-    try:
-        yield
-    except PlacementRefused as error:
-        raise refused(error) from error
+    return await _change(node, lambda desk: operations.balance())
 
 
 def _desk(node: ServedNode) -> PlacementDesk:
@@ -110,11 +95,21 @@ def _desk(node: ServedNode) -> PlacementDesk:
     return node.placing
 
 
-async def _change(node: ServedNode, changes: Sequence[AnyChange]) -> TaskRows:
-    if changes:
-        command = ChangePlacement(node.logs.machine.state.placement.version, list(changes))
-        outcome = await node.raft.proposer.propose(command)
-        if isinstance(outcome, Rejection):
+async def _change(
+    node: ServedNode, plan: Callable[[PlacementDesk], Sequence[AnyChange]]
+) -> TaskRows:
+    """Have the table changed, as planned from what it is; anew if it was changed meanwhile."""
+    for left in reversed(range(TRIES)):
+        version = node.logs.machine.state.placement.version
+        try:
+            changes = plan(_desk(node))
+        except PlacementRefused as error:
+            raise refused(error) from error
+        command = ChangePlacement(version, list(changes))
+        outcome = await node.raft.proposer.propose(command) if changes else None
+        if not isinstance(outcome, Rejection):
+            break
+        if outcome.code != "PLACEMENT_MOVED" or not left:
             raise refused(PlacementRefused(outcome.code, outcome.message, "try again"))
     return list_tasks(node, place.ListTasks())
 

@@ -52,7 +52,8 @@ class Homes:
             for each in self._known.all
             if each != node and (each.node in names or str(each.address) in addresses)
         ]
-        self._of[place] = random.choice(named) if named else self._next(self.of(place))
+        near = [each for each in named if self._known.is_near(each)]
+        self._of[place] = random.choice(near or named) if named else self._next(self.of(place))
 
     def _known_again(self, node: NodeAddress) -> None:
         """What a node was asked for is asked of the next one."""

@@ -53,6 +53,8 @@ from samelog.wire.pull.refusal import Refusal
 from samelog.wire.receiver import Receiver, ResumePoint
 
 PROBE_S = 10.0
+FAR_S = 1.0
+"""So long a node in the reader's rack is waited for."""
 RETRY_S = 1.0
 ANSWER_S = 15.0
 LAGGING_S = 5.0
@@ -69,6 +71,8 @@ class PullTarget(NamedTuple):
     topics: tuple[str, ...]
     address: str
     addresses: frozenset[str]
+    is_far: bool = False
+    """A nearer node may have it: wait a moment before it is copied from here."""
 
 
 class PullReceiver(Generic[CopyT]):
@@ -82,8 +86,8 @@ class PullReceiver(Generic[CopyT]):
         """To be carried out in this order; whoever does takes them off."""
         self._receiver = Receiver()
         self._copies: dict[int, CopyT] = {}
-        self._known: dict[CopyT, None] = {}
-        """Those that this connection is responsible for."""
+        self._known: dict[CopyT, float] = {}
+        """Those that this connection is responsible for, and since when."""
         self._probes: dict[int, str] = {}
         self._probe_at = now
         self._next_handle = 0
@@ -153,12 +157,15 @@ class PullReceiver(Generic[CopyT]):
             self._probe(now)
 
     def _is_due(self, copy: CopyT, now: float) -> bool:
-        return self.node != "" and now >= max(copy.retry_at, self._not_before.get(copy, now))
+        waits_s = FAR_S if self.target.is_far else 0.0
+        begins_at = max(copy.since, self._known[copy]) + waits_s
+        not_before = self._not_before.get(copy, now)
+        return self.node != "" and now >= max(copy.retry_at, not_before, begins_at)
 
     def replaced(self, old: CopyT, new: CopyT) -> None:
         """Go on with another copy."""
         self._known.pop(old, None)
-        self._known[new] = None
+        self._known[new] = new.since
 
     def closed(self) -> None:
         """The connection is gone, and what it copied waits; what others copy goes on."""
@@ -192,8 +199,8 @@ class PullReceiver(Generic[CopyT]):
         """The copies of a topic that was found."""
         for copy in copies:
             if copy not in self._known:
-                self._known[copy] = None
-                if copy.state is CopyState.WAITING and self.node:
+                self._known[copy] = now
+                if copy.state is CopyState.WAITING and self.node and not self.target.is_far:
                     self._open(copy, now)
 
     def _new_handle(self) -> int:

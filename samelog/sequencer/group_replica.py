@@ -197,9 +197,10 @@ class GroupReplica:
     def is_busy(self) -> bool:
         """Whether anything is under way or waits here. What others have yet to say is not."""
         logs, repair, raft = self.logs, self.logs.repair, self.raft
-        own = raft.group, raft.coordinator, self.reporter, self.following, self.care.archive
+        own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        return bool(self._at_work) or any(part.is_busy for part in (*own, *parts))
+        busy = (part.is_busy for part in (*own, *parts, self.care.archive))
+        return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""

@@ -39,10 +39,11 @@ class KnownNodes:
         before = dict(self._told)
         for holder in holders:
             address = parse_address(holder.address)
-            self._racks[holder.name] = self._racks[holder.address] = holder.rack
             is_known = holder.name in names or address in addresses
             if address is not None and not is_known and len(self._told) < TOLD_MOST:
                 self._told[holder.name] = address
+            if is_known or holder.name in self._told:
+                self._racks[holder.name] = self._racks[holder.address] = holder.rack
         return self._told != before
 
     def is_near(self, node: NodeAddress) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samelog.placement.tasks import Action
-from samelog.placement.values import NewGroup
+from samelog.placement.values import NewGroup, PartitionPass, PassStage
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.spanning.steps import lost_groups, next_steps
 from samelog.sequencer.state.commands import (
@@ -197,13 +197,14 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
 
 def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
     seal = PassPartition(5, Action.SEAL_PARTITION, 1, b"")
-    machine, sealed = data_group(1), data_group(1)
+    machine, moving = data_group(1), data_group(1)
+    assert code(machine.apply(seal)) == "STAGED"
     machine.apply(pin(1))
     assert code(machine.apply(seal)) == "PINNED"
     machine.apply(end(1))
     assert not isinstance(machine.apply(seal), Rejection)
-    sealed.apply(seal)
-    assert code(sealed.apply(pin(1))) == "PARTITION_MOVES"
+    moving.state.placement.passing = PartitionPass(5, 1, PassStage.SEALED)
+    assert code(moving.apply(pin(1))) == "PARTITION_MOVES"
 
 
 # --- what comes next ------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """Data groups: how long it takes to plan for a large cluster and how even its placement is, in
 memory; and what groups of a running cluster cost.
 
-    python -m bench groups [plan] [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
+    python -m bench groups [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
                            [--rounds 5] [--json]
-    python -m bench groups throughput [--counts 1 3 6] [--megabytes 100] [--rounds 5]
-    python -m bench groups idle [--groups 200] [--partitions 10000] [--seconds 15]
+    python -m bench groups --what throughput [--counts 1 3 6] [--megabytes 100] [--rounds 5]
+    python -m bench groups --what idle [--groups 200] [--partitions 10000] [--seconds 10]
 
 *throughput* and *idle* are in `bench/live_groups.py`.
 
@@ -137,13 +137,13 @@ def main() -> None:
     """Print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     what = ("plan", "throughput", "idle")
-    parser.add_argument("what", choices=what, nargs="?", default=what[0])
+    parser.add_argument("--what", choices=what, default=what[0])
     for name, value in (("members", 50), ("racks", 1), ("megabytes", 100), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--groups", type=int)
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 3, 6])
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.what == "throughput":

@@ -1,7 +1,7 @@
 """Data groups of a running cluster: what bulk costs over several of them, and what they cost idle.
 
-Three nodes have three copies of every group: each topic is made with a list of members, which gives
-it a group of its own. For `bench.groups`, whose part in memory needs no nodes.
+There are five nodes, and three copies of every group: each topic is made with a list of members,
+which gives it a group of its own. For `bench.groups`, whose part in memory needs no nodes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import permutations
 from statistics import median
 from typing import Any
 
@@ -28,20 +27,20 @@ from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 
-MEMBERS = (0, 1, 2)
-ORDERS = list(permutations(MEMBERS))
+NODES = 5
+COPIES = 3
 CREATE_S = 120.0
-SETTLE_S = 15.0
+SETTLE_S = 10.0
 """Until what was made is at rest."""
 RECORD_BYTES = 1000
 
 
 @contextmanager
 def running() -> Iterator[tuple[str, LocalCluster]]:
-    """A new cluster of three, and a directory."""
+    """A new cluster, and a directory."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        LocalCluster(os.path.join(directory, "c"), ClusterOptions()) as cluster,
+        LocalCluster(os.path.join(directory, "c"), ClusterOptions(nodes=NODES)) as cluster,
     ):
         cluster.start()
         yield directory, cluster
@@ -50,12 +49,13 @@ def running() -> Iterator[tuple[str, LocalCluster]]:
 def make_groups(cluster: LocalCluster, names: list[str], partitions: int) -> None:
     """A topic in a group of its own for each name; the members lead by turns."""
     admin = AdminClient({**plaintext(cluster)})
+    known = len(leaders(cluster.nodes[0], cluster)) + len(names) - 1
     for number, name in enumerate(names):  # one after the other: each is planned from the table
-        order = list(ORDERS[number % len(ORDERS)])
-        topic = NewTopic(name, replica_assignment=[order] * partitions)
+        members = [(number + place) % NODES for place in range(COPIES)]
+        topic = NewTopic(name, partitions, replica_assignment=[members] * partitions)
         for future in admin.create_topics([topic], operation_timeout=CREATE_S).values():
             future.result(CREATE_S)
-    wait_until(lambda: len(leaders(cluster.nodes[0], cluster)) > len(names), "all led")
+    wait_until(lambda: len(leaders(cluster.nodes[0], cluster)) > known, "all led")
 
 
 def leaders(node: LocalNode, cluster: LocalCluster) -> dict[int, str]:

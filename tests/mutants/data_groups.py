@@ -14,8 +14,10 @@ from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.client import PushClient
 from samelog.sequencer.cluster import recovery
 from samelog.sequencer.data_groups import ending, seats
+from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
@@ -87,6 +89,96 @@ def rest_at_once() -> Iterator[None]:
         return True
 
     with patch.object(quiet, "begin", begin):
+        yield
+
+
+@contextmanager
+def away_at_once() -> Iterator[None]:
+    """Who has not answered the last heartbeat is away."""
+    with patch.object(quiet, "AWAY", 0):
+        yield
+
+
+@contextmanager
+def away_since_it_was_heard() -> Iterator[None]:
+    """Who had nothing to say, because its group rested, is away."""
+
+    def is_away(core: Core, lead: Leadership, peer: int) -> bool:
+        silent_s = core.now - lead.progress[peer].last_active
+        return silent_s >= quiet.AWAY * core.config.election_timeout_s
+
+    with patch.object(quiet, "_is_away", is_away):
+        yield
+
+
+@contextmanager
+def rest_with_work_left() -> Iterator[None]:
+    """A replica rests though something is under way."""
+    original = Working._let_rest
+
+    def let_rest(self: Any, replica: Any, now: float) -> None:
+        original(self, _Idle(replica), now)
+
+    with patch.object(Working, "_let_rest", let_rest):
+        yield
+
+
+class _Idle:
+    """A replica that says that it has nothing to do."""
+
+    is_busy = False
+
+    def __init__(self, replica: Any) -> None:
+        self._replica = replica
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+@contextmanager
+def rest_after_tidying() -> Iterator[None]:
+    """What tidying up has begun is cut off."""
+    original = Working._let_rest
+
+    def let_rest(self: Any, replica: Any, now: float) -> None:
+        with patch.object(replica, "tidy", lambda: True):
+            original(self, replica, now)
+
+    with patch.object(Working, "_let_rest", let_rest):
+        yield
+
+
+@contextmanager
+def forget_what_is_due() -> Iterator[None]:
+    """Who rests is not looked at again."""
+    with patch("samelog.sequencer.data_groups.working.heapq.heappush", lambda heap, item: None):
+        yield
+
+
+@contextmanager
+def moved_in_unseen() -> Iterator[None]:
+    """A group that gets another partition by the table is not concerned."""
+    original = Contents._follow_partitions
+
+    def follow(self: Contents, table: Any) -> set[int]:
+        original(self, table)
+        return set()
+
+    with patch.object(Contents, "_follow_partitions", follow):
+        yield
+
+
+@contextmanager
+def settings_wake_nobody() -> Iterator[None]:
+    """A topic has other settings, and its groups go on resting."""
+    with patch.object(DataGroups, "topic_changed", lambda self, topic_id: None):
+        yield
+
+
+@contextmanager
+def damage_in_silence() -> Iterator[None]:
+    """A replica that cannot begin is only in the log of the program."""
+    with patch.object(DataGroups, "troubles", ()):
         yield
 
 
@@ -272,6 +364,8 @@ def recover_group_0_alone() -> Iterator[None]:
 _QUIET = "tests/consensus/test_quiet.py::"
 _BEATS = "tests/wire/test_member_beats.py::"
 _SEATS = "tests/sequencer/test_seats.py::"
+_WORKING = "tests/sequencer/test_working.py::"
+_CONTENTS = "tests/sequencer/test_contents.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
 _ENDING = "tests/sequencer/test_ending.py::"
 
@@ -279,10 +373,24 @@ DATA_GROUPS = (
     (
         120,
         rest_with_a_follower_away,
-        _QUIET + "test_a_group_with_a_follower_that_is_away_does_not_rest",
+        _QUIET + "test_a_group_with_a_follower_that_is_away_rests_without_it_after_a_while",
     ),
     (120, rest_with_less, _QUIET + "test_who_lacks_something_does_not_rest_by_the_leaders_word"),
-    (120, rest_at_once, _QUIET + "test_a_group_with_a_follower_that_is_away_does_not_rest"),
+    (
+        120,
+        rest_at_once,
+        _QUIET + "test_a_group_with_a_follower_that_is_away_rests_without_it_after_a_while",
+    ),
+    (
+        120,
+        away_at_once,
+        _QUIET + "test_a_group_with_a_follower_that_is_away_rests_without_it_after_a_while",
+    ),
+    (
+        120,
+        away_since_it_was_heard,
+        _QUIET + "test_a_group_that_woke_does_not_take_for_away_who_had_nothing_to_say_for_long",
+    ),
     (121, wake_without_a_deadline, _QUIET + "test_a_leader_that_wakes_proves_itself_anew"),
     (
         121,
@@ -334,5 +442,11 @@ DATA_GROUPS = (
         "tests/replicator/test_known_nodes.py::test_a_configured_node_goes_by_its_configuration",
     ),
     (125, group_0_takes_all, _NODES + "test_group_0_changes_nothing_of_what_is_in_a_data_group"),
+    (150, rest_with_work_left, _WORKING + "test_who_has_nothing_to_do_rests_after_a_while"),
+    (150, rest_after_tidying, _WORKING + "test_what_tidying_leaves_is_done_first"),
+    (150, forget_what_is_due, _WORKING + "test_who_has_something_due_is_looked_at_then"),
+    (150, moved_in_unseen, _CONTENTS + "test_a_partition_that_moves_concerns_both_groups"),
+    (150, settings_wake_nobody, _NODES + "test_groups_without_work_run_nothing_and_begin_again"),
+    (151, damage_in_silence, _NODES + "test_a_replica_that_cannot_begin_is_shown"),
 )
 """Rule, bug, and the test that finds it."""

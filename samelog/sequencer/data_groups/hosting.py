@@ -354,6 +354,7 @@ class DataGroups:
         if self._level != self._host.cluster.level:
             self._level = self._host.cluster.level
             self._work_in(tuple(self.replicas))
+        self._work_in(self.passes.groups)
         for replica in self.working:
             replica.tick_slowly()
             self._note_troubles(replica)

@@ -80,6 +80,11 @@ class PartitionPasses:
         self._pieces: dict[tuple[int, bool, int], dict[int, bytes]] = {}
         """(task, sealed, checksum of the whole) -> what came of it."""
 
+    @property
+    def groups(self) -> set[int]:
+        """Those that were asked for something that is not over."""
+        return {group for group, _ in self._asked}
+
     # --- orders -----------------------------------------------------------------------------------
 
     def carry_out(self, asker: int, order: GroupOrder) -> None:

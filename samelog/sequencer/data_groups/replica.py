@@ -227,9 +227,15 @@ class DataReplica:
     @property
     def is_busy(self) -> bool:
         """See working.Worker."""
-        awake = not (self.raft.raft.rests or self.raft.halted)
+        awake = not (self.raft.raft.rests or self.raft.halted) or self.passes
         comes_up = self._comes_up is not None and not self._comes_up.done()
         return awake or comes_up or self.group_replica.is_busy or self._owes()
+
+    @property
+    def passes(self) -> bool:
+        """Whether a partition comes to this group, or goes to another one, by a task under way."""
+        passing = self.group_replica.logs.machine.state.placement.passing
+        return passing is not None and passing.task in self._host.cluster.placement.tasks
 
     def _owes(self) -> bool:
         """Whether it leads, and the group or group 0 has yet to learn something."""
@@ -237,7 +243,8 @@ class DataReplica:
             return False
         state, cluster = self.group_replica.logs.machine.state, self._host.cluster
         runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
-        return self._upkeep.is_due or next(runs, None) is not None
+        participant = self.group_replica.raft.participant
+        return self._upkeep.is_due or participant.is_busy or next(runs, None) is not None
 
     @property
     def troubles(self) -> list[str]:

@@ -73,6 +73,14 @@ class Participant:
         self._told: dict[str, float] = {}
         """What group 0 was told -> when."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether this node leads, and has yet to take a step or tell of one."""
+        if not self._group.is_leader:
+            return False
+        found = next_steps(self._cluster.state, self._machine.state, self.number)
+        return bool(found.tell or found.pin or found.end or self._under_way)
+
     def look_soon(self) -> None:
         """Look at the end of this turn of the loop."""
         if not self._is_due:

@@ -71,6 +71,7 @@ class StagingClient(RemoteClient):
         self.attempts: list[Staged] = []
         self.is_at_rest = False
         self._batch = 0
+        self._rival = Rival(self)
 
     def go_on(self) -> None:
         """Stage the next batch, or this one anew, unless the world is at rest."""
@@ -117,13 +118,13 @@ class StagingClient(RemoteClient):
         if self._chance.random() < 0.15:
             yield from self._drop(attempt)
             return
+        if self._chance.random() < 0.3:
+            self._rival.give_up(attempt, self._chance.uniform(0.0, 20 * self.world.options.sync_s))
         for _ in range(TRIES):
             attempt.asked = True
             problem = yield self._ask(self._ask_for, attempt)
             if not problem or "closed" in problem or "has not begun" in problem:
                 break
-        if self._chance.random() < 0.1:  # perhaps it is under way
-            yield self._ask(self._given_up, attempt)
 
     def _drop(self, attempt: Staged) -> Script:
         for _ in range(TRIES):
@@ -165,6 +166,25 @@ class StagingClient(RemoteClient):
     async def _given_up(self, actor: NodeActor, attempt: Staged) -> None:
         if actor.node is not None:
             await actor.node.stages.drop(DropStage(self.stage, (attempt.run,)))
+
+
+class Rival(RemoteClient):
+    """Another process of the writer, which believes that an attempt has failed."""
+
+    def __init__(self, writer: StagingClient) -> None:
+        super().__init__(writer.world, f"{writer.tag}r", f"rival {writer.tag}")
+        self._writer = writer
+
+    def give_up(self, attempt: Staged, delay: float) -> None:
+        """Have it dropped, while it may be under way."""
+        if self._script is None:
+            self.world.later(delay, lambda: self._run(self._drop(attempt)))
+
+    def _drop(self, attempt: Staged) -> Script:
+        yield self._ask(self._writer._given_up, attempt)
+
+    def _over(self) -> None:
+        self._script = None
 
 
 class ElsewhereError(Exception):

@@ -58,6 +58,7 @@ from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
+from tests.mutants.spanning import SPANNING
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -338,6 +339,7 @@ PLANTED = (
             *REMOVING,
             *REPAIRING,
             *SHARING,
+            *SPANNING,
             *TELLING,
             *TYPED,
             *UPGRADING,

@@ -53,6 +53,17 @@ def vouch_behind_a_failed_round() -> Iterator[None]:
 
 
 @contextmanager
+def vouch_for_a_round_under_way() -> Iterator[None]:
+    """A round of session bytes that has no file counts before those ahead of it have ended."""
+
+    async def at_once(self: SessionRounds) -> None:
+        pass
+
+    with patch.object(SessionRounds, "_rounds_before", at_once):
+        yield
+
+
+@contextmanager
 def pass_who_waits_for_a_failed_sync() -> Iterator[None]:
     """A sync succeeds at once while who waits for one that failed has not heard of it yet."""
 
@@ -121,6 +132,11 @@ ONE_ROUND = (
         44,
         vouch_behind_a_failed_round,
         "tests/sequencer/test_session_rounds.py::test_no_round_succeeds_behind_one_that_failed",
+    ),
+    (
+        44,
+        vouch_for_a_round_under_way,
+        "tests/sequencer/test_session_rounds.py::test_what_an_earlier_round_has_counts_with_a_later_one",
     ),
     (
         28,

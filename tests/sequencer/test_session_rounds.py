@@ -110,6 +110,27 @@ def test_what_an_earlier_round_has_counts_with_a_later_one(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+def test_rounds_without_files_each_wait_for_all_before_them(tmp_path: Path) -> None:
+    held = Held(tmp_path)
+
+    async def main() -> None:
+        held.write(0, 0)
+        held.seal()
+        one, follower = await held.begin(), await held.begin()
+        held.write(1, 0)
+        two, last = await held.begin(), await held.begin()
+        held.syncs.end()
+        await asyncio.gather(one, follower)
+        await asyncio.sleep(0)
+        assert not last.done()
+        assert held.durable < SessionPosition(0, 1, SIZE), "the second round is under way"
+        held.syncs.end()
+        await asyncio.gather(two, last)
+        assert held.durable == SessionPosition(0, 1, SIZE)
+
+    asyncio.run(main())
+
+
 def test_no_round_succeeds_behind_one_that_failed(tmp_path: Path) -> None:
     """The file that it has was synced; the bytes before were not."""
     held = Held(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.spanning.steps import lost_groups, next_steps
@@ -21,7 +22,12 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput, PlaceTopic
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    OpenPlacedInput,
+    PassPartition,
+    PlaceTopic,
+)
 from samelog.sequencer.state.transactions.commands import (
     BeginStage,
     SettleUnit,
@@ -187,6 +193,17 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
     machine.apply(DeleteTopicCommand("id"))
     assert code(machine.apply(end(1))) == "PRECONDITION"
     assert not isinstance(machine.apply(EndStage(UNIT, True, [RUN], [], [], 7)), Rejection)
+
+
+def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
+    seal = PassPartition(5, Action.SEAL_PARTITION, 1, b"")
+    machine, sealed = data_group(1), data_group(1)
+    machine.apply(pin(1))
+    assert code(machine.apply(seal)) == "PINNED"
+    machine.apply(end(1))
+    assert not isinstance(machine.apply(seal), Rejection)
+    sealed.apply(seal)
+    assert code(sealed.apply(pin(1))) == "PARTITION_MOVES"
 
 
 # --- what comes next ------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
+from samelog.sequencer.spanning.steps import groups_concerned
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import decode_message
@@ -292,10 +293,10 @@ class DataGroups:
 
     def units_moved(self) -> None:
         """What spans several groups has moved in group 0: its part here is looked at."""
-        for replica in self.replicas.values():
-            if replica.raft.raft.leadership is not None:
-                self.work(replica)
-                replica.group_replica.raft.participant.look_soon()
+        groups = groups_concerned(self._host.cluster)
+        self._work_in(groups)
+        for number in groups & self.replicas.keys():
+            self.replicas[number].group_replica.raft.participant.look_soon()
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""

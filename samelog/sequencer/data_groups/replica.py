@@ -229,7 +229,8 @@ class DataReplica:
         """See working.Worker."""
         awake = not (self.raft.raft.rests or self.raft.halted) or self.passes
         comes_up = self._comes_up is not None and not self._comes_up.done()
-        return awake or comes_up or self.group_replica.is_busy or self._owes()
+        spans = self.group_replica.raft.participant.is_busy
+        return awake or comes_up or spans or self.group_replica.is_busy or self._owes()
 
     @property
     def passes(self) -> bool:

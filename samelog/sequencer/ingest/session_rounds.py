@@ -45,9 +45,9 @@ class SessionRounds:
         """Inputs with bytes that are in no round yet."""
         self._has_failed = False
         self._begun = self._ended = 0
-        """Rounds; they end in the order in which they begin."""
+        """Rounds with files; they end in the order in which they begin."""
         self._followers: list[asyncio.Future[None]] = []
-        """Rounds without files of their own, each of which ends with those before it."""
+        """Rounds without files, each of which ends with those before it."""
         self._idle: asyncio.Future[None] | None = None
         self._waits_for_entry = False
         self._in_round = False
@@ -99,24 +99,27 @@ class SessionRounds:
         taken = frozenset(numbers)
         self.dirty -= taken
         ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
-        if not (also or files):
+        if also or files:
+            await self._sync([*also, *files])
+        else:
             await self._rounds_before()
+        if self._has_failed:
+            raise DiskFault("sessions", "sync", errno.EIO)
+        self._vouch(ends, files)
+
+    async def _sync(self, files: list[File]) -> None:
         self._begun += 1
         try:
-            await self._syncer.sync([*also, *files])
+            await self._syncer.sync(files)
         except BaseException:
             self._has_failed = True
             raise
         finally:
             self._ended += 1
-            if self._followers:
-                self._wake_followers()
-        if self._has_failed:
-            raise DiskFault("sessions", "sync", errno.EIO)
-        self._vouch(ends, files)
+            self._wake_followers()
 
     async def _rounds_before(self) -> None:
-        """Wait until all rounds that are under way have ended."""
+        """Wait until all rounds with files that are under way have ended."""
         newest = self._begun
         while self._ended < newest:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -58,7 +58,7 @@ class TransactionView:
         """Whether a batch that is new may be merged, as far as transactions go."""
         log, producer = self._known.in_log(partition), facts.producer_id
         known = self._known.of_producer(producer) if facts.is_transactional else None
-        part = self._known.taking_part(partition, producer) if facts.is_transactional else None
+        part = self._part(partition, producer) if facts.is_transactional else None
         newest = max(map(_epoch_of, (log.ended.get(producer), known, part)))
         if facts.epoch < newest:
             return Verdict.FENCED
@@ -71,13 +71,20 @@ class TransactionView:
 
     def begin(self, partition: int, facts: BatchFacts, offset: int) -> Begin | None:
         """A transactional batch is taken: what begins with it, if anything does."""
-        part = self._known.taking_part(partition, facts.producer_id)
+        part = self._part(partition, facts.producer_id)
         log = self._known.in_log(partition)
         if part is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
         self.is_proposed = True
         self._begun[facts.producer_id, partition] = part.number
         return Begin(facts.producer_id, facts.epoch, part.number, offset)
+
+    def _part(self, partition: int, producer: int) -> JoinedInLog | None:
+        """The producer's transaction in a partition, until its marker is proposed."""
+        part = self._known.taking_part(partition, producer)
+        if part is not None and (partition, producer, part.number) in self._ended:
+            return None
+        return part
 
     def _number_in(self, log: LogTransactions, partition: int, producer: int) -> int | None:
         """The producer's transaction that is open in a log, or will be."""

@@ -10,7 +10,7 @@ and proposing it nothing else runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -22,10 +22,11 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, ranges_of
-from samelog.sequencer.spanning.steps import lost_groups, next_steps
+from samelog.sequencer.spanning.steps import groups_concerned, lost_groups, next_steps
 from samelog.sequencer.state.commands import AnyCommand, EndStage, Merge, PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.commands import SettleUnit, StagedPart, UnitStep
+from samelog.sequencer.state.transactions.spanning import StagedUnit
 from samelog.sequencer.state.transactions.stage_changes import ranges_left
 from samelog.sequencer.state.types import Rejection
 
@@ -73,14 +74,6 @@ class Participant:
         self._told: dict[str, float] = {}
         """What group 0 was told -> when."""
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether this node leads, and has yet to take a step or tell of one."""
-        if not self._group.is_leader:
-            return False
-        found = next_steps(self._cluster.state, self._machine.state, self.number)
-        return bool(found.tell or found.pin or found.end or self._under_way)
-
     def look_soon(self) -> None:
         """Look at the end of this turn of the loop."""
         if not self._is_due:
@@ -89,8 +82,16 @@ class Participant:
 
     def tick(self) -> None:
         """To be called some times a second: bytes that were waited for may have come."""
-        if self._cluster.state.transactions.spanning.units:
+        units, own = (each.state.transactions.spanning for each in (self._cluster, self._machine))
+        if units.units or own.pins:
             self.look()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way, pinned, or to be done."""
+        if self._under_way or self._machine.state.transactions.spanning.pins:
+            return True
+        return self._group.is_leader and self.number in groups_concerned(self._cluster.state)
 
     def look(self) -> None:
         """Take the steps that can be taken."""
@@ -147,10 +148,10 @@ class Participant:
         more. Raises NotLeader, Busy, ProposalLost.
         """
         known = self._cluster.state.transactions.spanning.units[number]
-        if problem := self._problem(known.stage, known.names):
+        if problem := self._problem(known):
             self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem)])
             return
-        inputs = self._inputs(known.runs)
+        inputs = self._inputs(known.runs, known.places.get)
         if not all(self._coordinator.holds(*each) for each in inputs or ()) or inputs is None:
             return
         try:
@@ -168,20 +169,26 @@ class Participant:
         """The runs of which this group has something."""
         return [name for name in names if self._machine.run_of(*name) is not None]
 
-    def _problem(self, stage: str, names: Sequence[tuple[str, str]]) -> str:
-        """Why nothing can be published of these runs here any more; empty: it can."""
-        for session, run_id in names:
+    def _problem(self, known: StagedUnit) -> str:
+        """Why nothing can be published of a unit here any more; empty: it can."""
+        for session, run_id in known.names:
             run = self._machine.run_of(session, run_id)
-            if run is not None and (run.closed or run.stage != stage):
+            if run is not None and (run.closed or run.stage != known.stage):
                 return f"run {run_id} of {session!r} is closed"
+        here, table = self._machine.state.partitions, self._cluster.state.placement
+        for number, group in known.places.items():
+            if group == self.number and (number not in here or table.group_of(number) != group):
+                return f"partition {number} is gone, or in another group"
         return ""
 
-    def _inputs(self, runs: Sequence[StagedPart]) -> list[StagedInput] | None:
+    def _inputs(
+        self, runs: Sequence[StagedPart], group_of: Callable[[int], int | None]
+    ) -> list[StagedInput] | None:
         """What is to be published here; None if some of it is not known yet."""
-        found, state = [], self._cluster.state
+        found = []
         for run in runs:
             for number, roll, byte in run.ends:
-                if state.placement.group_of(number) != self.number:
+                if group_of(number) != self.number:
                     continue
                 entry = self._machine.input_of(run.session, number)
                 if entry is None:
@@ -191,7 +198,8 @@ class Participant:
 
     def holds(self, part: StagedPart) -> bool:
         """Whether a majority of this group, which is led here, holds its part of a run."""
-        inputs = self._inputs([part]) if self._group.is_leader else None
+        group_of = self._cluster.state.placement.group_of
+        inputs = self._inputs([part], group_of) if self._group.is_leader else None
         return inputs is not None and all(self._coordinator.holds(*each) for each in inputs)
 
     async def _cut(self, inputs: Sequence[StagedInput]) -> dict[int, list[Range]]:

@@ -74,6 +74,15 @@ def _tell_markers(found: UnitSteps, coordinator: Transactions, here: Transaction
         found.tell.append(CarriedOut(markers[:MARKERS_AT_ONCE]))
 
 
+def groups_concerned(cluster: State) -> set[int]:
+    """Who has something to do yet, or to tell."""
+    known, group_of = cluster.transactions, cluster.placement.group_of
+    found = {group for each in known.spanning.units.values() for group in each.unit.unfinished()}
+    if known.deciding:
+        found.update(group_of(partition) for partition in known.markers_due())
+    return found
+
+
 def lost_groups(cluster: State) -> Iterator[SettleUnit]:
     """In group 0: parts of units in groups that are gone, with all that they had."""
     for number, known in cluster.transactions.spanning.units.items():

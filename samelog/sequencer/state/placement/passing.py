@@ -115,6 +115,8 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
     if state.transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
+    if state.transactions.spanning.pins_partition(number):
+        return "PINNED", f"a batch is being published in partition {number}"
     if _is_staged(state, number):
         return "STAGED", f"records of partition {number} are staged, and not published"
     _enter(state, command, PassStage.SEALED)
@@ -124,8 +126,6 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
 def _is_staged(state: State, number: int) -> bool:
     """Whether records wait to be published with others, all or nothing."""
     sessions = {each.session for each in state.inputs.values() if each.partition == number}
-    if any(map(state.transactions.spanning.is_pinned, sessions)):
-        return True
     runs = (_newest_run(state, each) for each in sessions)
     return any(run is not None and run.is_held and not run.closed for run in runs)
 

@@ -11,7 +11,7 @@ when all its groups have pinned their parts; what is pinned stays until the deci
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -28,6 +28,8 @@ class StagedUnit(msgspec.Struct):
     batch: int
     runs: list[StagedPart]
     unit: TwoPhase
+    places: dict[int, int] = {}
+    """Partition -> the group that had it when the unit began."""
     problem: str = ""
     """Why it was given up."""
 
@@ -62,11 +64,13 @@ class Spanning(msgspec.Struct):
                 return number, known
         return None
 
-    def begin(self, made: StagedUnit, groups: Iterable[int], at_ms: int) -> int:
-        """The number of a new unit, in which these groups take part."""
+    def begin(self, made: StagedUnit, at_ms: int) -> int:
+        """The number of a new unit. Who has a partition of it takes part, and group 0, which closes
+        the runs.
+        """
         self.last += 1
         made.unit = TwoPhase(self.last, at_ms)
-        for group in groups:
+        for group in sorted({0, *made.places.values()}):
             made.unit.join(group)
         self.units[self.last] = made
         return self.last
@@ -89,6 +93,10 @@ class Spanning(msgspec.Struct):
     def is_pinned(self, session: str) -> bool:
         """Whether a run of the session is to stay as it is."""
         return any(session == name for pin in self.pins.values() for name, _ in pin.runs)
+
+    def pins_partition(self, number: int) -> bool:
+        """Whether anything is pinned in a partition."""
+        return any(number == each for pin in self.pins.values() for each, _ in pin.ranges)
 
     def carried_out(self, number: int, over: Collection[int]) -> None:
         """This group has done its part of a unit; those that are over may be forgotten."""

@@ -49,8 +49,8 @@ def _begin(machine: StateMachine, command: BeginStage) -> StagedUnit | Rejection
         return refused
     if known is not None:
         spanning.give_up(known[0], "its writer has begun the batch anew")
-    made = StagedUnit(*asked, command.runs, TwoPhase())
-    spanning.begin(made, _groups(state, command.runs), command.at_ms)
+    made = StagedUnit(*asked, command.runs, TwoPhase(), _places(state, command.runs))
+    spanning.begin(made, command.at_ms)
     return made
 
 
@@ -66,10 +66,9 @@ def _gone(state: State, runs: Sequence[StagedPart]) -> Rejection | None:
     return None
 
 
-def _groups(state: State, runs: Sequence[StagedPart]) -> list[int]:
-    """Who takes part: who has a partition of it, and group 0, which closes the runs."""
-    found = {state.placement.group_of(number) for run in runs for number, _, _ in run.ends}
-    return sorted(found | {0})
+def _places(state: State, runs: Sequence[StagedPart]) -> dict[int, int]:
+    group_of = state.placement.group_of
+    return {number: group_of(number) for run in runs for number, _, _ in run.ends}
 
 
 def _settle(machine: StateMachine, command: SettleUnit) -> SettleUnit:
@@ -128,6 +127,8 @@ def _unpublishable(machine: StateMachine, command: PinStage) -> Rejection | None
     for partition, ranges in command.ranges:
         if partition not in machine.state.partitions:
             return Rejection("UNKNOWN_TOPIC", f"partition {partition} is gone")
+        if machine.state.placement.is_on_its_way(partition):
+            return Rejection("PARTITION_MOVES", f"partition {partition} moves to another group")
         merge = Merge(partition, 0, 0, 0, roll=False, ranges=ranges)
         after = machine.places_after(merge, places, staged=True)
         if after is None:

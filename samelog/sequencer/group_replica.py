@@ -428,6 +428,9 @@ class GroupReplica:
     def records_archived(self, command: ArchiveCommand) -> None:
         self.care.archive.applied(command)
 
+    def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        self.care.archive.history.came(number, records, targets)
+
     def reset_applied(self, command: SoftReset | HardReset) -> None:
         if isinstance(command, SoftReset):
             self.raft.snapshotter.begin_anew()

@@ -455,3 +455,15 @@ def read_body(data: bytes, supported: int = SUPPORTED) -> tuple[StateMachine, li
     machine = StateMachine.decode(body.state)
     check_level(machine.state.level, supported)
     return machine, body.pending
+
+
+def what_was_saved(
+    snapshot: Snapshot | None, supported: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in it:
+    nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(b"" if snapshot is None else snapshot.data, supported), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

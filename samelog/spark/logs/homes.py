@@ -45,15 +45,10 @@ class Homes:
     def not_here(self, place: Place, node: NodeAddress, holders: Sequence[Holder]) -> None:
         """A node has not got a partition; these have."""
         self._known.learn(holders)
-        names = {holder.name for holder in holders}
-        addresses = {holder.address for holder in holders}
-        named = [
-            each
-            for each in self._known.all
-            if each != node and (each.node in names or str(each.address) in addresses)
-        ]
+        others = [each for each in self._known.all if each != node]
+        named = _named(others, holders)
         near = [each for each in named if self._known.is_near(each)]
-        self._of[place] = random.choice(near or named) if named else self._next(self.of(place))
+        self._of[place] = random.choice(near or named or [self._next(self.of(place))])
 
     def _known_again(self, node: NodeAddress) -> None:
         """What a node was asked for is asked of the next one."""
@@ -64,3 +59,9 @@ class Homes:
         known = self._known.all
         at = known.index(node) if node in known else -1
         return known[(at + 1) % len(known)]
+
+
+def _named(nodes: Sequence[NodeAddress], holders: Sequence[Holder]) -> list[NodeAddress]:
+    """The nodes that are told of, by name or address."""
+    told = {holder.name for holder in holders} | {holder.address for holder in holders}
+    return [each for each in nodes if told & {each.node, str(each.address)}]

@@ -109,6 +109,9 @@ class ApplyEvents(Protocol):
     def records_archived(self, command: ArchiveCommand) -> None:
         """Some of a partition was archived."""
 
+    def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        """A partition came from another group, with the history of what was archived of it."""
+
     def reset_applied(self, command: SoftReset | HardReset) -> None:
         """The cluster was reset."""
 

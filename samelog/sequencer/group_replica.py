@@ -37,15 +37,13 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import MemberParts
-from samelog.sequencer.raft.replica import Replica, read_body
+from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
@@ -96,7 +94,7 @@ class GroupReplica:
             seat, given, member.directory, peers, presence, owner, self, self._at_work
         )
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
-        machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
+        machine, self._pending_at_start, unknown = what_was_saved(self.store.snapshot, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
@@ -429,6 +427,9 @@ class GroupReplica:
     def records_archived(self, command: ArchiveCommand) -> None:
         self.care.archive.applied(command)
 
+    def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        self.care.archive.history.came(number, records, targets)
+
     def reset_applied(self, command: SoftReset | HardReset) -> None:
         if isinstance(command, SoftReset):
             self.raft.snapshotter.begin_anew()
@@ -486,15 +487,3 @@ class GroupReplica:
     async def _propose_event(self, event: RecordEvent) -> None:
         with suppress(TimeoutError):
             await self.raft.proposer.propose(event)
-
-
-def _what_was_saved(
-    store: RaftStore, level: int
-) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
-    """The newest snapshot's state, and what waited then. If this build does not know what is in
-    it: nothing, which opens no file, and why.
-    """
-    try:
-        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
-    except OtherVersion as unknown:
-        return StateMachine(), [], unknown

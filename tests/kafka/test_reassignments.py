@@ -18,6 +18,7 @@ from tests.kafka.test_placed_topics import (
     create,
     partitions_of,
     read,
+    read_all,
     write,
 )
 from tests.kafka.wire import Wire
@@ -132,3 +133,24 @@ def test_throttles_that_nothing_has_are_taken_back(wire: Wire, admin: AdminClien
     assert codes(2, topic, replicas, 1) == [0]
     assert codes(4, "0", "num.io.threads", 1) == [42]
     assert codes(4, "0", rate, 0) == [42]
+
+
+def test_what_is_archived_of_a_partition_stays_so(
+    world: World, wire: Wire, boot: str, admin: AdminClient
+) -> None:
+    topic, size = f"archived-{uuid.uuid4()}", 40_000
+    new = NewTopic(topic, 1, replica_assignment=[[0, 1]], config={"segment.bytes": "65536"})
+    create(admin, new)
+    list(partitions_of(admin, topic))
+    for number in range(9):
+        with world.publisher(topic, topic) as publisher:
+            publisher.append(b"%d" % number * size)
+            publisher.wait_merged(PATIENCE_S)
+    before = {TopicPartition(topic, 0, 5)}
+    admin.delete_records([*before])[TopicPartition(topic, 0)].result(PATIENCE_S)
+    assert reassign(wire, topic, {0: [2, 1]}) == [0]
+    wait_for(lambda: not under_way(wire, topic), "it has moved")
+    assert replicas(admin, topic) == [[2, 1]]
+    write(boot, topic, [b"more"])
+    found = read_all(boot, topic, 1, 5)
+    assert [each[:4] for each in found] == [b"5555", b"6666", b"7777", b"8888", b"more"]

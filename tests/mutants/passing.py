@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.archiver.history import ArchiveHistory
 from samelog.consensus import Busy, NotLeader
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
@@ -75,6 +76,18 @@ def begin_runs_twice() -> Iterator[None]:
 def forget_the_schemas() -> Iterator[None]:
     """The new group does not learn by which versions of its topic's schema records were written."""
     with patch.object(passing, "_take_up_schemas", lambda *_: None):
+        yield
+
+
+@contextmanager
+def number_targets_as_before() -> Iterator[None]:
+    """Copies of archived segments are looked for at the target that has their number here."""
+    original = ArchiveHistory.came
+
+    def came(self: ArchiveHistory, number: int, records: bytes, targets: Any) -> None:
+        original(self, number, records, self._machine.state.copy_targets)
+
+    with patch.object(ArchiveHistory, "came", came):
         yield
 
 
@@ -223,6 +236,7 @@ _IN = "tests/placement/test_passing.py::"
 _OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
 _LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
 _PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
+_HISTORY = "tests/archiver/test_history.py::test_it_goes_along_to_another_group"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
@@ -240,6 +254,7 @@ PASSING = (
     (136, forget_the_batches, _WORLDS),
     (136, forget_the_epochs, _WORLDS),
     (136, forget_the_schemas, _IN + "test_schemas_come_along"),
+    (136, number_targets_as_before, _HISTORY),
     (136, seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
     (136, seal_within_a_transaction, _IN + _OPEN),
     (136, end_runs_for_good, _RUNS),

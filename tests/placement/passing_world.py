@@ -53,6 +53,13 @@ class Harm(Exception):
     """A promise that was not kept."""
 
 
+class NoHistory:
+    """Nothing was archived."""
+
+    def whole(self, number: int) -> bytes:
+        return b""
+
+
 class Group:
     """One group: its state, what is proposed, and its log of the partition that moves."""
 
@@ -87,6 +94,7 @@ class Group:
                 coordinator=SimpleNamespace(views={}),
             ),
             logs=SimpleNamespace(machine=self.machine, merging=merging),
+            care=SimpleNamespace(archive=SimpleNamespace(history=NoHistory())),
         )
 
 

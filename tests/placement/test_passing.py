@@ -190,8 +190,8 @@ def test_what_is_pinned_is_not_sealed() -> None:
     group = Group(1, MOVING)
     begin(group, MOVING, 1)
     pins = group.state.transactions.spanning.pins
-    pins[4] = PinStage(4, "s", [("p", "r1")], [])
-    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    pins[4] = PinStage(4, "s", [("p", "r1")], [(MOVING, [])])
+    assert took(group, 1, Action.SEAL_PARTITION) == "PINNED"
     del pins[4]
     assert took(group, 1, Action.SEAL_PARTITION) == ""
 

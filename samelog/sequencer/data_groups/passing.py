@@ -9,6 +9,7 @@ same as asking once; what the target opens is what was sealed, for it does not c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ from typing import Protocol
 
 from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
 from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PassStage
+from samelog.runtime.log import log_event
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.state.placement.commands import PassPartition
 from samelog.sequencer.state.placement.passing import carry
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PIECE_BYTES, PassAsked, PassReport, PassTold, PeerMessage
+
+log = logging.getLogger(__name__)
 
 _IS_DONE: Mapping[Action, tuple[PassStage, ...]] = {
     Action.COPY_PARTITION: (PassStage.OPEN, PassStage.GONE),
@@ -170,7 +175,10 @@ class PartitionPasses:
         is_sealed = state.placement.pass_of(question.task) is PassStage.SEALED
         if question.partition not in state.partitions or (question.is_sealed and not is_sealed):
             return
-        data = carry(state, question.partition, is_sealed=question.is_sealed)
+        history = _history(replica, question.partition) if question.is_sealed else b""
+        if history is None:
+            return
+        data = carry(state, question.partition, is_sealed=question.is_sealed, history=history)
         whole, count = kernels.crc32c(data, 0), -(-len(data) // PIECE_BYTES)
         for place in range(count):
             piece = data[place * PIECE_BYTES : (place + 1) * PIECE_BYTES]
@@ -205,6 +213,15 @@ class PartitionPasses:
         stage = replica.logs.machine.state.placement.pass_of(told.task)
         if stage not in _IS_DONE[action] and replica.raft.group.is_leader:
             _propose(replica, PassPartition(told.task, action, told.partition, data))
+
+
+def _history(replica: GroupReplica, partition: int) -> bytes | None:
+    """Of what was archived; None: it cannot be read here, now."""
+    try:
+        return replica.care.archive.history.whole(partition)
+    except LogFormatError as error:
+        log_event(log, logging.WARNING, "no history to pass on", partition=partition, error=error)
+        return None
 
 
 def _propose(replica: GroupReplica, command: PassPartition) -> None:

@@ -23,6 +23,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.placement.tasks import Action
 from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.merge.merging import Merging
@@ -58,6 +59,7 @@ from samelog.sequencer.state.placement.commands import (
     PlacePartitions,
     PlaceTopic,
 )
+from samelog.sequencer.state.placement.passing import decoded
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
@@ -342,6 +344,9 @@ class Replica:
             self._tidy_soon()
             return
         self._merging.take_over(number)
+        if command.action is Action.OPEN_PARTITION:
+            came = decoded(command)
+            self._events.history_came(number, came.history, came.copy_targets)
         places = tuple(
             (entry.number, entry.place)
             for entry in self.machine.state.inputs.values()
@@ -450,3 +455,15 @@ def read_body(data: bytes, supported: int = SUPPORTED) -> tuple[StateMachine, li
     machine = StateMachine.decode(body.state)
     check_level(machine.state.level, supported)
     return machine, body.pending
+
+
+def what_was_saved(
+    snapshot: Snapshot | None, supported: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in it:
+    nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(b"" if snapshot is None else snapshot.data, supported), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

@@ -63,13 +63,16 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     producers_seen: dict[int, int] = {}
     watermarks: dict[str, int] = {}
     transactions: LogTransactions | None = None
+    copy_targets: list[str] = []
+    history: bytes = b""
+    """Of what was archived, which is no replicated state; targets by their place in the list."""
 
 
 # --- at the source --------------------------------------------------------------------------------
 
 
-def carry(state: State, number: int, *, is_sealed: bool) -> bytes:
-    """What the target is given of a partition of this group."""
+def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -> bytes:
+    """What the target is given of a partition of this group; `history`: of what was archived."""
     partition = state.partitions[number]
     topic = state.topics[partition.topic_id]
     whose = topic.topic_id, topic.name, dict(topic.settings), topic.created_ms
@@ -86,6 +89,8 @@ def carry(state: State, number: int, *, is_sealed: bool) -> bytes:
             producers_seen={p: state.producers_seen.get(p, 0) for p in producers},
             watermarks=_of(number, state.watermarks),
             transactions=state.transactions.logs.get(number),
+            copy_targets=list(state.copy_targets),
+            history=history,
         )
     return msgspec.msgpack.encode(carried)
 
@@ -126,8 +131,6 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
 def _is_staged(state: State, number: int) -> bool:
     """Whether records wait to be published with others, all or nothing."""
     sessions = {each.session for each in state.inputs.values() if each.partition == number}
-    if any(map(state.transactions.spanning.is_pinned, sessions)):
-        return True
     runs = (_newest_run(state, each) for each in sessions)
     return any(run is not None and run.is_held and not run.closed for run in runs)
 
@@ -176,7 +179,7 @@ def _copy(state: State, command: PassPartition) -> WhyNot:
         return "OVERTAKEN", f"task {command.task} is {stage.name}"
     if stage is None and number in state.partitions:
         return "ALREADY_HERE", f"partition {number} is in this group"
-    carried, known = _decoded(command), state.partitions.get(number)
+    carried, known = decoded(command), state.partitions.get(number)
     if known is None or known.next_offset <= carried.partition.next_offset:
         _take_up(state, carried)
     _enter(state, command, PassStage.COPYING)
@@ -191,7 +194,7 @@ def _open(state: State, command: PassPartition) -> WhyNot:
         return "OVERTAKEN", f"task {command.task} copies nothing into this group"
     if number not in state.partitions:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
-    carried = _decoded(command)
+    carried = decoded(command)
     if (older := next(_older_runs(state, carried), None)) is not None:
         return "RUN_OPEN", f"run {older.run_id} is open here"
     if not _has_room_for_schemas(state, carried):
@@ -207,7 +210,8 @@ def _open(state: State, command: PassPartition) -> WhyNot:
     return None
 
 
-def _decoded(command: PassPartition) -> Carried:
+def decoded(command: PassPartition) -> Carried:
+    """What comes with a step of the target."""
     try:
         return msgspec.msgpack.decode(command.carried, type=Carried)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -306,6 +310,7 @@ def _take_up_knowledge(state: State, number: int, carried: Carried) -> None:
         state.producers_seen[producer] = max(seen_ms, state.producers_seen.get(producer, 0))
     for dedup_id, highest in carried.watermarks.items():
         state.watermarks.setdefault(dedup_id, {})[number] = highest
+    state.copy_targets += [url for url in carried.copy_targets if url not in state.copy_targets]
     if carried.transactions is not None:
         state.transactions.logs[number] = carried.transactions
 

@@ -7,11 +7,11 @@ Invariant: what is refused changed nothing. A group carries out exactly what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import CloseRun, EndStage, Merge, PinStage, Range
-from samelog.sequencer.state.stage_state import refused_batch, unmergeable
+from samelog.sequencer.state.stage_state import RunLookups, refused_batch, unmergeable
 from samelog.sequencer.state.transactions.commands import (
     BeginStage,
     SettleUnit,
@@ -20,11 +20,24 @@ from samelog.sequencer.state.transactions.commands import (
 )
 from samelog.sequencer.state.transactions.spanning import StagedUnit
 from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
-from samelog.sequencer.state.types import Rejection, Stage
+from samelog.sequencer.state.types import Input, Rejection, Stage
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import State
+
+
+class UnitMachine(RunLookups, Protocol):
+    """What carrying out a unit uses of the state machine."""
+
+    def input_of(self, session: str, partition: int) -> Input | None:
+        """A session's input of one partition number."""
+
+    def merge(self, command: Merge) -> object:
+        """Apply an instruction."""
+
+    def apply(self, command: CloseRun) -> object:
+        """Apply one command."""
+
 
 SessionRuns = Sequence[tuple[str, str]]
 """(session, run id)."""
@@ -33,7 +46,7 @@ SessionRuns = Sequence[tuple[str, str]]
 # --- in group 0 -----------------------------------------------------------------------------------
 
 
-def _begin(machine: StateMachine, command: BeginStage) -> StagedUnit | Rejection:
+def _begin(machine: UnitMachine, command: BeginStage) -> StagedUnit | Rejection:
     state, spanning = machine.state, machine.state.transactions.spanning
     asked = command.stage, command.writer, command.batch
     refused = refused_batch(state, *asked)
@@ -71,7 +84,7 @@ def _places(state: State, runs: Sequence[StagedPart]) -> dict[int, int]:
     return {number: group_of(number) for run in runs for number, _, _ in run.ends}
 
 
-def _settle(machine: StateMachine, command: SettleUnit) -> SettleUnit:
+def _settle(machine: UnitMachine, command: SettleUnit) -> SettleUnit:
     state, number, group = machine.state, command.number, command.group
     spanning = state.transactions.spanning
     known = spanning.units.get(number)
@@ -96,7 +109,7 @@ def _settle(machine: StateMachine, command: SettleUnit) -> SettleUnit:
 # --- in each group --------------------------------------------------------------------------------
 
 
-def _pin(machine: StateMachine, command: PinStage) -> PinStage | Rejection:
+def _pin(machine: UnitMachine, command: PinStage) -> PinStage | Rejection:
     spanning = machine.state.transactions.spanning
     if command.number in spanning.pins:
         return command
@@ -111,7 +124,7 @@ def _pin(machine: StateMachine, command: PinStage) -> PinStage | Rejection:
     return command if problem is None else problem
 
 
-def _unheld(machine: StateMachine, stage: str, names: SessionRuns) -> Rejection | None:
+def _unheld(machine: UnitMachine, stage: str, names: SessionRuns) -> Rejection | None:
     """The first run that holds nothing for the stage any more."""
     for session, run_id in names:
         run = machine.open_run_of(session)
@@ -121,7 +134,7 @@ def _unheld(machine: StateMachine, stage: str, names: SessionRuns) -> Rejection 
     return None
 
 
-def _unpublishable(machine: StateMachine, command: PinStage) -> Rejection | None:
+def _unpublishable(machine: UnitMachine, command: PinStage) -> Rejection | None:
     """What could not be merged later."""
     places: dict[int, SessionPosition] = {}
     for partition, ranges in command.ranges:
@@ -137,7 +150,7 @@ def _unpublishable(machine: StateMachine, command: PinStage) -> Rejection | None
     return None
 
 
-def _end(machine: StateMachine, command: EndStage) -> EndStage | Rejection:
+def _end(machine: UnitMachine, command: EndStage) -> EndStage | Rejection:
     spanning = machine.state.transactions.spanning
     if command.number in spanning.ended:
         return Rejection("STAGE_ENDED", f"unit {command.number} is carried out")
@@ -152,7 +165,7 @@ def _end(machine: StateMachine, command: EndStage) -> EndStage | Rejection:
     return command
 
 
-def _not_as_pinned(machine: StateMachine, command: EndStage) -> Rejection | None:
+def _not_as_pinned(machine: UnitMachine, command: EndStage) -> Rejection | None:
     pin = machine.state.transactions.spanning.pins.get(command.number)
     if pin is None:
         return Rejection("NOT_PINNED", f"nothing of unit {command.number} is pinned")
@@ -169,7 +182,7 @@ def ranges_left(state: State, pin: PinStage) -> dict[int, list[Range]]:
     return {number: ranges for number, ranges in pin.ranges if number in state.partitions}
 
 
-def _publish(machine: StateMachine, command: EndStage) -> None:
+def _publish(machine: UnitMachine, command: EndStage) -> None:
     for session, _ in command.runs:
         run = machine.open_run_of(session)
         if run is not None:
@@ -181,7 +194,7 @@ def _publish(machine: StateMachine, command: EndStage) -> None:
         _note_ends(machine, part)
 
 
-def _note_ends(machine: StateMachine, part: StagedPart) -> None:
+def _note_ends(machine: UnitMachine, part: StagedPart) -> None:
     """In group 0: where data groups publish a run up to, which its sender is told."""
     for number, roll, byte in part.ends:
         entry = machine.input_of(part.session, number)

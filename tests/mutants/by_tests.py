@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import starmap
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
-
 from samelog.config.authorisation import Rights
-from samelog.consensus import messages
+from samelog.consensus import GroupMessages
 from samelog.kafka import record_check
 from samelog.kafka.apis.fetch import FetchWork
 from samelog.kafka.groups.outbox import Outbox
@@ -25,6 +22,7 @@ from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state import sequences
@@ -298,12 +296,12 @@ def ask_no_rights() -> Iterator[None]:
 @contextmanager
 def messages_of_any_group() -> Iterator[None]:
     """Raft messages are taken whatever group they are for."""
-    original = messages._decoder.decode
 
-    def decode(payload: Any) -> Any:
-        return msgspec.structs.replace(original(payload), group=0)
+    def on_raft(self: PeerEvents, node: int, parts: Sequence[GroupMessages]) -> None:
+        for part in parts:
+            self._node.raft.group.receive(node, part.messages)
 
-    with patch.object(messages, "_decoder", SimpleNamespace(decode=decode)):
+    with patch.object(PeerEvents, "on_raft", on_raft):
         yield
 
 
@@ -455,6 +453,6 @@ PLANTED = (
     Planted(
         31,
         messages_of_any_group,
-        "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
+        "tests/sequencer/test_peer_events.py::test_each_group_hears_what_is_for_it",
     ),
 )

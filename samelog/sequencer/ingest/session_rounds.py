@@ -99,24 +99,22 @@ class SessionRounds:
         taken = frozenset(numbers)
         self.dirty -= taken
         ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
-        if also or files:
-            await self._sync([*also, *files])
-        else:
+        if not (also or files):
             await self._rounds_before()
+        else:
+            self._begun += 1
+            try:
+                await self._syncer.sync([*also, *files])
+            except BaseException:
+                self._has_failed = True
+                raise
+            finally:
+                self._ended += 1
+                if self._followers:
+                    self._wake_followers()
         if self._has_failed:
             raise DiskFault("sessions", "sync", errno.EIO)
         self._vouch(ends, files)
-
-    async def _sync(self, files: list[File]) -> None:
-        self._begun += 1
-        try:
-            await self._syncer.sync(files)
-        except BaseException:
-            self._has_failed = True
-            raise
-        finally:
-            self._ended += 1
-            self._wake_followers()
 
     async def _rounds_before(self) -> None:
         """Wait until all rounds with files that are under way have ended."""

@@ -316,7 +316,8 @@ class Merging:
             number
             for number, partition in self._machine.state.partitions.items()
             if partition.next_offset > partition.checked_offset
-            and self.partitions[number].merger.sample_at(partition.next_offset)
+            and (opened := self.partitions.get(number)) is not None  # what comes is not yet
+            and opened.merger.sample_at(partition.next_offset)
         )
 
     def compare(self, values: Iterable[tuple[int, int, int]]) -> None:

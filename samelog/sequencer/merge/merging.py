@@ -121,9 +121,7 @@ class Merging:
                 self._compare_with_state(number)
 
     def follow(self) -> None:
-        """Open what this node has of the state machine's partitions, or lacks; let go of partitions
-        of deleted topics.
-        """
+        """Open what this node has of the state's partitions, or lacks; let go of deleted ones."""
         state = self._machine.state
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
         for number in self.partitions.keys() - state.partitions.keys():
@@ -312,12 +310,12 @@ class Merging:
         """Remember checksums at the ends of all partitions in which something was merged since a
         majority last agreed on one. Every node is told to at the same entry, so at the same ends.
         """
+        known = self._machine.state.partitions
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
-            for number, partition in self._machine.state.partitions.items()
-            if partition.next_offset > partition.checked_offset
-            and (opened := self.partitions.get(number)) is not None  # what comes is not yet
-            and opened.merger.sample_at(partition.next_offset)
+            for number, each in ((n, known[n]) for n in self.partitions.keys() & known.keys())
+            if each.next_offset > each.checked_offset
+            and self.partitions[number].merger.sample_at(each.next_offset)
         )
 
     def compare(self, values: Iterable[tuple[int, int, int]]) -> None:

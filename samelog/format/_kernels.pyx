@@ -30,5 +30,6 @@ include "_decode.pxi"
 include "_check.pxi"
 include "_columns.pxi"
 include "_publish.pxi"
+include "_compact.pxi"
 
 crc32c_init()

@@ -17,6 +17,7 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, Bytes
+from samelog.format.compaction import CompactedSegment
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import (
     CorruptBatch,
@@ -40,6 +41,7 @@ from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import copy_bytes
+from samelog.store.merged.generations import Generations
 from samelog.store.merged.missing_files import find_missing_files, put_back
 from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
@@ -61,6 +63,7 @@ class MergedLog(MergedReader):
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self.spares = Spares(fs, path)
+        self.generations = Generations(fs, self._chain, self._segment_files, self._files)
         self._tail = (
             MergedTail(fs, self._chain, self._segment_files, self._files) if read_only else None
         )
@@ -138,7 +141,11 @@ class MergedLog(MergedReader):
     def _recover(self, marks: MergedMarks | None) -> None:
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
-        recovery = MergedRecovery(self._fs, self._chain, self._segment_files, marks, self.damaged)
+        self.generations.load()
+        compacted = {each.base: each for each in self.generations.segments}
+        recovery = MergedRecovery(
+            self._fs, self._chain, self._segment_files, marks, self.damaged, compacted
+        )
         recovery.recover(bases)
         self._checkpoints = PendingCheckpoints(recovery.durable)
         self._transactions.begin(recovery.durable)
@@ -293,7 +300,7 @@ class MergedLog(MergedReader):
         writer = self._writer or self._open_segment()
         writer.seal()
         self._writer = None
-        self._chain.seal()
+        self.generations.seal()
         self._append_entries(growing)
         for suffix in (LOG, INDEX, TIME_INDEX):
             self._dirty.touch(self._hold(growing.base_offset, suffix))
@@ -322,6 +329,17 @@ class MergedLog(MergedReader):
         self._chain.restart_at(base_offset)
         self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
+
+    # --- compaction ----------------------------------------------------------------------------
+
+    def swap(self, new: list[CompactedSegment]) -> None:
+        """Segments that `generations` has in its folder take the place of what is there. Raises
+        NotContiguous, DiskFault: then the log has to be opened anew.
+        """
+        self.generations.swap(new)
+        self._transactions.forget_found(new[0].base, new[-1].stop)
+        self._last_append = None
+        self.save_marks()
 
     # --- archiving -----------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What a merged log holds, and finding and reading record batches in it.
 
-Invariant: only whole batches with dense offsets are ever handed out; memory is bounded by one read,
+Invariant: only whole batches are ever handed out, and every offset is in one; memory is bounded by one read,
 one batch, and the indexes of a few segments.
 """
 
@@ -128,6 +128,14 @@ class MergedReader:
     def checksums(self, segment_base: int) -> tuple[int, int | None]:
         """The running checksums where a segment begins, and where it ends (None: it grows)."""
         return self._chain.checksums(segment_base)
+
+    def file_checksums(self, segment_base: int) -> tuple[int, int | None]:
+        """The same as the bytes of the segment's file give them, if it was compacted."""
+        return self._chain.file_checksums(segment_base)
+
+    def number_of(self, segment_base: int) -> int:
+        """Of the compaction that made a segment; 0: it is as it was merged."""
+        return self._chain.number_of(segment_base)
 
     # --- by position ---------------------------------------------------------------------------
 

@@ -1,0 +1,210 @@
+"""Which segments of a merged log were compacted: `compacted.json`, and the swap that it decides.
+
+New segments are written in a folder of their own and made durable there. Then `compacted.json`
+is replaced, which is the swap; then the files get their names. A log that is opened in between does
+what is left of that. Its indexes and checksums are those of the file, whichever it is.
+
+What was there before is renamed into the folder, not removed, because the file system may take long
+to free it: `clear_folders` does that outside the event loop. Who has it open reads it on.
+
+Invariant: after a crash a log has the segments of before or those of after, never some of each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from samelog.format.compaction import CompactedSegment, replaced
+from samelog.format.directory_files import CompactedFile
+from samelog.format.errors import CorruptLog, NotContiguous
+from samelog.format.file_names import (
+    COMPACTED_FILE,
+    COMPACTING,
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TXN_INDEX,
+    segment_bases,
+    segment_name,
+)
+from samelog.store.disk.file_cache import FileCache
+from samelog.store.disk.files import FileSystem
+from samelog.store.disk.json_files import read_json_file, write_json_file
+from samelog.store.merged.rewriting import Source
+from samelog.store.merged.segment_chain import SegmentChain
+from samelog.store.merged.segment_files import SegmentFiles
+
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+OLD = ".old"
+
+
+class Generations:
+    """Of one merged log."""
+
+    def __init__(
+        self, fs: FileSystem, chain: SegmentChain, segments: SegmentFiles, files: FileCache
+    ) -> None:
+        self._fs = fs
+        self._chain = chain
+        self._segment_files = segments
+        self._files = files
+        self._known = CompactedFile()
+        self.wanted: dict[int, CompactedSegment] = {}
+        """By base offset: what the cluster's compacted segments are, for who copies them."""
+
+    def folder(self, number: int) -> str:
+        """Where a compaction writes its segments."""
+        return os.path.join(self._segment_files.directory, f"{COMPACTING}.{number}")
+
+    @property
+    def number(self) -> int:
+        """Of the last compaction that was carried out here."""
+        return self._known.number
+
+    @property
+    def segments(self) -> Sequence[CompactedSegment]:
+        """The compacted segments, as the file has them."""
+        return self._known.segments
+
+    # --- opening -------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up what the file says; finish a swap that a crash interrupted. Raises CorruptLog,
+        DiskFault.
+        """
+        path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
+        self._known = read_json_file(self._fs, path, CompactedFile) or CompactedFile()
+        if self._fs.exists(self.folder(self.number)):
+            self._take_names(self.number, _newest(self._known))
+        self.clear_folders()
+        self._remove_covered()
+
+    def _remove_covered(self) -> None:
+        """Files of segments that a compacted one stands for, whose removal was not durable."""
+        directory = self._segment_files.directory
+        bases = segment_bases(self._fs.list_directory(directory)) if self._known.segments else []
+        for each in self._known.segments:
+            for base in bases:
+                if each.base < base < each.stop:
+                    self._fs.unlink(self._segment_files.path(base, LOG))
+                    self._segment_files.unlink_indexes(base)
+
+    def clear_folders(self) -> None:
+        """Remove what was written and not taken, and what was put away. May take long; safe outside
+        the event loop. Raises DiskFault.
+        """
+        directory = self._segment_files.directory
+        for name in self._fs.list_directory(directory):
+            if name.startswith(COMPACTING + "."):
+                self._fs.remove_tree(os.path.join(directory, name))
+
+    def make_folder(self, number: int) -> str:
+        """An empty folder for new segments. Raises DiskFault."""
+        self.clear_folders()
+        self._fs.make_directory(self.folder(number))
+        return self.folder(number)
+
+    # --- swapping ------------------------------------------------------------------------------
+
+    def sources(self, first: int, stop: int) -> list[Source]:
+        """The sealed segments between two offsets, as they are now. Raises NotContiguous: these
+        are not where segments begin.
+        """
+        found = [self._source(base) for base in self._chain.sealed if first <= base < stop]
+        if not found or found[0].base != first or found[-1].stop != stop:
+            raise NotContiguous(f"{self._segment_files.directory}: no segments {first} to {stop}")
+        return found
+
+    def _source(self, base: int) -> Source:
+        sealed = self._chain.sealed[base]
+        begin = self._chain.checksums(base)[0]
+        path = self._segment_files.path(base, LOG)
+        return Source(path, base, sealed.next_offset, sealed.size, begin, sealed.checksum)
+
+    def swap(self, new: list[CompactedSegment]) -> None:
+        """The segments in the folder, durable there, take the place of what there is. Raises
+        NotContiguous, DiskFault: then the log has to be opened anew.
+        """
+        self.sources(new[0].base, new[-1].stop)
+        self._write(
+            CompactedFile(
+                number=new[0].number, segments=replaced(list(self._known.segments), new)
+            )
+        )
+        gone = self._chain.replace(new)
+        self._take_names(new[0].number, new)
+        for base in gone:
+            for suffix in SUFFIXES:
+                self._files.drop((base, suffix))
+        self._segment_files.forget()
+
+    def _take_names(self, number: int, new: Sequence[CompactedSegment]) -> None:
+        """Give the segments in the folder their names, and take them from what was there."""
+        folder, directory = self.folder(number), self._segment_files.directory
+        names = set(self._fs.list_directory(folder))
+        bases = segment_bases(names)
+        first, stop = new[0].base, new[-1].stop
+        kept = {each.base for each in new}
+        for base in segment_bases(self._fs.list_directory(directory)):
+            if first <= base < stop and (base in bases or base not in kept):
+                self._put_away(folder, base)
+        for base in bases:
+            for suffix in (TIME_INDEX, INDEX, LOG):
+                name = segment_name(base, suffix)
+                if name in names:
+                    self._fs.rename(os.path.join(folder, name), os.path.join(directory, name))
+        self._fs.sync_directory(directory)
+
+    def _put_away(self, folder: str, base: int) -> None:
+        for suffix in SUFFIXES:
+            path = self._segment_files.path(base, suffix)
+            if self._fs.exists(path):
+                name = segment_name(base, suffix) + OLD
+                self._fs.rename(path, os.path.join(folder, name))
+
+    def _write(self, known: CompactedFile) -> None:
+        path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
+        write_json_file(self._fs, path, known)
+        self._known = known
+
+    # --- copying -------------------------------------------------------------------------------
+
+    def begin_copy(self, segment: CompactedSegment) -> None:
+        """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
+        at = segment.base, segment.number
+        if self._known.copied != at:
+            self._write(msgspec.structs.replace(self._known, copied=at))
+
+    def copied_number(self) -> int:
+        """Of the compaction that made what the growing segment is a copy of; 0: as merged."""
+        copied, growing = self._known.copied, self._chain.growing
+        is_it = copied is not None and copied[0] == growing.base_offset
+        return copied[1] if copied is not None and is_it else 0
+
+    def seal(self) -> None:
+        """The growing segment ends. Raises CorruptLog: it is not the one that was to be copied."""
+        number, chain = self.copied_number(), self._chain
+        if not number:
+            chain.seal()
+            return
+        base = chain.growing.base_offset
+        wanted = self.wanted.get(base)
+        path = self._segment_files.path(base, LOG)
+        if wanted is None or wanted.number != number:
+            raise CorruptLog(path, 0, "was compacted anew while it was copied")
+        if chain.checksum != wanted.bytes_checksum:
+            raise CorruptLog(path, 0, "is not the compacted segment that the cluster has")
+        if chain.growing.seal(wanted.sealed.checksum) != wanted.sealed:
+            raise CorruptLog(path, 0, "has other indexes than the cluster's")
+        self._segment_files.log(base).datasync()
+        known = replaced(list(self._known.segments), [wanted])
+        self._write(CompactedFile(number=max(self.number, number), segments=known))
+        chain.add_sealed(wanted.sealed)
+        chain.compacted[base] = wanted
+
+
+def _newest(known: CompactedFile) -> list[CompactedSegment]:
+    return [each for each in known.segments if each.number == known.number]

@@ -1,0 +1,159 @@
+"""Compaction of a merged log's files: what stays, that it is the same everywhere, and crashes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import read_header
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem, StrPath
+from samelog.store.merged.log import MergedLog
+from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
+from tests.store.storage import TOPIC_ID, open_merged, sync_merged
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(0, 60))
+def test_the_newest_of_each_key_stays(seed: int, tombstones_below: int) -> None:
+    """And what is behind, and all offsets, in any number of turns."""
+    with TemporaryDirectory() as folder:
+        keyed = random_log(Path(folder) / "log", seed)
+        log = keyed.log
+        stop, end, checksum = log.end()[0], log.next_offset, log.checksum
+        order = Order(tombstones_below=min(tombstones_below, stop))
+        log.swap(rewrite(log, stop, order))
+        assert read_all(log) == keyed.expected(stop, order.tombstones_below)
+        assert (log.next_offset, log.checksum) == (end, checksum)
+        log.close()
+        opened = open_merged(Path(folder) / "log")
+        assert not opened.damaged
+        assert read_all(opened) == keyed.expected(stop, order.tombstones_below)
+        assert opened.checksum == checksum
+        opened.close()
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 4096, 1 << 20])
+def test_memory_does_not_change_the_result(tmp_path: Path, memory_bytes: int) -> None:
+    keyed = random_log(tmp_path / "log", 7, segments=6, keys=1000)
+    for _ in range(300):
+        keyed.append([(b"many %d" % len(keyed.records), b"value")])
+    keyed.log.roll()
+    written = rewrite(keyed.log, keyed.log.end()[0], memory_bytes=memory_bytes)
+    assert written == rewrite(keyed.log, keyed.log.end()[0], memory_bytes=1 << 16)
+    keyed.log.close()
+
+
+def test_every_offset_is_found(tmp_path: Path) -> None:
+    """Those of which nothing stayed, too: in the empty batch that stands for them."""
+    keyed = random_log(tmp_path / "log", 3)
+    log = keyed.log
+    log.swap(rewrite(log, log.end()[0]))
+    for offset in range(log.next_offset):
+        base, byte = log.locate(offset)
+        header = read_header(log.read(base, byte, 1))
+        assert header.base_offset <= offset < header.next_offset
+    log.close()
+
+
+def test_small_leftovers_become_one_segment(tmp_path: Path) -> None:
+    keyed = random_log(tmp_path / "log", 5, segments=9)
+    log = keyed.log
+    stop = log.end()[0]
+    log.swap(rewrite(log, stop))
+    assert [each.base_offset for each in log.segments()] == [0, stop]
+    assert log.number_of(0) == 1
+    log.close()
+
+
+def test_compacting_again(tmp_path: Path) -> None:
+    """What was compacted is compacted with what came since."""
+    keyed = random_log(tmp_path / "log", 11)
+    log = keyed.log
+    for number in range(1, 5):
+        log.swap(rewrite(log, log.end()[0], Order(number)))
+        stop = log.end()[0]
+        assert read_all(log) == keyed.expected(stop)
+        keyed.append([(b"key %d" % number, b"again")])
+        log.roll()
+    sync_merged(log)
+    log.close()
+    opened = open_merged(tmp_path / "log")
+    assert not opened.damaged
+    assert opened.generations.number == 4
+    opened.close()
+
+
+def test_markers_stay_as_long_as_their_records(tmp_path: Path) -> None:
+    keyed = KeyedLog(open_merged(tmp_path / "log"))
+    keyed.transact([(b"a", b"1")], is_commit=True)
+    keyed.transact([(b"b", b"1")], is_commit=True)
+    keyed.append([(b"b", b"2")])
+    keyed.log.roll()
+    keyed.log.swap(rewrite(keyed.log, keyed.log.next_offset, Order(tombstones_below=5)))
+    data = keyed.log.read(0, 0, 1 << 20)
+    control = [head for head in kernels.batch_headers(data, 0, len(data)) if head[3] & 0x20]
+    assert [head[6] for head in control] == [1]
+    assert keyed.log.last_stable_offset == keyed.log.next_offset
+    keyed.log.close()
+
+
+class CrashingFiles(OsFileSystem):
+    """Ends the process at the n-th change of names."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise DiskFault("a name", "rename", 5)
+
+    def rename(self, source: StrPath, target: StrPath) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def write_atomically(self, path: StrPath, data: bytes, *, durable: bool = True) -> None:  # type: ignore[override]
+        self._count()
+        super().write_atomically(path, data, durable=durable)
+
+
+def _open(fs: OsFileSystem, path: Path) -> MergedLog:
+    return MergedLog.open(fs, path, topic="flights", topic_id=TOPIC_ID, partition=0)
+
+
+@pytest.mark.parametrize("step", range(40))
+def test_a_crash_leaves_old_or_new(tmp_path: Path, step: int) -> None:
+    """And a second one while the log is opened, too."""
+    keyed = random_log(tmp_path / "log", 21)
+    stop, checksum = keyed.log.end()[0], keyed.log.checksum
+    written = rewrite(keyed.log, stop)
+    keyed.log.close()
+    aside = tmp_path / "aside"
+    shutil.copytree(tmp_path / "log" / "compacting.1", aside)
+    log = _open(OsFileSystem(), tmp_path / "log")
+    shutil.copytree(aside, tmp_path / "log" / "compacting.1")
+    log._fs = log.generations._fs = CrashingFiles(step)
+    crashed = False
+    try:
+        log.swap(written)
+    except DiskFault:
+        crashed = True
+    log.close()
+    try:
+        _open(CrashingFiles(1), tmp_path / "log").close()
+    except DiskFault:
+        assert crashed
+    opened = open_merged(tmp_path / "log")
+    assert not opened.damaged
+    assert opened.checksum == checksum
+    is_new = opened.generations.number == 1
+    assert is_new or crashed
+    assert read_all(opened) == (keyed.expected(stop) if is_new else keyed.records)
+    opened.close()

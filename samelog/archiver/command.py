@@ -65,6 +65,9 @@ class ArchivedPartition(Protocol):
     start_checksum: int
     rolls: list[tuple[int, int]]
 
+    def problem_with_files(self, files: list[tuple[int, int, int]]) -> str | None:
+        """Why these (base, next offset, size) are not what is archived now."""
+
 
 def apply_archive(
     partition: ArchivedPartition, targets: list[str], command: ArchiveCommand
@@ -76,6 +79,9 @@ def apply_archive(
         return f"segment {command.segment}, offset {command.offset} of {partition.next_offset}"
     if not _names_all_segments(partition.start_segment, command):
         return f"files from {partition.start_segment} to {command.segment} are not all named"
+    facts = [(each.base, each.next_offset, each.size) for each in command.files]
+    if facts and (problem := partition.problem_with_files(facts)) is not None:
+        return problem
     if command.copy_url and command.copy_url not in targets:
         if len(targets) == TARGETS_MAX:
             return f"copies are at {TARGETS_MAX} targets already"

@@ -23,6 +23,7 @@ from samelog.format.transactions import MARKER_BYTES
 from samelog.sequencer.levels import TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.compaction import CompactionCommand
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -352,6 +353,7 @@ AnyCommand = (
     | ResetCommand
     | GroupCommand
     | TransactionCommand
+    | CompactionCommand
 )
 
 _encoder = msgspec.msgpack.Encoder()

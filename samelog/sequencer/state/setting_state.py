@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
+from samelog.sequencer.state.compaction import COMPACTION_CHANGES
 from samelog.sequencer.state.commands import (
     RaiseLevel,
     RecordEvent,
@@ -107,4 +108,5 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    **COMPACTION_CHANGES,
 }

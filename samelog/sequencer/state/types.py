@@ -25,6 +25,7 @@ from samelog.sequencer.state.commands import (
     Verdict,
     VoidRecordsCommand,
 )
+from samelog.sequencer.state.compaction import Compactions
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -89,6 +90,17 @@ class Partition(msgspec.Struct):
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
+    compactions: Compactions = msgspec.field(default_factory=Compactions)
+
+    def problem_with_files(self, files: list[tuple[int, int, int]]) -> str | None:
+        """Why these (base, next offset, size) are not segments that can be archived now."""
+        if self.compactions.order is not None:
+            return "the partition is being compacted"
+        compacted = {(e.base, e.stop, e.sealed.size) for e in self.compactions.segments}
+        stop = files[-1][1]
+        if {each for each in compacted if each[0] < stop} - set(files):
+            return "the segments were compacted meanwhile"
+        return None
 
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""

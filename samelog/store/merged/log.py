@@ -139,9 +139,9 @@ class MergedLog(MergedReader):
         self.save_marks()
 
     def _recover(self, marks: MergedMarks | None) -> None:
+        self.generations.load()
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
-        self.generations.load()
         compacted = {each.base: each for each in self.generations.segments}
         recovery = MergedRecovery(
             self._fs, self._chain, self._segment_files, marks, self.damaged, compacted

@@ -86,6 +86,8 @@ class CompactedFile(Versioned, frozen=True, kw_only=True):
     number: int = 0
     """Of the last compaction that was carried out here."""
     segments: list[CompactedSegment] = []
+    swapped: tuple[int, int] = (0, 0)
+    """From where to where the last swap reached."""
     copied: tuple[int, int] | None = None
     """Base offset and number of the compacted segment that is being copied: the growing one."""
 

@@ -145,9 +145,10 @@ class FileGuard:
         if not segment.sealed or not self._fs.exists(directory):
             self._merging.reopen(number, "its files were removed or cut")
             return "by opening the log anew"
-        begin, end = merged.checksums(lost.base)
+        begin, end = merged.file_checksums(lost.base)
         path = restored_path(directory, lost.base)
-        peer = await self._repair.segment_of(partition, segment, path)
+        number = merged.number_of(lost.base)
+        peer = await self._repair.segment_of(partition, segment, path, number=number)
         if peer is None or await self._in_thread(checksum_of, self._fs, path, begin) != end:
             return ""
         if merged.segment(lost.base) is None:

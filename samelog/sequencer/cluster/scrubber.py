@@ -151,7 +151,7 @@ class Scrubber:
     async def _scrub(
         self, partition: MergedPartition, segment: Segment, path: str, bytes_per_s: int
     ) -> None:
-        begin, end = partition.log.checksums(segment.base_offset)
+        begin, end = partition.log.file_checksums(segment.base_offset)
         known = ScrubProgress(0, segment.base_offset, begin)
         while known.byte < segment.size:
             before = known

@@ -37,11 +37,15 @@ COMPRESSION_TYPE = "compression.type"
 PRODUCER = "producer"
 UNCOMPRESSED = "uncompressed"
 CLEANUP_POLICY = "cleanup.policy"
+DELETE, COMPACT = "delete", "compact"
+DELETE_RETENTION_MS = "delete.retention.ms"
+MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
+MIN_CLEANABLE_RATIO = "min.cleanable.dirty.ratio"
+MIN_COMPACTION_LAG_MS = "min.compaction.lag.ms"
 MIN_INSYNC = "min.insync.replicas"
 _MOST = (1 << 63) - 1
 _ALWAYS = str(_MOST)
 FIXED: Mapping[str, str] = {
-    CLEANUP_POLICY: "delete",
     "unclean.leader.election.enable": "false",
     "message.timestamp.before.max.ms": _ALWAYS,
     "message.timestamp.after.max.ms": _ALWAYS,
@@ -102,6 +106,17 @@ def _one_of(*allowed: str) -> Callable[[str], str | None]:
     return problem
 
 
+def _policies(value: str) -> str | None:
+    parts = value.split(",")
+    fits = {*parts} <= {DELETE, COMPACT} and len({*parts}) == len(parts)
+    return None if fits else "is not delete, compact, or both as in compact,delete"
+
+
+def is_compacted(policy: str) -> bool:
+    """Whether `cleanup.policy` keeps the newest record of each key."""
+    return COMPACT in policy.split(",")
+
+
 _NATURAL = _number(0, _MOST)
 _INT = _number(0, (1 << 31) - 1)
 _BOOLEAN = _one_of("true", "false")
@@ -109,21 +124,21 @@ ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
     "compression.gzip.level": ("-1", _one_of("-1", *map(str, range(1, 10)))),
     "compression.lz4.level": ("9", _number(1, 17)),
     "compression.zstd.level": ("3", _level_of_zstd),
-    "delete.retention.ms": ("86400000", _NATURAL),
+    DELETE_RETENTION_MS: ("86400000", _NATURAL),
     "file.delete.delay.ms": ("60000", _NATURAL),
     "flush.messages": (_ALWAYS, _number(1, _MOST)),
     "flush.ms": (_ALWAYS, _NATURAL),
     "index.interval.bytes": ("4096", _INT),
-    "max.compaction.lag.ms": (_ALWAYS, _number(1, _MOST)),
-    "min.cleanable.dirty.ratio": ("0.5", _ratio),
-    "min.compaction.lag.ms": ("0", _NATURAL),
+    MAX_COMPACTION_LAG_MS: (_ALWAYS, _number(1, _MOST)),
+    MIN_CLEANABLE_RATIO: ("0.5", _ratio),
+    MIN_COMPACTION_LAG_MS: ("0", _NATURAL),
     "preallocate": ("false", _BOOLEAN),
     "segment.index.bytes": ("10485760", _number(4, (1 << 31) - 1)),
     "segment.jitter.ms": ("0", _NATURAL),
 }
-"""Settings that promise nothing here: their defaults with Kafka, and what their values may be. They
-concern files that are not there, or compaction of topics that are not compacted; and when records
-are synced is the node's to say.
+"""Settings with a default that is Kafka's, and what their values may be. Those of compaction say what
+happens to compacted topics. The others promise nothing here: they concern files that are not there,
+and when records are synced is the node's to say.
 """
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
@@ -138,6 +153,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     VALUE_SCHEMA: _read_by(parse_schema),
     SEGMENT_MS: _number(1, _MOST),
     MIN_INSYNC: _number(1, (1 << 31) - 1),
+    CLEANUP_POLICY: _policies,
     COMPRESSION_TYPE: _one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},

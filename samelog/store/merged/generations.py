@@ -65,7 +65,7 @@ class Generations:
         return self._known.number
 
     @property
-    def segments(self) -> Sequence[CompactedSegment]:
+    def segments(self) -> list[CompactedSegment]:
         """The compacted segments, as the file has them."""
         return self._known.segments
 
@@ -78,7 +78,7 @@ class Generations:
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
         self._known = read_json_file(self._fs, path, CompactedFile) or CompactedFile()
         if self._fs.exists(self.folder(self.number)):
-            self._take_names(self.number, _newest(self._known))
+            self._take_names(self.number, _swapped(self._known))
         self.clear_folders()
         self._remove_covered()
 
@@ -129,13 +129,13 @@ class Generations:
         NotContiguous, DiskFault: then the log has to be opened anew.
         """
         self.sources(new[0].base, new[-1].stop)
+        number = max(each.number for each in new)
+        known = replaced(self._known.segments, new)
         self._write(
-            CompactedFile(
-                number=new[0].number, segments=replaced(list(self._known.segments), new)
-            )
+            CompactedFile(number=number, segments=known, swapped=(new[0].base, new[-1].stop))
         )
         gone = self._chain.replace(new)
-        self._take_names(new[0].number, new)
+        self._take_names(number, new)
         for base in gone:
             for suffix in SUFFIXES:
                 self._files.drop((base, suffix))
@@ -200,11 +200,12 @@ class Generations:
         if chain.growing.seal(wanted.sealed.checksum) != wanted.sealed:
             raise CorruptLog(path, 0, "has other indexes than the cluster's")
         self._segment_files.log(base).datasync()
-        known = replaced(list(self._known.segments), [wanted])
+        known = replaced(self._known.segments, [wanted])
         self._write(CompactedFile(number=max(self.number, number), segments=known))
         chain.add_sealed(wanted.sealed)
         chain.compacted[base] = wanted
 
 
-def _newest(known: CompactedFile) -> list[CompactedSegment]:
-    return [each for each in known.segments if each.number == known.number]
+def _swapped(known: CompactedFile) -> list[CompactedSegment]:
+    first, stop = known.swapped
+    return [each for each in known.segments if first <= each.base < stop]

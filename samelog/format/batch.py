@@ -133,7 +133,7 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
         raise CorruptBatch(start, f"its magic byte is {magic}, not 2")
     if header.size < HEADER_BYTES:
         raise CorruptBatch(start, f"its length, {length}, is too small for a header")
-    if not 0 <= header.records <= header.last_offset_delta + 1:
+    if not 0 <= header.records <= header.last_offset_delta + 1 > 0:
         claims = f"{header.records} records and last offset delta {header.last_offset_delta}"
         raise CorruptBatch(start, f"it claims {claims}")
     if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > _NEWEST_CODEC:

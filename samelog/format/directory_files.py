@@ -88,8 +88,8 @@ class CompactedFile(Versioned, frozen=True, kw_only=True):
     segments: list[CompactedSegment] = []
     swapped: tuple[int, int] = (0, 0)
     """From where to where the last swap reached."""
-    copied: tuple[int, int] | None = None
-    """Base offset and number of the compacted segment that is being copied: the growing one."""
+    copied: CompactedSegment | None = None
+    """The one that the growing segment is a copy of, as far as it has come."""
 
 
 class ScrubFile(Versioned, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
+from samelog.format.compaction import CompactedSegment
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Merge,
@@ -28,6 +29,7 @@ from samelog.sequencer.state.commands import (
     SetMembers,
     decode_commands,
 )
+from samelog.sequencer.state.compaction import CompactCommand
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
@@ -67,6 +69,7 @@ class Checker:
         """Host, and number of the node -> (term, candidate) of its last vote."""
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
+        self._compacted: dict[tuple[str, str, int], set[CompactedSegment]] = {}
         self._resets: set[str] = set()
         self._epoch = 0
         """The highest leader epoch that was in any log."""
@@ -121,8 +124,10 @@ class Checker:
                 f"{actor.host} has {log.path} from {log.log_start} on, not {canonical.archived}",
             )
         start = seen if seen is not None and seen <= end else End(-1, 0)
+        self._look_at_compacted(actor, log, canonical)
         for segment in _segments_from(log, start.base):
-            if segment.size and segment.base_offset >= start.base:
+            is_compacted = log.number_of(segment.base_offset) > 0
+            if segment.size and segment.base_offset >= start.base and not is_compacted:
                 begin = start.byte if segment.base_offset == start.base else 0
                 data = self._bytes(actor, log, segment.base_offset, (begin, segment.size))
                 known = self._known(actor, log, canonical, (segment.base_offset, begin), data)
@@ -131,6 +136,20 @@ class Checker:
                         actor, canonical, segment.base_offset, data[known:], may_be_first
                     )
         self._looked_at[key] = End(*end)
+
+    def _look_at_compacted(self, actor: Actor, log: MergedLog, canonical: CanonicalLog) -> None:
+        """Each compacted segment once in a process."""
+        for each in log.generations.segments:
+            key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
+            seen = self._compacted.setdefault(key, set())
+            is_new = log.number_of(each.base) == each.number and each not in seen
+            inode = actor.disk.find(f"{log.path}/{each.base:020d}.log")
+            if is_new and isinstance(inode, Inode) and not inode.was_damaged:
+                seen.add(each)
+                data = bytes(inode.data[: each.sealed.size])
+                canonical.compacted.stay_ms = self.world.options.tombstones_stay_ms
+                at = each.number, each.base, each.stop
+                canonical.compacted.look(actor.host, canonical, at, data)
 
     @staticmethod
     def _known(
@@ -216,6 +235,8 @@ class Checker:
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
                     self._merge_committed(actor, part)
+            elif isinstance(command, CompactCommand) and not isinstance(outcome, Rejection):
+                self._ordered(actor, command)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
 
@@ -251,6 +272,19 @@ class Checker:
         if self.committed.get(key, (-1, 0)) < (part.roll, part.stop):
             self.committed[key] = (part.roll, part.stop)
             self._check_durable(entry.session, name, part)
+
+    def _ordered(self, actor: NodeActor, command: CompactCommand) -> None:
+        """Only what is closed, and what a majority has merged durably, is compacted."""
+        state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
+        partition = state.partitions[command.partition]
+        topic = state.topics[partition.topic_id]
+        log = self.lineage.logs.get((topic.log_id, partition.index))
+        if log is None or command.number in log.compacted.orders:
+            return
+        if command.stop not in log.segments:
+            raise Violation("the active file stays", f"{topic.name} is compacted to {command.stop}")
+        log.compacted.ordered(command)
+        self.world.trace.event(actor.host, f"compacts {topic.name} below {command.stop}")
 
     def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
         """Files are archived: none that grows, and a majority has them merged and durable."""
@@ -383,8 +417,9 @@ class Checker:
             return  # it was committed before a hard reset
         canonical = self.lineage.present(name)
         end = None if canonical is None else canonical.ends.get((actor.session, number))
-        if canonical is not None and end is not None and end.base < canonical.archived:
-            return  # it was merged and durable on a majority then
+        if canonical is not None and end is not None:
+            if end.base < max(canonical.archived, canonical.compacted.stop):
+                return  # it was merged and durable on a majority then
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
         segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"

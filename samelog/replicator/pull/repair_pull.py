@@ -206,7 +206,7 @@ class RepairPull:
             Exception: what the sink raised.
         """
         return await self._pull(
-            lambda handle: OpenMerged(handle, *name, Start.POSITION, number, *start),
+            lambda handle: OpenMerged(handle, *name, Start.POSITION, number + 1, *start),
             start,
             sink,
             budget=budget,

@@ -30,7 +30,9 @@ from samelog.sequencer.compaction.plan import ClosedSegment, LogFacts, due
 from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.parts import RaftParts
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.compaction import (
     SEED_BYTES,
     CompactCommand,
@@ -61,7 +63,9 @@ class CompactorParts:
     random: Random
     machine: StateMachine
     merging: Merging
-    raft: RaftParts
+    group: RaftGroup
+    coordinator: Coordinator
+    proposer: Proposer
     presence: Presence
     pieces: PieceRepair
     segment_bytes: int
@@ -106,7 +110,7 @@ class Compactor:
             self._written.pop(number, None)
             return
         await self._follow(number, here, known.compactions)
-        if self._parts.raft.group.is_leader:
+        if self._parts.group.is_leader:
             self._order(here, known)
         if known.compactions.order is not None:
             await self._write(number, here, known.compactions.order)
@@ -115,7 +119,7 @@ class Compactor:
 
     def _order(self, here: MergedPartition, known: Partition) -> None:
         """Propose a compaction that is due, or one under way anew if others vote now."""
-        voters = sorted(self._parts.raft.group.raft.voters)
+        voters = sorted(self._parts.group.raft.voters)
         order = known.compactions.order
         if order is not None and order.voters == voters:
             return
@@ -136,18 +140,18 @@ class Compactor:
             now_ms,
         )
         try:
-            self._parts.raft.group.propose([command])
+            self._parts.group.propose([command])
         except (NotLeader, Busy):
             return  # the next round finds it again
 
     def _now_ms(self) -> int:
         """What a majority's clocks have reached."""
-        voters, health = self._parts.raft.group.raft.voters, self._parts.presence.health
+        voters, health = self._parts.group.raft.voters, self._parts.presence.health
         known = [health[number].wall_ms for number in voters if number in health]
         return majority_time(known, len(voters))
 
     def _facts(self, here: MergedPartition, known: Partition) -> LogFacts:
-        merged = self._parts.raft.coordinator.majority_merged([known.number])
+        merged = self._parts.coordinator.majority_merged([known.number])
         limit = min(merged.get(known.number, 0), here.log.last_stable_offset)
         limit = min([limit, *(void.base_offset for void in known.voids)])
         closed = [
@@ -171,7 +175,7 @@ class Compactor:
             number, order.number, self._parts.number, done.segments, self._now_ms()
         )
         try:
-            await self._parts.raft.proposer.propose(told)
+            await self._parts.proposer.propose(told)
         except TimeoutError:
             return  # the next round says it again
 

@@ -16,15 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.sequencer.state.compaction import Compactions
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
-    CLEANUP_POLICY,
     DELETE_RETENTION_MS,
     MAX_COMPACTION_LAG_MS,
     MIN_CLEANABLE_RATIO,
     MIN_COMPACTION_LAG_MS,
-    is_compacted,
 )
 
 

@@ -15,13 +15,18 @@ from collections.abc import Callable, Mapping
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, parse_formats
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.archiver.policy import (
+    CLEANUP_POLICY,
+    COMPACT,
+    DELETE,
     FOR_EVER,
     HOLD_GROUPS,
     HOLD_MAX_BYTES,
     HOLD_MAX_MS,
     RETENTION_BYTES,
     RETENTION_MS,
+    is_compacted,
 )
+from samelog.sequencer.levels import COMPACTION
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
@@ -36,8 +41,6 @@ SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
 COMPRESSION_TYPE = "compression.type"
 PRODUCER = "producer"
 UNCOMPRESSED = "uncompressed"
-CLEANUP_POLICY = "cleanup.policy"
-DELETE, COMPACT = "delete", "compact"
 DELETE_RETENTION_MS = "delete.retention.ms"
 MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
 MIN_CLEANABLE_RATIO = "min.cleanable.dirty.ratio"
@@ -112,11 +115,6 @@ def _policies(value: str) -> str | None:
     return None if fits else "is not delete, compact, or both as in compact,delete"
 
 
-def is_compacted(policy: str) -> bool:
-    """Whether `cleanup.policy` keeps the newest record of each key."""
-    return COMPACT in policy.split(",")
-
-
 _NATURAL = _number(0, _MOST)
 _INT = _number(0, (1 << 31) - 1)
 _BOOLEAN = _one_of("true", "false")
@@ -161,14 +159,16 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
 }
 
 
-def problem_with(key: str, value: str, majority: int) -> str | None:
+def problem_with(key: str, value: str, majority: int, level: int) -> str | None:
     """What is wrong with a setting; None if nothing. `majority`: how many nodes a record is on
-    before it is acknowledged.
+    before it is acknowledged; `level`: the cluster's feature level.
     """
     check = KNOWN.get(key)
     if check is None:
         return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
     if key == MIN_INSYNC and value.isascii() and value.isdigit() and int(value) > majority:
         return f"{key}={value!r}: a record is acknowledged when {majority} nodes have it"
+    if key == CLEANUP_POLICY and is_compacted(value) and level < COMPACTION:
+        return f"{key}={value!r} needs feature level {COMPACTION}: docs/upgrades.md"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"

@@ -52,8 +52,6 @@ class Generations:
         self._segment_files = segments
         self._files = files
         self._known = CompactedFile()
-        self.wanted: dict[int, CompactedSegment] = {}
-        """By base offset: what the cluster's compacted segments are, for who copies them."""
 
     def folder(self, number: int) -> str:
         """Where a compaction writes its segments."""
@@ -174,36 +172,42 @@ class Generations:
 
     def begin_copy(self, segment: CompactedSegment) -> None:
         """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
-        at = segment.base, segment.number
-        if self._known.copied != at:
-            self._write(msgspec.structs.replace(self._known, copied=at))
+        if self._known.copied != segment:
+            self._write(msgspec.structs.replace(self._known, copied=segment))
 
-    def copied_number(self) -> int:
-        """Of the compaction that made what the growing segment is a copy of; 0: as merged."""
-        copied, growing = self._known.copied, self._chain.growing
-        is_it = copied is not None and copied[0] == growing.base_offset
-        return copied[1] if copied is not None and is_it else 0
+    @property
+    def copied(self) -> CompactedSegment | None:
+        """What the growing segment is a copy of; None: it is as it was merged."""
+        copied = self._known.copied
+        return copied if copied and copied.base == self._chain.growing.base_offset else None
+
+    def number_of(self, base: int) -> int:
+        """Of the compaction that made a segment; 0: it is as it was merged."""
+        copied = self.copied
+        is_it = copied is not None and copied.base == base
+        return copied.number if copied is not None and is_it else self._chain.number_of(base)
 
     def seal(self) -> None:
         """The growing segment ends. Raises CorruptLog: it is not the one that was to be copied."""
-        number, chain = self.copied_number(), self._chain
-        if not number:
+        wanted, chain = self.copied, self._chain
+        if wanted is None:
             chain.seal()
             return
-        base = chain.growing.base_offset
-        wanted = self.wanted.get(base)
-        path = self._segment_files.path(base, LOG)
-        if wanted is None or wanted.number != number:
-            raise CorruptLog(path, 0, "was compacted anew while it was copied")
-        if chain.checksum != wanted.bytes_checksum:
+        sealed = chain.growing.seal(wanted.sealed.checksum)
+        path = self._segment_files.path(wanted.base, LOG)
+        if chain.checksum != wanted.bytes_checksum or sealed != wanted.sealed:
             raise CorruptLog(path, 0, "is not the compacted segment that the cluster has")
-        if chain.growing.seal(wanted.sealed.checksum) != wanted.sealed:
-            raise CorruptLog(path, 0, "has other indexes than the cluster's")
-        self._segment_files.log(base).datasync()
-        known = replaced(self._known.segments, [wanted])
-        self._write(CompactedFile(number=max(self.number, number), segments=known))
+        self._segment_files.log(wanted.base).datasync()
+        number, known = max(self.number, wanted.number), replaced(self._known.segments, [wanted])
+        self._write(CompactedFile(number=number, segments=known))
         chain.add_sealed(wanted.sealed)
-        chain.compacted[base] = wanted
+        chain.compacted[wanted.base] = wanted
+
+    def forget_from(self, base: int) -> None:
+        """The log is cut there. Raises DiskFault."""
+        left = [each for each in self._known.segments if each.stop <= base]
+        if left != self._known.segments or self._known.copied is not None:
+            self._write(CompactedFile(number=self.number, segments=left))
 
 
 def _swapped(known: CompactedFile) -> list[CompactedSegment]:

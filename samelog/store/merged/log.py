@@ -341,6 +341,27 @@ class MergedLog(MergedReader):
         self._last_append = None
         self.save_marks()
 
+    def number_of(self, segment_base: int) -> int:
+        """Of the compaction that made a segment, or that is copied; 0: it is as it was merged."""
+        return self.generations.number_of(segment_base)
+
+    def cut_back(self, base: int) -> None:
+        """Let the log end where a segment begins: what was there was compacted, and comes again.
+        It has to be opened anew. Raises DiskFault.
+        """
+        old = [later for later in self._chain.bases if later > base]
+        self._writer, self._last_append = None, None
+        self._files.close()
+        self._dirty.clear()
+        self._chain.restart_at(base)
+        self._checkpoints = PendingCheckpoints(self._chain.end)
+        self.generations.forget_from(base)
+        self.save_marks()
+        for later in [*reversed(old), base]:
+            self._fs.unlink(self._segment_files.path(later, LOG))
+            self._segment_files.unlink_indexes(later)
+        self._fs.sync_directory(self.path)
+
     # --- archiving -----------------------------------------------------------------------------
 
     def hide_below(self, offset: int) -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from samelog.archiver.compaction import Compactions
 from samelog.format.numbers import Unsigned32
 
 TARGETS_MAX = 1 << 16
@@ -64,9 +65,7 @@ class ArchivedPartition(Protocol):
     start_segment: int
     start_checksum: int
     rolls: list[tuple[int, int]]
-
-    def problem_with_files(self, files: list[tuple[int, int, int]]) -> str | None:
-        """Why these (base, next offset, size) are not what is archived now."""
+    compactions: Compactions
 
 
 def apply_archive(
@@ -77,10 +76,8 @@ def apply_archive(
     """
     if not 0 <= command.segment <= command.offset <= partition.next_offset:
         return f"segment {command.segment}, offset {command.offset} of {partition.next_offset}"
-    if not _names_all_segments(partition.start_segment, command):
-        return f"files from {partition.start_segment} to {command.segment} are not all named"
-    facts = [(each.base, each.next_offset, each.size) for each in command.files]
-    if facts and (problem := partition.problem_with_files(facts)) is not None:
+    problem = _problem_with_files(partition, command)
+    if problem is not None:
         return problem
     if command.copy_url and command.copy_url not in targets:
         if len(targets) == TARGETS_MAX:
@@ -91,7 +88,15 @@ def apply_archive(
         partition.start_segment = command.segment
         partition.start_checksum = command.checksum
         partition.rolls = [roll for roll in partition.rolls if roll[0] > command.segment]
+        partition.compactions.forget_below(command.segment)
     return None
+
+
+def _problem_with_files(partition: ArchivedPartition, command: ArchiveCommand) -> str | None:
+    if not _names_all_segments(partition.start_segment, command):
+        return f"files from {partition.start_segment} to {command.segment} are not all named"
+    facts = [(each.base, each.next_offset, each.size) for each in command.files]
+    return partition.compactions.problem_with(facts) if facts else None
 
 
 def _names_all_segments(start: int, command: ArchiveCommand) -> bool:

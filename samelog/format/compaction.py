@@ -16,9 +16,7 @@ import msgspec
 from samelog.format.segment import SealedSegment
 
 
-class CompactedSegment(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
+class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One segment that compaction wrote. `number`: of the compaction, counted by partition."""
 
     sealed: SealedSegment
@@ -41,9 +39,7 @@ class CompactedSegment(
         return self.sealed.next_offset
 
 
-def replaced(
-    known: list[CompactedSegment], new: list[CompactedSegment]
-) -> list[CompactedSegment]:
+def replaced(known: list[CompactedSegment], new: list[CompactedSegment]) -> list[CompactedSegment]:
     """The compacted segments of a log, in order, once `new` took the place of what was there."""
     if not new:
         return known

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.compaction import CompactCommand
 from samelog.archiver.copies.manifests import SEGMENTS, CopiedLog
 from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
+from samelog.format.compaction import CompactedSegment
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
-from samelog.format.compaction import CompactedSegment
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Merge,
@@ -29,7 +30,6 @@ from samelog.sequencer.state.commands import (
     SetMembers,
     decode_commands,
 )
-from samelog.sequencer.state.compaction import CompactCommand
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
@@ -417,9 +417,9 @@ class Checker:
             return  # it was committed before a hard reset
         canonical = self.lineage.present(name)
         end = None if canonical is None else canonical.ends.get((actor.session, number))
-        if canonical is not None and end is not None:
-            if end.base < max(canonical.archived, canonical.compacted.stop):
-                return  # it was merged and durable on a majority then
+        is_gone = 0 if canonical is None else max(canonical.archived, canonical.compacted.stop)
+        if end is not None and end.base < is_gone:
+            return  # it was merged and durable on a majority then
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
         segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"

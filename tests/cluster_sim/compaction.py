@@ -12,11 +12,11 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from samelog.archiver.compaction import CompactCommand
+from samelog.archiver.compaction_plan import DELETE_RETENTION_MS, MIN_CLEANABLE_RATIO
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
-from samelog.sequencer.state.compaction import CompactCommand
-from samelog.sequencer.state.topic_settings import DELETE_RETENTION_MS, MIN_CLEANABLE_RATIO
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class CompactedLog:
     """What was ordered for one log, and what nodes have of it."""
 
     orders: dict[int, CompactCommand] = field(default_factory=dict)
-    bytes: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """(number of the compaction, base offset) -> the segment, as the first node had it."""
     stop: int = 0
     """Up to where anything was ever ordered."""
@@ -70,8 +70,8 @@ class CompactedLog:
 
     def look(self, who: str, log: CanonicalLog, at: tuple[int, int, int], data: bytes) -> None:
         """A node has a compacted segment. `at`: number, first offset, offset behind it."""
-        number, base, stop = at
-        known = self.bytes.setdefault((number, base), data)
+        number, base, _ = at
+        known = self.seen.setdefault((number, base), data)
         if known != data:
             raise Violation(
                 "compacted logs differ", f"{who} has another segment {base} of compaction {number}"

@@ -151,8 +151,8 @@ def _compacted(options: Options) -> Options:
         producers=0,
         resets=(),
         segment_bytes=draw.choice((1 << 12, 1 << 12, 1 << 14)),
-        append_every_s=min(options.append_every_s, 0.2),
-        safety_s=max(options.safety_s, 8.0),
+        append_every_s=min(options.append_every_s, 0.1),
+        safety_s=max(options.safety_s, 24.0),
         retention_bytes=draw.choice((-1, -1, 1 << 14)),
     )
 

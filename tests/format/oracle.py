@@ -337,7 +337,9 @@ def read_record(reader: Reader, offsets: range) -> Parsed:
         headers.append((name.decode(errors="replace"), record.field()))
     if record.left:
         raise BadRecord("surplus")
-    return Parsed(attributes, timestamp_delta, offset_delta, key, value, tuple(headers), header_bytes)
+    return Parsed(
+        attributes, timestamp_delta, offset_delta, key, value, tuple(headers), header_bytes
+    )
 
 
 def read_records(batch: Batch, codec_decompress: Callable[[int, bytes], bytes]) -> list[Parsed]:

@@ -43,8 +43,12 @@ class KeyedLog:
     producers: int = 0
 
     def append(
-        self, pairs: list[tuple[bytes | None, bytes | None]], *, codec: Codec = Codec.NONE,
-        producer: int = -1, is_transactional: bool = False,
+        self,
+        pairs: list[tuple[bytes | None, bytes | None]],
+        *,
+        codec: Codec = Codec.NONE,
+        producer: int = -1,
+        is_transactional: bool = False,
     ) -> int:
         """One batch; its first offset."""
         data = _batch(pairs, codec, producer, is_transactional=is_transactional)
@@ -53,17 +57,13 @@ class KeyedLog:
         self.records += [(first + n, *pair) for n, pair in enumerate(pairs)]
         return first
 
-    def transact(
-        self, pairs: list[tuple[bytes | None, bytes | None]], *, is_commit: bool
-    ) -> None:
+    def transact(self, pairs: list[tuple[bytes | None, bytes | None]], *, is_commit: bool) -> None:
         """One transaction of one batch, and its marker."""
         self.producers += 1
         first = self.append(pairs, producer=self.producers, is_transactional=True)
         if not is_commit:
             self.dropped.update(range(first, self.log.next_offset))
-        marker = marker_batch(
-            self.producers, 0, is_commit=is_commit, coordinator_epoch=1, at_ms=5
-        )
+        marker = marker_batch(self.producers, 0, is_commit=is_commit, coordinator_epoch=1, at_ms=5)
         self.log.append(marker, base_offset=self.log.next_offset, leader_epoch=3)
 
     def expected(self, stop: int, tombstones_below: int = 0) -> list[Kept]:
@@ -80,8 +80,11 @@ class KeyedLog:
 
 
 def _batch(
-    pairs: list[tuple[bytes | None, bytes | None]], codec: Codec, producer: int,
-    *, is_transactional: bool,
+    pairs: list[tuple[bytes | None, bytes | None]],
+    codec: Codec,
+    producer: int,
+    *,
+    is_transactional: bool,
 ) -> bytearray:
     data = bytearray(
         kernels.build_batches(

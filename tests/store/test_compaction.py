@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import read_header
+from samelog.format.batch import Bytes, read_header
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
@@ -119,7 +119,7 @@ class CrashingFiles(OsFileSystem):
         self._count()
         super().rename(source, target)
 
-    def write_atomically(self, path: StrPath, data: bytes, *, durable: bool = True) -> None:  # type: ignore[override]
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         self._count()
         super().write_atomically(path, data, durable=durable)
 

@@ -122,9 +122,7 @@ def check_replicas(count: int, nodes: int) -> None:
         raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 
-def check_settings(
-    settings: Mapping[str, str | None], majority: int, level: int
-) -> dict[str, str]:
+def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:
     """The settings, those left out that are null (their default). Raises ApiError."""
     found: dict[str, str] = {}
     for key, value in settings.items():

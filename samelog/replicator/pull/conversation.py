@@ -25,6 +25,7 @@ from samelog.wire.pull.copies import (
     CopyGivenUp,
     CopyNews,
     FindPlace,
+    CutCopy,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -169,6 +170,8 @@ class PullConversation(ReplicatorHandler):
                 self._receiver.archived(copy, start.handle)
             case RollSegment(copy):
                 copy.log.roll()
+            case CutCopy(copy, base):
+                copy.cut(base)
             case TopicFound(topic, topic_id, partitions):
                 copies = self._events.on_topic(topic, topic_id, partitions)
                 self._receiver.copies_made(copies, self._now())

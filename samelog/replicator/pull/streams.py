@@ -22,7 +22,7 @@ from samelog.replicator.interfaces import (
 )
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
-from samelog.wire.errors import FaultCode
+from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
 from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
@@ -104,9 +104,15 @@ class ServedMerged:
             return self.log_start().segment, 0
         if extent is None and message.base_offset < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
-        if extent is None or message.byte > extent.end:
-            raise _fork(message.handle, place)
-        _check_last(self, message, place)
+        try:
+            if extent is None or message.byte > extent.end:
+                raise _fork(message.handle, place)
+            _check_last(self, message, place)
+        except ProtocolFault:
+            compacted = self.stream.log.compacted_around(message.base_offset)
+            if compacted is None or message.value > 0:
+                raise
+            return compacted, 0  # the reader's copy is from before: it takes that segment anew
         return place
 
     def _check_number(self, wanted: int, place: FilePosition) -> None:

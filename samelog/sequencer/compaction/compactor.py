@@ -17,6 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from samelog.archiver.compaction import (
+    SEED_BYTES,
+    CompactCommand,
+    Compactions,
+    RewrittenCommand,
+)
+from samelog.archiver.compaction_plan import ClosedSegment, CompactionFacts, due
 from samelog.archiver.plan import majority_time
 from samelog.archiver.rounds import rolled_ms
 from samelog.consensus import Busy, NotLeader
@@ -26,19 +33,12 @@ from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
-from samelog.sequencer.compaction.plan import ClosedSegment, LogFacts, due
 from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.compaction import (
-    SEED_BYTES,
-    CompactCommand,
-    Compactions,
-    RewrittenCommand,
-)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import SEGMENT_BYTES
 from samelog.sequencer.state.types import Partition
@@ -150,7 +150,7 @@ class Compactor:
         known = [health[number].wall_ms for number in voters if number in health]
         return majority_time(known, len(voters))
 
-    def _facts(self, here: MergedPartition, known: Partition) -> LogFacts:
+    def _facts(self, here: MergedPartition, known: Partition) -> CompactionFacts:
         merged = self._parts.coordinator.majority_merged([known.number])
         limit = min(merged.get(known.number, 0), here.log.last_stable_offset)
         limit = min([limit, *(void.base_offset for void in known.voids)])
@@ -159,7 +159,7 @@ class Compactor:
             for each in here.log.segments()
             if each.sealed
         ]
-        return LogFacts(closed, limit, known.compactions)
+        return CompactionFacts(closed, limit, known.compactions)
 
     # --- writing -------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.transactions.commands import End
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.lost_records import append_void
 
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
@@ -150,8 +151,12 @@ class PartitionMerger:
 
     def _fill(self, void: VoidRecordsCommand) -> int:
         self.missing = None
-        return self.log.append_void(
-            void.records, segment_base=void.segment, epoch=void.epoch, timestamp=void.timestamp
+        return append_void(
+            self.log,
+            void.records,
+            segment_base=void.segment,
+            epoch=void.epoch,
+            timestamp=void.timestamp,
         )
 
     def _begin(self) -> None:

@@ -17,13 +17,13 @@ from typing import ClassVar
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
 from samelog.sequencer.levels import TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
-from samelog.sequencer.state.compaction import CompactionCommand
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand

@@ -454,7 +454,6 @@ class StateMachine:
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         problem = apply_archive(partition, self.state.copy_targets, command)
-        partition.compactions.forget_below(partition.start_segment)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:

@@ -12,6 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from samelog.archiver.compaction_plan import (
+    DEFAULTS,
+    DELETE_RETENTION_MS,
+    MAX_COMPACTION_LAG_MS,
+    MIN_CLEANABLE_RATIO,
+    MIN_COMPACTION_LAG_MS,
+)
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, parse_formats
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.archiver.policy import (
@@ -41,10 +48,6 @@ SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
 COMPRESSION_TYPE = "compression.type"
 PRODUCER = "producer"
 UNCOMPRESSED = "uncompressed"
-DELETE_RETENTION_MS = "delete.retention.ms"
-MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
-MIN_CLEANABLE_RATIO = "min.cleanable.dirty.ratio"
-MIN_COMPACTION_LAG_MS = "min.compaction.lag.ms"
 MIN_INSYNC = "min.insync.replicas"
 _MOST = (1 << 63) - 1
 _ALWAYS = str(_MOST)
@@ -122,14 +125,14 @@ ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
     "compression.gzip.level": ("-1", _one_of("-1", *map(str, range(1, 10)))),
     "compression.lz4.level": ("9", _number(1, 17)),
     "compression.zstd.level": ("3", _level_of_zstd),
-    DELETE_RETENTION_MS: ("86400000", _NATURAL),
+    DELETE_RETENTION_MS: (DEFAULTS[DELETE_RETENTION_MS], _NATURAL),
     "file.delete.delay.ms": ("60000", _NATURAL),
     "flush.messages": (_ALWAYS, _number(1, _MOST)),
     "flush.ms": (_ALWAYS, _NATURAL),
     "index.interval.bytes": ("4096", _INT),
-    MAX_COMPACTION_LAG_MS: (_ALWAYS, _number(1, _MOST)),
-    MIN_CLEANABLE_RATIO: ("0.5", _ratio),
-    MIN_COMPACTION_LAG_MS: ("0", _NATURAL),
+    MAX_COMPACTION_LAG_MS: (DEFAULTS[MAX_COMPACTION_LAG_MS], _number(1, _MOST)),
+    MIN_CLEANABLE_RATIO: (DEFAULTS[MIN_CLEANABLE_RATIO], _ratio),
+    MIN_COMPACTION_LAG_MS: (DEFAULTS[MIN_COMPACTION_LAG_MS], _NATURAL),
     "preallocate": ("false", _BOOLEAN),
     "segment.index.bytes": ("10485760", _number(4, (1 << 31) - 1)),
     "segment.jitter.ms": ("0", _NATURAL),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from samelog.archiver.compaction import Compactions
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
@@ -25,7 +26,6 @@ from samelog.sequencer.state.commands import (
     Verdict,
     VoidRecordsCommand,
 )
-from samelog.sequencer.state.compaction import Compactions
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -91,16 +91,6 @@ class Partition(msgspec.Struct):
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
     compactions: Compactions = msgspec.field(default_factory=Compactions)
-
-    def problem_with_files(self, files: list[tuple[int, int, int]]) -> str | None:
-        """Why these (base, next offset, size) are not segments that can be archived now."""
-        if self.compactions.order is not None:
-            return "the partition is being compacted"
-        compacted = {(e.base, e.stop, e.sealed.size) for e in self.compactions.segments}
-        stop = files[-1][1]
-        if {each for each in compacted if each[0] < stop} - set(files):
-            return "the segments were compacted meanwhile"
-        return None
 
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""

@@ -34,7 +34,6 @@ from samelog.format.file_names import (
 from samelog.format.marks import LogCheckpoint, MergedMarks
 from samelog.format.segment import GrowingSegment, Growth
 from samelog.format.transactions import TRANSACTIONAL
-from samelog.format.void_batch import void_batches
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import HeldDirectory
 from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
@@ -209,43 +208,6 @@ class MergedLog(MergedReader):
             )
         return self._write(data, growing.measure(data, size))
 
-    def append_spare(self) -> bool:
-        """Append a piece of what `spares` has seen, if it goes on exactly here; whether any did.
-        For records that no other copy has any more. Raises as `append_copy`.
-        """
-        found = self.spares.find(self.next_offset, self.end())
-        if found is None:
-            return False
-        base, data = found
-        begins_segment = base == self.next_offset != self.end()[0]
-        return self._append_sound(*((base, 0) if begins_segment else self.end()), data)
-
-    def append_void(self, records: int, *, segment_base: int, epoch: int, timestamp: int) -> int:
-        """Put void batches in the place of records that no copy has; their bytes. `segment_base`:
-        the segment they are in, which they may begin.
-
-        Raises:
-            NotContiguous: another segment is growing.
-            NoSpace, DiskFault: nothing counts as written.
-        """
-        if segment_base == self.next_offset != self.end()[0]:
-            self.roll()
-        if segment_base != self.end()[0]:
-            raise NotContiguous(f"{self.path}: void in {segment_base}, the end is {self.end()}")
-        data = void_batches(records, timestamp)
-        self.append(data, base_offset=self.next_offset, leader_epoch=epoch)
-        return len(data)
-
-    def _append_sound(self, base: int, byte: int, data: bytes) -> bool:
-        """Append up to the first wrong offset, which no CRC covers; whether there was anything."""
-        try:
-            self.append_copy(base, byte, data)
-        except CorruptBatch as error:
-            if error.position == 0:
-                return False
-            self.append_copy(base, byte, data[: error.position])
-        return True
-
     def _write(self, data: Bytes, growth: Growth) -> int:
         known = self._transactions.catch_up()
         writer = self._writer or self._open_segment()
@@ -345,6 +307,11 @@ class MergedLog(MergedReader):
         """Of the compaction that made a segment, or that is copied; 0: it is as it was merged."""
         return self.generations.number_of(segment_base)
 
+    def begin_copy(self, segment: CompactedSegment) -> None:
+        """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
+        self._check_writable()
+        self.generations.begin_copy(segment)
+
     def cut_back(self, base: int) -> None:
         """Let the log end where a segment begins: what was there was compacted, and comes again.
         It has to be opened anew. Raises DiskFault.
@@ -354,6 +321,8 @@ class MergedLog(MergedReader):
         self._files.close()
         self._dirty.clear()
         self._chain.restart_at(base)
+        self._transactions.begin(None)
+        self._unsynced.clear()
         self._checkpoints = PendingCheckpoints(self._chain.end)
         self.generations.forget_from(base)
         self.save_marks()

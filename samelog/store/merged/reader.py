@@ -133,9 +133,10 @@ class MergedReader:
         """The same as the bytes of the segment's file give them, if it was compacted."""
         return self._chain.file_checksums(segment_base)
 
-    def number_of(self, segment_base: int) -> int:
-        """Of the compaction that made a segment; 0: it is as it was merged."""
-        return self._chain.number_of(segment_base)
+    def compacted_around(self, base: int) -> int | None:
+        """Where the compacted segment begins that stands for one that began there, if any."""
+        found = self._chain.base_of(base) if base >= self._chain.start.base else -1
+        return found if found in self._chain.compacted else None
 
     # --- by position ---------------------------------------------------------------------------
 

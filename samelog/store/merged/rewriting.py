@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from samelog.format import _kernels as kernels
@@ -139,7 +139,7 @@ class Rewriting:
                 break
         yield from self._write()
 
-    def _turn(self) -> Iterator[int]:
+    def _turn(self) -> Generator[int, None, bool]:
         for source in self._sources:
             for data, size in self._pieces(source):
                 if not self._kernel.note(data, 0, size, decompress):

@@ -107,7 +107,9 @@ class SegmentChain:
         gone = [base for base in self._bases if first <= base < stop]
         kept = [each for base, each in self.sealed.items() if not first <= base < stop]
         kept += [each.sealed for each in new]
-        self.sealed = {each.base_offset: each for each in sorted(kept, key=lambda each: each.base_offset)}
+        self.sealed = {
+            each.base_offset: each for each in sorted(kept, key=lambda each: each.base_offset)
+        }
         self._bases = list(self.sealed)
         self.compacted = {base: c for base, c in self.compacted.items() if base not in gone}
         self.compacted.update((each.base, each) for each in new)

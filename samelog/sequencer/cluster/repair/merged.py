@@ -32,6 +32,7 @@ from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.merged.lost_records import append_spare
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH
 from samelog.wire.receiver import ResumePoint
@@ -184,7 +185,7 @@ class MergedRepair:
         for _ in partition.log.spares.read_new():
             await asyncio.sleep(0)
         first = partition.log.next_offset
-        while (lack := self._lack(number)) is not None and partition.log.append_spare():
+        while (lack := self._lack(number)) is not None and append_spare(partition.log):
             self._merging.copied(number)
             await asyncio.sleep(0)
             first = min(first, lack.end)
@@ -242,11 +243,12 @@ class MergedSink:
         first, checksum = merged.next_offset, merged.checksum
         merged.append_copy(file, byte, data)
         self.merging.copied(self.number)
+        if byte == 0:  # behind a compacted segment it is not that of the bytes that were copied
+            checksum = merged.checksums(file)[0]
         self._compare(first, checksum, data)
 
     def _begins_compacted(self, file: int) -> bool:
-        """Whether this is of a segment that the cluster has compacted: that is asked for as such.
-        """
+        """Whether this is of a segment that the cluster has compacted: that is asked for as such."""
         segments = self.machine.state.partitions[self.number].compactions.segments
         number = next((each.number for each in segments if each.base == file), 0)
         return number != self.partition.log.number_of(file)

@@ -16,15 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from samelog.archiver.compaction import Compactions
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
-from samelog.sequencer.state.compaction import Compactions
-from samelog.sequencer.state.topic_settings import (
-    ADVICE,
-    DELETE_RETENTION_MS,
-    MAX_COMPACTION_LAG_MS,
-    MIN_CLEANABLE_RATIO,
-    MIN_COMPACTION_LAG_MS,
-)
+
+DELETE_RETENTION_MS = "delete.retention.ms"
+MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
+MIN_CLEANABLE_RATIO = "min.cleanable.dirty.ratio"
+MIN_COMPACTION_LAG_MS = "min.compaction.lag.ms"
+DEFAULTS: Mapping[str, str] = {
+    DELETE_RETENTION_MS: "86400000",
+    MAX_COMPACTION_LAG_MS: str((1 << 63) - 1),
+    MIN_CLEANABLE_RATIO: "0.5",
+    MIN_COMPACTION_LAG_MS: "0",
+}
+"""Kafka's."""
 
 
 class ClosedSegment(NamedTuple):
@@ -37,7 +42,7 @@ class ClosedSegment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
+class CompactionFacts:
     """A partition's log, as the leader has it. Below `limit` a majority has merged it durably, and
     all is decided and there.
     """
@@ -54,7 +59,7 @@ class Due(NamedTuple):
     tombstones_below: int
 
 
-def due(settings: Mapping[str, str], facts: LogFacts, now_ms: int) -> Due | None:
+def due(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> Due | None:
     """What is to be compacted now; None: nothing."""
     if not is_compacted(settings.get(CLEANUP_POLICY, "")):
         return None
@@ -67,7 +72,7 @@ def due(settings: Mapping[str, str], facts: LogFacts, now_ms: int) -> Due | None
     return Due(taken[-1].stop, facts.compactions.tombstones_below(horizon))
 
 
-def _taken(settings: Mapping[str, str], facts: LogFacts, now_ms: int) -> list[ClosedSegment]:
+def _taken(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> list[ClosedSegment]:
     newest_ms = now_ms - _number(settings, MIN_COMPACTION_LAG_MS)
     taken: list[ClosedSegment] = []
     for each in facts.closed:
@@ -85,7 +90,7 @@ def _is_due(
     dirty: Sequence[ClosedSegment],
     now_ms: int,
 ) -> bool:
-    share = float(settings.get(MIN_CLEANABLE_RATIO, ADVICE[MIN_CLEANABLE_RATIO][0]))
+    share = float(settings.get(MIN_CLEANABLE_RATIO, DEFAULTS[MIN_CLEANABLE_RATIO]))
     if sum(each.size for each in dirty) > share * sum(each.size for each in taken):
         return True
     oldest_ms = dirty[0].rolled_ms
@@ -94,4 +99,4 @@ def _is_due(
 
 
 def _number(settings: Mapping[str, str], key: str) -> int:
-    return int(settings.get(key, ADVICE[key][0]))
+    return int(settings.get(key, DEFAULTS[key]))

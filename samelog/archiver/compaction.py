@@ -13,31 +13,31 @@ Its outcome names every segment from the first one to its end, and follows from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from samelog.format.compaction import CompactedSegment, replaced
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import COMPACTION
-from samelog.sequencer.state.command_base import Command
-
-if TYPE_CHECKING:
-    from samelog.sequencer.state.types import State
 
 PASSES_REMEMBERED = 64
 SEED_BYTES = 16
-Problem = tuple[str, str] | None
 
 
-class CompactCommand(Command, frozen=True, tag=70):
+class _Command(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="t", forbid_unknown_fields=True
+):
+    """A command of the replicated state machine."""
+
+    needs: ClassVar[int] = 6
+
+
+class CompactCommand(_Command, frozen=True, tag=70):
     """Compact a partition from its first segment to offset `stop`, where a segment begins. `number`
     follows that of its last compaction. `seed`, of 16 bytes, is what keys are hashed with. `voters`
     are those whose word counts. A newer one takes the place of one under way.
     """
 
-    needs: ClassVar[int] = COMPACTION
     partition: Unsigned32
     number: Unsigned32
     start: int
@@ -49,10 +49,9 @@ class CompactCommand(Command, frozen=True, tag=70):
     at_ms: int
 
 
-class RewrittenCommand(Command, frozen=True, tag=71):
+class RewrittenCommand(_Command, frozen=True, tag=71):
     """A member wrote these segments in the compaction `number` of a partition."""
 
-    needs: ClassVar[int] = COMPACTION
     partition: Unsigned32
     number: Unsigned32
     member: Unsigned32
@@ -93,45 +92,61 @@ class Compactions(msgspec.Struct):
         """Up to where a compaction went that was done by then."""
         return max((each.stop for each in self.passes if each.at_ms <= before_ms), default=0)
 
+    def problem_with(self, files: list[tuple[int, int, int]]) -> str | None:
+        """Why these (base, next offset, size) cannot be archived now, if so."""
+        if self.order is not None:
+            return "the partition is being compacted"
+        stop = max((each[1] for each in files), default=0)
+        compacted = {(e.base, e.stop, e.sealed.size) for e in self.segments if e.base < stop}
+        return "it was compacted meanwhile" if compacted - set(files) else None
+
     def forget_below(self, base: int) -> None:
         """Segments below are archived."""
         self.segments = [each for each in self.segments if each.base >= base]
 
 
-def _compact(state: State, command: CompactCommand) -> Problem:
-    partition = state.partitions.get(command.partition)
-    if partition is None:
-        return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
+class CompactedPartition(Protocol):
+    """What the replicated state has of a partition, as far as compaction changes it."""
+
+    next_offset: int
+    start_segment: int
+    rolls: list[tuple[int, int]]
+    compactions: Compactions
+
+
+def apply_order(partition: CompactedPartition, command: CompactCommand) -> str | None:
+    """Begin a compaction; why that cannot be, if so."""
     known = partition.compactions
     if known.order == command:
-        return None
+        return None  # proposed twice, because its fate was not known
     is_next = command.number == known.number + 1
     is_there = partition.start_segment == command.start < command.stop <= partition.next_offset
     begins = any(base == command.stop for base, _ in partition.rolls)
     if not is_next or not is_there or not begins or len(command.seed) != SEED_BYTES:
-        return "PRECONDITION", f"compaction {command.number} of {command.start} to {command.stop}"
+        return f"compaction {command.number} of {command.start} to {command.stop}"
     known.number, known.order, known.written = command.number, command, {}
     return None
 
 
-def _rewritten(state: State, command: RewrittenCommand) -> Problem:
-    partition = state.partitions.get(command.partition)
-    if partition is None:
-        return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
+def apply_rewritten(partition: CompactedPartition, command: RewrittenCommand) -> str | None:
+    """A member says what it wrote; why that cannot be, if so. It counts once a majority wrote the
+    same.
+    """
     known, order = partition.compactions, partition.compactions.order
     if order is None or order.number != command.number:
         return None  # it is decided already
     if not _covers(command.segments, order):
-        return "PRECONDITION", f"not the segments from {order.start} to {order.stop}"
+        return f"not the segments from {order.start} to {order.stop}"
     known.written[command.member] = command.segments
     votes = [known.written.get(voter) for voter in order.voters]
-    if 2 * votes.count(command.segments) <= len(order.voters):
-        return None
-    _finish(partition, order, command)
+    if 2 * votes.count(command.segments) > len(order.voters):
+        _finish(partition, order, command)
     return None
 
 
-def _finish(partition: Any, order: CompactCommand, command: RewrittenCommand) -> None:
+def _finish(
+    partition: CompactedPartition, order: CompactCommand, command: RewrittenCommand
+) -> None:
     known = partition.compactions
     known.segments = replaced(known.segments, command.segments)
     known.order, known.written = None, {}
@@ -150,9 +165,3 @@ def _covers(segments: list[CompactedSegment], order: CompactCommand) -> bool:
             return False
         at = each.stop
     return at == order.stop
-
-
-COMPACTION_CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
-    CompactCommand: _compact,
-    RewrittenCommand: _rewritten,
-}

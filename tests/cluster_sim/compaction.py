@@ -79,6 +79,11 @@ class CompactedLog:
         if known is data:
             self._judge(who, log, at, data)
 
+    def holds(self, base: int, begin: int, data: memoryview) -> bool:
+        """Whether a compacted segment that begins there has these bytes."""
+        segments = (each for (_, first), each in self.seen.items() if first == base)
+        return any(each[begin : begin + len(data)] == data for each in segments)
+
     def _judge(self, who: str, log: CanonicalLog, at: tuple[int, int, int], data: bytes) -> None:
         number, base, stop = at
         order = self.orders.get(number)

@@ -147,7 +147,6 @@ def _compacted(options: Options) -> Options:
         options,
         keys=draw.choice((1, 5, 50)),
         tombstones_stay_ms=draw.choice((0, 1000, 20_000)),
-        subscribers=0,
         producers=0,
         resets=(),
         segment_bytes=draw.choice((1 << 12, 1 << 12, 1 << 14)),

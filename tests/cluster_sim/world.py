@@ -304,5 +304,6 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
         stack.enter_context(patch.object(compactor, "INTERVAL_S", 0.3))
+        stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
         yield

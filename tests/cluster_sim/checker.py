@@ -115,6 +115,8 @@ class Checker:
         key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
         end = log.end()
         seen = self._looked_at.get(key)
+        if log.generations.segments:
+            self._look_at_compacted(actor, log)
         if seen == end:
             return
         canonical = self.lineage.take_up(log.topic, log.topic_id, log.partition)
@@ -124,7 +126,6 @@ class Checker:
                 f"{actor.host} has {log.path} from {log.log_start} on, not {canonical.archived}",
             )
         start = seen if seen is not None and seen <= end else End(-1, 0)
-        self._look_at_compacted(actor, log, canonical)
         for segment in _segments_from(log, start.base):
             is_compacted = log.number_of(segment.base_offset) > 0
             if segment.size and segment.base_offset >= start.base and not is_compacted:
@@ -140,8 +141,9 @@ class Checker:
                     )
         self._looked_at[key] = End(*end)
 
-    def _look_at_compacted(self, actor: Actor, log: MergedLog, canonical: CanonicalLog) -> None:
+    def _look_at_compacted(self, actor: Actor, log: MergedLog) -> None:
         """Each compacted segment once in a process."""
+        canonical = self.lineage.take_up(log.topic, log.topic_id, log.partition)
         for each in log.generations.segments:
             key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
             seen = self._compacted.setdefault(key, set())

@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from tests.cluster_sim.mutants_archiving import ARCHIVING
+from tests.cluster_sim.mutants_compaction import COMPACTION
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
-from tests.cluster_sim.mutants_compaction import COMPACTION
 from tests.cluster_sim.mutants_transactions import TRANSACTIONS
 from tests.cluster_sim.mutants_upgrades import UPGRADES
 from tests.cluster_sim.options import Options, from_seed

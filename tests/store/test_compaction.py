@@ -90,6 +90,17 @@ def test_compacting_again(tmp_path: Path) -> None:
     opened.close()
 
 
+def test_what_was_aborted_never_wins(tmp_path: Path) -> None:
+    """Its marker may be in a segment that grows."""
+    keyed = KeyedLog(open_merged(tmp_path / "log"))
+    keyed.append([(b"a", b"1"), (b"b", b"1")])
+    keyed.transact([(b"a", b"2")], is_commit=False)
+    keyed.log.roll()
+    keyed.log.swap(rewrite(keyed.log, keyed.log.next_offset))
+    assert read_all(keyed.log) == [(0, b"a", b"1"), (1, b"b", b"1")]
+    keyed.log.close()
+
+
 def test_markers_stay_as_long_as_their_records(tmp_path: Path) -> None:
     keyed = KeyedLog(open_merged(tmp_path / "log"))
     keyed.transact([(b"a", b"1")], is_commit=True)

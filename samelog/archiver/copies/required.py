@@ -42,7 +42,6 @@ from samelog.archiver.copies.process import SegmentCopier
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.archiver.parts import ArchiverParts, PartitionView, StateView
 from samelog.archiver.plan import ArchiveProposal
-from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.backoff import Backoff
@@ -237,8 +236,7 @@ class RequiredCopies:
         partition = state.partitions[number]
         topic = state.topics[partition.topic_id]
         formats = formats_of(topic.settings, self._config.copy_formats)
-        is_compact = is_compacted(topic.settings.get(CLEANUP_POLICY, ""))
-        if not formats or is_compact or segment.next_offset <= partition.log_start:
+        if not formats or segment.next_offset <= partition.log_start:
             return None
         log = self._merging.partitions[number].log
         begin, end = log.checksums(segment.base_offset)

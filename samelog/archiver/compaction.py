@@ -105,6 +105,12 @@ class Compactions(msgspec.Struct):
         self.segments = [each for each in self.segments if each.base >= base]
 
 
+class Compacted(msgspec.Struct, kw_only=True):
+    """What a partition's state has besides."""
+
+    compactions: Compactions = msgspec.field(default_factory=Compactions)
+
+
 class CompactedPartition(Protocol):
     """What the replicated state has of a partition, as far as compaction changes it."""
 

@@ -1,5 +1,5 @@
-"""Whether a partition is to be compacted now, and up to where: a function of what is there, settings
-and time.
+"""Whether a partition is to be compacted now, and up to where: a function of what is there,
+settings and time.
 
 What was compacted before is *clean*, what closed segments came since is *dirty*. A compaction takes
 all of both. It is due when enough is dirty (`min.cleanable.dirty.ratio`), or has been for too long

@@ -263,7 +263,7 @@ class ArchiveRounds:
         )
 
     def _rules(self, settings: Mapping[str, str]) -> Rules:
-        """What counts. Compacted segments have no copies yet: while these are required, they stay."""
+        """What counts. Compacted segments are not copied: while copies are required, they stay."""
         is_compact = is_compacted(settings.get(CLEANUP_POLICY, ""))
         if is_compact and formats_of(settings, self._parts.config.archive.copy_formats):
             return Rules(counts=False, for_ever=True)

@@ -22,9 +22,10 @@ decimal without leading zeros.
 A merged partition's directory has Kafka's names: a segment's three files are called after its base
 offset, in 20 decimal digits (`.log`, `.index`, `.timeindex`; `.txnindex` where transactions were
 aborted); `partition.json` says which partition it is, `compacted.json` which segments were
-compacted. The compaction with number n writes new ones in the folder `compacting.<n>`. In both kinds of directory `marks` says up to
-where the log is on disk, and a file set aside as damaged is called `<name>.quarantined-<n>` and
-never read as a log.
+compacted. The compaction with number n writes new ones in the folder `compacting.<n>`.
+
+In both kinds of directory `marks` says up to where the log is on disk, and a file set aside as
+damaged is called `<name>.quarantined-<n>` and never read as a log.
 
 Invariant: every name has one meaning; names of any other form are left alone.
 """

@@ -1,5 +1,5 @@
-"""One node's compaction: the leader orders what is due, every node writes it, says what it wrote, and
-swaps it in once the cluster has decided.
+"""One node's compaction: the leader orders what is due, every node writes it, says what it wrote,
+and swaps it in once the cluster has decided.
 
 Writing happens outside the event loop, one partition at a time and no faster than
 `BYTES_PER_S`, so that ingest has the disk and the processor first. What a node could not write
@@ -185,7 +185,8 @@ class Compactor:
         merged, generations = here.log, here.log.generations
         known = self._parts.machine.state.partitions[order.partition].compactions
         is_there = min(merged.durable_offset, merged.last_stable_offset) >= order.stop
-        if not is_there or list(generations.segments) != known.segments:
+        held = [each for each in generations.segments if each.base >= order.start]
+        if not is_there or held != known.segments:
             return None
         try:
             sources = generations.sources(order.start, order.stop)

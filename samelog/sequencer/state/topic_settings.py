@@ -137,9 +137,9 @@ ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
     "segment.index.bytes": ("10485760", _number(4, (1 << 31) - 1)),
     "segment.jitter.ms": ("0", _NATURAL),
 }
-"""Settings with a default that is Kafka's, and what their values may be. Those of compaction say what
-happens to compacted topics. The others promise nothing here: they concern files that are not there,
-and when records are synced is the node's to say.
+"""Settings with a default that is Kafka's, and what their values may be. Those of compaction say
+what happens to compacted topics. The others promise nothing here: they concern files that are not
+there, and when records are synced is the node's to say.
 """
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from samelog.archiver.compaction import Compactions
+from samelog.archiver.compaction import Compacted
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
@@ -63,7 +63,7 @@ class Topic(msgspec.Struct):
         return len(self.partition_numbers)
 
 
-class Partition(msgspec.Struct):
+class Partition(Compacted):
     """One merged log: what comes next in it, and its last agreed checksum."""
 
     number: Unsigned32
@@ -90,7 +90,6 @@ class Partition(msgspec.Struct):
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
-    compactions: Compactions = msgspec.field(default_factory=Compactions)
 
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""

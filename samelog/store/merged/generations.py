@@ -200,8 +200,7 @@ class Generations:
         self._segment_files.log(wanted.base).datasync()
         number, known = max(self.number, wanted.number), replaced(self._known.segments, [wanted])
         self._write(CompactedFile(number=number, segments=known))
-        chain.add_sealed(wanted.sealed)
-        chain.compacted[wanted.base] = wanted
+        chain.add_sealed(wanted.sealed, wanted)
 
     def forget_from(self, base: int) -> None:
         """The log is cut there. Raises DiskFault."""

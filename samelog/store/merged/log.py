@@ -142,9 +142,8 @@ class MergedLog(MergedReader):
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
         compacted = {each.base: each for each in self.generations.segments}
-        recovery = MergedRecovery(
-            self._fs, self._chain, self._segment_files, marks, self.damaged, compacted
-        )
+        found = self._fs, self._chain, self._segment_files, marks, self.damaged, compacted
+        recovery = MergedRecovery(*found)
         recovery.recover(bases)
         self._checkpoints = PendingCheckpoints(recovery.durable)
         self._transactions.begin(recovery.durable)

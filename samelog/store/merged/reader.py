@@ -1,7 +1,7 @@
 """What a merged log holds, and finding and reading record batches in it.
 
-Invariant: only whole batches are ever handed out, and every offset is in one; memory is bounded by one read,
-one batch, and the indexes of a few segments.
+Invariant: only whole batches are ever handed out, and every offset is in one; memory is bounded by
+one read, one batch, and the indexes of a few segments.
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ class MergedRecovery:
                 return
             sealed, later = known.get(base), bases[number + 1 :]
             if sealed is not None and self.fs.size(self.segments.path(base, LOG)) == sealed.size:
-                self.chain.add_sealed(sealed)
-                if base in self.compacted:
-                    self.chain.compacted[base] = self.compacted[base]
+                self.chain.add_sealed(sealed, self.compacted.get(base))
             elif not self._take_up(base, later, is_sealed=sealed is not None):
                 return
         self._end_here([], "is missing")

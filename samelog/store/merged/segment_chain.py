@@ -88,8 +88,12 @@ class SegmentChain:
         """The first offset that may be read: the end, if all that is held is archived."""
         return min(max(self.start.offset, self.log_start), self.growing.next_offset)
 
-    def add_sealed(self, segment: SealedSegment) -> None:
+    def add_sealed(
+        self, segment: SealedSegment, compacted: CompactedSegment | None = None
+    ) -> None:
         """The next segment is a sealed one; the one behind it is empty so far."""
+        if compacted is not None:
+            self.compacted[compacted.base] = compacted
         self.sealed[segment.base_offset] = segment
         self._bases.append(segment.base_offset)
         self.checksum = segment.checksum

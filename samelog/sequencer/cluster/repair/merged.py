@@ -248,7 +248,7 @@ class MergedSink:
         self._compare(first, checksum, data)
 
     def _begins_compacted(self, file: int) -> bool:
-        """Whether this is of a segment that the cluster has compacted: that is asked for as such."""
+        """Whether this is of a segment that was compacted: that is asked for as such."""
         segments = self.machine.state.partitions[self.number].compactions.segments
         number = next((each.number for each in segments if each.base == file), 0)
         return number != self.partition.log.number_of(file)

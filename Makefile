@@ -9,6 +9,9 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
+# Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
 
 help: ## list the targets
@@ -24,7 +27,7 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@sh "$(HERE)/scripts/clients.sh" kcat java helm
-	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n 4 $(ARGS)
 
 console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
 	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 
-from bench import plain
+from bench import machine, plain
 from bench.processes import Clock, Program, options, ready, stand_by
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
@@ -86,9 +86,11 @@ def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str
         ):
             w.wait_ready()
             r.wait_ready()
+            machine.settled()
             w.go()
             seconds = -w.result()["began"] + r.result()["ended"]
         peak = max(_peak_bytes(node.pid) for node in cluster.nodes if node.pid)
+    machine.settled()
     limit = plain.measure(megabytes).mb_per_s
     rate = records * size / seconds / 1e6
     return {

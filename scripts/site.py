@@ -1,7 +1,7 @@
 """Write the documentation as a site into build/site/VERSION: python -m scripts.site
 
 The pages are those of the repository, where they are: their links are the site's, and a link that
-leads nowhere fails. The order is that of README.md's table. Sites of several versions lie side by
+leads nowhere fails. The order is that of README.md's list. Sites of several versions lie side by
 side; `index.html` lists those that are there.
 
 Invariant: nothing of the site comes from elsewhere, so that it can be read without the internet.
@@ -22,7 +22,7 @@ from samelog import __version__
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "build" / "pages"
 SITES = ROOT / "build" / "site"
-ROW = re.compile(r"^\| (\w[\w ]+) \| (\[.*\]\(.*\)) \|$", re.MULTILINE)
+ITEM = re.compile(r"^- \*\*(\w[\w ]+)\*\*: (\[.*(?:\n  .*)*)", re.MULTILINE)
 LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 MARKER = re.compile(r"(?:[-*]|\d+[.)]) +")
 FENCE = "```"
@@ -41,11 +41,11 @@ INDEX = """<!doctype html>
 
 
 def navigation(readme: str) -> list[dict[str, str | list[dict[str, str]]]]:
-    """README.md's table of documents, as mkdocs wants it."""
+    """README.md's list of documents, as mkdocs wants it."""
     nav: list[dict[str, str | list[dict[str, str]]]] = [{"samelog": "README.md"}]
-    for row in ROW.finditer(readme):
-        pages = [{title[0].upper() + title[1:]: path} for title, path in LINK.findall(row[2])]
-        nav.append({row[1][0].upper() + row[1][1:]: pages})
+    for item in ITEM.finditer(readme):
+        pages = [{title[0].upper() + title[1:]: path} for title, path in LINK.findall(item[2])]
+        nav.append({item[1]: pages})
     return nav
 
 

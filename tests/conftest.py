@@ -1,23 +1,23 @@
 """Settings for all tests.
 
-Several processes share them out by file; all that need Spark go to one: a session takes long to
-start, and more than one would not fit.
+Several processes share them (tests/sharing.py).
 
 Hypothesis measures no time (a shared machine would make tests fail at random) and always prints how
 to reproduce a failure. What tests mount vanishes with them; their nodes are forked.
+
+What is imported and collected stays: looking for garbage among its 400,000 objects, again and
+again, took a tenth of the time.
 """
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from tests import forking, mounts
-
-SPARK = "tests/spark/"
+from tests import forking, mounts, sharing
 
 # The same code gets the same verdict; `--hypothesis-profile=random` looks where nobody looked yet,
 # `quick` (of `make check`) at a few examples only.
@@ -29,25 +29,39 @@ settings.register_profile(
 settings.load_profile("same")
 mounts.keep_to_ourselves()
 forking.take_over()
-
-
-class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """A file's tests go to one process; those of all files that need Spark, too."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
+gc.disable()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.LongestFirst:
     """Who runs what, with `-n`."""
-    return ByFile(config, log)
+    return sharing.LongestFirst(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`pytest tests/consensus --rewrite`: write what happens into the scenario files; review the
-    diff.
+    diff. `make test ARGS=--record-seconds`: write which files take long.
     """
     parser.addoption(
         "--rewrite", action="store_true", help="rewrite the expected traces of scenarios"
     )
+    parser.addoption(
+        "--record-seconds", action="store_true", help="rewrite how long files of tests take"
+    )
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Libraries look for what is left at the end."""
+    gc.unfreeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the process that the others report to records."""
+    if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(sharing.Recorder())

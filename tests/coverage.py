@@ -42,7 +42,7 @@ def main(tests: Sequence[str]) -> int:
     for old in OUTPUT.glob("data*"):
         old.unlink()
     (OUTPUT / "settings").write_text(SETTINGS.format(output=OUTPUT), encoding="utf-8")
-    run = ["coverage", "run", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *tests]
+    run = ["coverage", "run", "-m", "pytest", "-q", "-n", "2", *tests]
     failed = _run(*run)
     _run("coverage", "combine", "--quiet")
     _run("coverage", "json", "--quiet", "-o", str(OUTPUT / "report.json"))

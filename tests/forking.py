@@ -1,8 +1,8 @@
 """Starts nodes and commands quickly: as forks of a process that has imported all that a node does.
 
 Importing takes a node most of a second of a processor, and tests start hundreds of nodes. What runs
-is the `samelog` command in a process of its own all the same. Whatever else tests start (sidecars,
-`up`, nodes under faults that are preloaded) are programs of their own.
+is the `samelog` command, or another module, in a process of its own all the same. What else tests
+start (`up`, nodes under faults that are preloaded) are programs of their own.
 
 Invariant: a fork begins with one thread, in a session of its own, with no file of the test's open
 but its standard ones; the test's process is its parent.
@@ -24,13 +24,20 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from runpy import run_module
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
 from samelog.cli import local_cluster
-from samelog.cli.main import main
 
-MODULES = ("samelog.cli.main", "samelog.cli.commands.node", "samelog.cli.node_process")
+SAMELOG = "samelog"
+MODULES = (
+    "samelog.cli.main",
+    "samelog.cli.commands.node",
+    "samelog.cli.node_process",
+    "samelog.publisher",
+    "samelog.subscriber",
+)
 REQUEST_BYTES_MAX = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -87,11 +94,15 @@ def take_over() -> None:
 
 
 def fork(
-    arguments: Sequence[str], log: BinaryIO, env: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    log: BinaryIO,
+    env: Mapping[str, str] | None = None,
+    *,
+    module: str = SAMELOG,
 ) -> local_cluster.Process:
-    """Start `samelog` with these arguments, and this environment or our own."""
+    """Start a module with these arguments, and this environment or our own."""
     with open(os.devnull, "rb") as nothing:
-        return _begin(arguments, (nothing, log, log), env)
+        return _begin([module, *arguments], (nothing, log, log), env)
 
 
 def run(
@@ -105,7 +116,7 @@ def run(
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        process = _begin(arguments, (given, out, err), env)
+        process = _begin([SAMELOG, *arguments], (given, out, err), env)
         try:
             code = process.wait(timeout)
         finally:
@@ -116,9 +127,9 @@ def run(
 
 
 def _begin(
-    arguments: Sequence[str], files: Sequence[IO[bytes]], env: Mapping[str, str] | None
+    command: Sequence[str], files: Sequence[IO[bytes]], env: Mapping[str, str] | None
 ) -> Forked:
-    told = json.dumps([list(arguments), os.getcwd(), dict(os.environ if env is None else env)])
+    told = json.dumps([list(command), os.getcwd(), dict(os.environ if env is None else env)])
     with _turn:
         channel = _template()
         socket.send_fds(channel, [told.encode()], [file.fileno() for file in files])
@@ -150,7 +161,7 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
 
 
 def serve(channel: socket.socket) -> list[str]:
-    """Fork whenever asked to; returns the arguments, in each fork alone."""
+    """Fork whenever asked to; returns the command, in each fork alone."""
     while True:
         told, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 3)
         if not told:
@@ -161,9 +172,9 @@ def serve(channel: socket.socket) -> list[str]:
             os._exit(0)  # which makes the child the test's
         if middle == 0:
             channel.close()
-            arguments, directory, environment = json.loads(told)
+            command, directory, environment = json.loads(told)
             become(files, directory, environment)
-            return list(arguments)
+            return list(command)
         for file in files:
             os.close(file)
         os.waitpid(middle, 0)
@@ -188,8 +199,8 @@ def fork_whenever_asked() -> None:
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("importing a node has started threads: it cannot be forked")
     gc.freeze()
-    sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
-    main()
+    sys.argv = serve(socket.socket(fileno=int(sys.argv[1])))
+    run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
 PAGES = (ROOT / "CONTRIBUTING.md", ARCHITECTURE)
 CODE = re.compile(r"`([\w./]+)`")
+ITEM = re.compile(r"^- ([^:]+): (.*(?:\n  .*)*)", re.MULTILINE)
+PURE = re.compile(r"Pure:\s+((?:`[^`]+`,?\s*|all)+)\.")
 
 
 def contract(name: str) -> dict[str, Any]:
@@ -37,11 +39,10 @@ def layers(_scratch: Path | None = None) -> dict[str, str]:
 def rows() -> dict[str, tuple[str, str]]:
     """Package -> what it does and what of it is pure, by docs/ARCHITECTURE.md."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
-    part = text.partition("## Where things are\n")[2].partition("\n## ")[0]
-    cells = [line.split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    part = text.partition("## Where things are\n")[2].partition("\nImports go")[0]
     return {
-        name.rstrip("/"): (does, pure.rstrip(" |"))
-        for packages, does, pure in cells
+        name.rstrip("/"): (PURE.sub("", does), "".join(PURE.findall(does)))
+        for packages, does in ITEM.findall(part)
         for name in CODE.findall(packages)
     }
 

@@ -75,7 +75,7 @@ def test_a_page_has_the_lists_and_blocks_that_its_source_has(page: Path) -> None
 
 
 def test_a_link_that_leads_nowhere_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "README.md").write_text("| | |\n|---|---|\n| use it | [x](docs/x.md) |\n")
+    (tmp_path / "README.md").write_text("- **Use it**: [x](docs/x.md)\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "x.md").write_text("[there](y.md)\n")
     (tmp_path / "bench").mkdir()

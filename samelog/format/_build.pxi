@@ -115,17 +115,25 @@ cdef inline int take_item(
     Item *item, bytes key, bytes value, object headers, Heap *heap, Py_ssize_t index, int64_t limit,
 ) except -1:
     """Note where a record's parts are, and check its size. The caller keeps key and value alive."""
+    item.value = NULL
+    item.value_size = -1
+    if value is not None:
+        item.value = PyBytes_AS_STRING(value)
+        item.value_size = PyBytes_GET_SIZE(value)
+    return take_rest(item, key, headers, heap, index, limit)
+
+
+cdef inline int take_rest(
+    Item *item, bytes key, object headers, Heap *heap, Py_ssize_t index, int64_t limit,
+) except -1:
+    """As `take_item`, of a record whose value is noted."""
     cdef int64_t size
     item.key = NULL
-    item.value = NULL
-    item.key_size = item.value_size = -1
+    item.key_size = -1
     item.headers_at = heap.used
     if key is not None:
         item.key = PyBytes_AS_STRING(key)
         item.key_size = PyBytes_GET_SIZE(key)
-    if value is not None:
-        item.value = PyBytes_AS_STRING(value)
-        item.value_size = PyBytes_GET_SIZE(value)
     if headers is not None:
         put_headers(heap, headers)
     item.headers_size = heap.used - item.headers_at
@@ -231,22 +239,96 @@ cdef tuple column(object values, str name, Py_ssize_t count):
     return taken
 
 
+@cython.final
+cdef class BytesColumn:
+    """Nullable byte strings that lie in the buffers of an Arrow array: a sequence of bytes and None that nothing can
+    change, which `build_batches` reads where they are.
+
+    Args:
+        validity: a bit per row, or None: no row is null.
+        offsets: int64 per row and one more: where its bytes begin in `data`.
+        first, count: the rows of it.
+    """
+
+    cdef Py_buffer validity_view, offsets_view, data_view
+    cdef object validity, offsets, data
+    cdef Py_ssize_t first, count
+
+    def __cinit__(self, validity, offsets not None, data not None, Py_ssize_t first, Py_ssize_t count):
+        cdef Py_ssize_t behind = first + count
+        if validity is not None:
+            PyObject_GetBuffer(validity, &self.validity_view, PyBUF_SIMPLE)
+        PyObject_GetBuffer(offsets, &self.offsets_view, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, &self.data_view, PyBUF_SIMPLE)
+        self.validity, self.offsets, self.data = validity, offsets, data
+        self.first, self.count = first, count
+        if first < 0 or count < 0 or (count > 0 and self.offsets_view.len // 8 <= behind):
+            raise ValueError(f"{count} rows from {first} on are not in {self.offsets_view.len} bytes of offsets")
+        if validity is not None and self.validity_view.len * 8 < behind:
+            raise ValueError(f"{count} rows from {first} on are not in {self.validity_view.len} bytes of validity")
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.validity_view)
+        PyBuffer_Release(&self.offsets_view)
+        PyBuffer_Release(&self.data_view)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        cdef Item item
+        cdef Py_ssize_t start, stop, step
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.count)
+            if step != 1:
+                raise ValueError("a slice takes rows that follow each other")
+            return BytesColumn(self.validity, self.offsets, self.data, self.first + start, max(0, stop - start))
+        start = index
+        if not -self.count <= start < self.count:
+            raise IndexError(index)
+        self.note(&item, start if start >= 0 else start + self.count)
+        return None if item.value_size < 0 else PyBytes_FromStringAndSize(item.value, item.value_size)
+
+    cdef int note(self, Item *item, Py_ssize_t index) except -1:
+        """Note where a row's bytes are."""
+        cdef const uint8_t *validity = <const uint8_t *>self.validity_view.buf
+        cdef const int64_t *offsets = <const int64_t *>self.offsets_view.buf
+        cdef Py_ssize_t row = self.first + index
+        item.value = NULL
+        item.value_size = -1
+        if self.validity is not None and not validity[row >> 3] >> (row & 7) & 1:
+            return 0
+        if not 0 <= offsets[row] <= offsets[row + 1] <= self.data_view.len:
+            raise ValueError(f"row {index} is not in {self.data_view.len} bytes of data")
+        item.value = <const char *>self.data_view.buf + offsets[row]
+        item.value_size = <Py_ssize_t>(offsets[row + 1] - offsets[row])
+        return 0
+
+
 cdef int take_items(
-    Item *items, tuple values, tuple keys, tuple headers, object timestamps, Heap *heap, int64_t limit, list kept,
+    Item *items, object values, tuple keys, tuple headers, object timestamps, Heap *heap, int64_t limit, list kept,
 ) except -1:
     cdef Py_ssize_t i
+    cdef BytesColumn lent = values if isinstance(values, BytesColumn) else None
+    cdef tuple listed = None if lent is not None else values
     cdef tuple times = None if isinstance(timestamps, int) else column(timestamps, "timestamps", len(values))
     cdef int64_t timestamp = PyLong_AsLongLong(timestamps) if times is None else 0
     cdef bytes key = None, value
     for i in range(len(values)):
-        value = as_bytes(values[i])
-        if value is not values[i]:
-            kept.append(value)
+        if lent is not None:
+            lent.note(items + i, i)
+        else:
+            value = as_bytes(listed[i])
+            if value is not listed[i]:
+                kept.append(value)
         if keys is not None:
             key = as_bytes(keys[i])
             if key is not keys[i]:
                 kept.append(key)
-        take_item(items + i, key, value, None if headers is None else headers[i], heap, i, limit)
+        if lent is not None:
+            take_rest(items + i, key, None if headers is None else headers[i], heap, i, limit)
+        else:
+            take_item(items + i, key, value, None if headers is None else headers[i], heap, i, limit)
         items[i].timestamp = timestamp if times is None else PyLong_AsLongLong(times[i])
     return 0
 
@@ -258,7 +340,7 @@ def build_batches(
     """Return one or more uncompressed batches, one behind the other, that hold the records in order.
 
     Args:
-        values, keys: sequences of bytes, other buffers or None (null); no keys: all null.
+        values, keys: sequences of bytes, other buffers or None (null), or a BytesColumn of values; no keys: all null.
         headers: for each record None or a sequence of (str, bytes or None).
         timestamps: ms, one for all or one each; any 64-bit number.
         base_sequence: of the first record, counting on through all batches modulo 2^31; -1: none.
@@ -272,7 +354,7 @@ def build_batches(
         RecordTooLarge: nothing was built.
         ValueError: lengths of the sequences differ, or a limit is out of range.
     """
-    cdef tuple taken = tuple(values)
+    taken = values if isinstance(values, BytesColumn) else tuple(values)
     cdef Py_ssize_t count = len(taken)
     cdef Item *items
     cdef Heap heap

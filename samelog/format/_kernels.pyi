@@ -1,7 +1,7 @@
 """Types of the compiled kernels; their docstrings are in the .pyx and .pxi files."""
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import final, overload
 
 from typing_extensions import Buffer
 
@@ -74,6 +74,18 @@ def build_record(
     timestamp: int = -1,
     max_record_bytes: int = ...,
 ) -> bytes: ...
+
+@final
+class BytesColumn(Sequence[bytes | None]):
+    def __init__(
+        self, validity: Buffer | None, offsets: Buffer, data: Buffer, first: int, count: int
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> BytesColumn: ...
+
 def build_batches(
     values: Sequence[Buffer | None],
     *,

@@ -8,6 +8,7 @@ them and is imported when first needed.
 from __future__ import annotations
 
 from functools import cache
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from samelog.format import _kernels as kernels
@@ -16,6 +17,10 @@ from samelog.format.compression import decompress
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
+
+
+_INT32 = Struct("=i")
+_OFFSETS = Struct("=2i")
 
 
 class ArrowMissing(ImportError):
@@ -88,8 +93,8 @@ def _record_batch(
     arrays = [
         _strings(arrow, columns.keys, arrow.binary()),
         _strings(arrow, columns.values, arrow.binary()),
-        arrow.repeat(arrow.scalar(topic, arrow.string()), rows),
-        arrow.repeat(arrow.scalar(partition, arrow.int32()), rows),
+        arrow.repeat(_text(arrow, topic), rows),
+        arrow.repeat(_numbers(arrow, _INT32.pack(partition), arrow.int32(), 1)[0], rows),
         _numbers(arrow, columns.offsets, arrow.int64(), rows),
         _numbers(arrow, columns.timestamps, schema.field("timestamp").type, rows),
         _numbers(arrow, columns.timestamp_types, arrow.int32(), rows),
@@ -98,7 +103,14 @@ def _record_batch(
     return arrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _numbers(arrow: Any, block: kernels.Block, kind: Any, rows: int) -> Any:
+def _text(arrow: Any, text: str) -> Any:
+    """A scalar. (`arrow.scalar` would import pandas, which takes as long as reading much.)"""
+    data = text.encode()
+    buffers = [None, arrow.py_buffer(_OFFSETS.pack(0, len(data))), arrow.py_buffer(data)]
+    return arrow.Array.from_buffers(arrow.string(), 1, buffers)[0]
+
+
+def _numbers(arrow: Any, block: Buffer, kind: Any, rows: int) -> Any:
     return arrow.Array.from_buffers(kind, rows, [None, arrow.py_buffer(block)])
 
 

@@ -214,14 +214,17 @@ class AnyBroker(ABC):
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is known here. Raises ApiError."""
 
-    async def confirm_leader(self) -> None:
-        """Wait a moment until a leader answers. Clients ask who leads when they have just lost a
-        leader that may still be taken for one here; told of a dead one, or of none, they ask again
-        only after a second, and an election is shorter.
+    async def confirm_leader(self) -> bool:
+        """Wait a moment until a leader answers; whether one has, and so what was committed before
+        is known here. Clients ask who leads when they have just lost a leader that may still be
+        taken for one here; told of a dead one, or of none, they ask again only after a second, and
+        an election is shorter.
         """
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(LEADER_WAIT_S):
                 await self.catch_up()
+                return True
+        return False
 
     async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
         """Catch up if one of these is not known here, as far as that can be done: it might only be

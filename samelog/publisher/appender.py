@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from samelog.config.tables.client import OnFull
+from samelog.format import _kernels as kernels
 from samelog.publisher.budget import NoRoom, wait_for_release
 from samelog.publisher.dedup_ids import as_ids
 from samelog.publisher.errors import BudgetExceeded
@@ -300,4 +301,4 @@ class Appender:
 
 
 def _as_column(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
-    return values if isinstance(values, list | tuple) else list(values)
+    return values if isinstance(values, list | tuple | kernels.BytesColumn) else list(values)

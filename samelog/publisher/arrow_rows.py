@@ -5,10 +5,13 @@ Invariant: a record per row, in order; a column of a type that has no exact mean
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from samelog.format import _kernels as kernels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +26,7 @@ KEY, TIMESTAMP, HEADERS = "key", "timestamp", "headers"
 class ArrowColumns:
     """The columns of `append_many`."""
 
-    values: list[bytes | None]
+    values: Sequence[bytes | None]
     keys: list[bytes | None] | None
     headers: list[Headers | None] | None
     timestamps: list[int] | None
@@ -43,7 +46,7 @@ def columns_of(
         timestamp = _default(timestamp, TIMESTAMP, names)
         headers = _default(headers, HEADERS, names)
     return ArrowColumns(
-        _as_json(table) if value is None else binary_column(table, value),
+        _as_json(table) if value is None else _lent_column(table, value),
         None if key is None else binary_column(table, key),
         None if headers is None else _pairs(table, headers),
         None if timestamp is None else milliseconds_column(table, timestamp),
@@ -63,14 +66,27 @@ def _column(table: Any, name: str) -> Any:
 
 def binary_column(table: Any, name: str) -> list[bytes | None]:
     """The bytes of a binary or string column. Raises ValueError."""
+    result: list[bytes | None] = _large_binary(table, name).to_pylist()
+    return result
+
+
+def _lent_column(table: Any, name: str) -> kernels.BytesColumn:
+    """The same, where they lie. Raises ValueError."""
+    column = _large_binary(table, name)
+    if hasattr(column, "chunks"):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    validity, offsets, data = column.buffers()
+    return kernels.BytesColumn(validity, offsets or b"", data or b"", column.offset, len(column))
+
+
+def _large_binary(table: Any, name: str) -> Any:
     import pyarrow as arrow
 
     column = _column(table, name)
     kind = column.type
     if not _is_binary(arrow.types, kind):
         raise ValueError(f"column {name!r} is {kind}; it must be binary or string")
-    result: list[bytes | None] = column.cast(arrow.large_binary()).to_pylist()
-    return result
+    return column.cast(arrow.large_binary())
 
 
 def _is_binary(types: Any, kind: Any) -> bool:

@@ -80,6 +80,11 @@ class Inotify:
         """Raises OSError when the user has too many instances (fs.inotify.max_user_instances)."""
         self._fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify_init1")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._callback: Callable[[list[Event]], None]
+        self._gap_s = 0.0
+        self._gap: asyncio.TimerHandle | None = None
+        """While the kernel gathers."""
+        self._poll = select.poll()
 
     def fileno(self) -> int:
         """The descriptor, readable when there are events."""
@@ -122,25 +127,37 @@ class Inotify:
     ) -> None:
         """Have the loop call `callback` with new events, until `close`.
 
-        After each call the kernel gathers events for `gap_s`: the first one of a while is told at
-        once, a stream of them in groups.
+        After each call the kernel gathers events for `gap_s`, or until `end_gap`: the first one of
+        a while is told at once, a stream of them in groups.
         """
         self._loop = loop
+        self._callback = callback
+        self._gap_s = gap_s
+        self._poll.register(self._fd, select.POLLIN)
+        self._listen()
 
-        def listen() -> None:
-            if self._loop is not None:
-                loop.add_reader(self._fd, ready)
+    def end_gap(self) -> None:
+        """Gather no longer if nothing was gathered yet: the next event is told at once."""
+        if self._gap is not None and not self._poll.poll(0):
+            self._gap.cancel()
+            self._listen()
 
-        def ready() -> None:
-            if gap_s:
-                loop.remove_reader(self._fd)
-                loop.call_later(gap_s, listen)
-            callback(self.read())
+    def _listen(self) -> None:
+        self._gap = None
+        if self._loop is not None:
+            self._loop.add_reader(self._fd, self._ready)
 
-        listen()
+    def _ready(self) -> None:
+        if self._gap_s and self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._gap = self._loop.call_later(self._gap_s, self._listen)
+        self._callback(self.read())
 
     def close(self) -> None:
         """Give everything back."""
+        if self._gap is not None:
+            self._gap.cancel()
+            self._gap = None
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
             self._loop = None
@@ -178,6 +195,10 @@ class LoopInotify:
         """As Inotify.attach; the gap is that of who was the first."""
         self._callback = callback
         self._shared.attach(loop, gap_s)
+
+    def end_gap(self) -> None:
+        """As Inotify.end_gap."""
+        self._shared.inotify.end_gap()
 
     def tell(self, events: list[Event]) -> None:
         """These are of what was added here, or an overflow."""

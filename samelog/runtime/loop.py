@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import uvloop
@@ -72,6 +72,14 @@ def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     task.add_done_callback(_report_failure)
     return task
+
+
+async def end_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 def handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -184,7 +192,4 @@ class LoopThreads:
 
 
 async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await end_all(task for task in asyncio.all_tasks() if task is not asyncio.current_task())

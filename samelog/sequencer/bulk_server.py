@@ -14,9 +14,10 @@ from samelog.config.authorisation import Rights
 from samelog.replicator.interfaces import LogSource
 from samelog.replicator.pull.server import WINDOW_BYTES, PullServer
 from samelog.runtime.network.transport import Connection
-from samelog.sequencer.cluster.peers import PeerListener, PeerMessage, hear_raft
+from samelog.sequencer.cluster.peers import PeerListener, hear_raft
 from samelog.wire.frames import GROUP
 from samelog.wire.messages import AnyMessage, OpenMerged, OpenSession
+from samelog.wire.peer_messages import PeerMessage
 from samelog.wire.pull.sender import READ_BYTES
 from samelog.wire.shared_sender import Credit, SharedSender
 

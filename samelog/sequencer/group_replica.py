@@ -22,7 +22,7 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
-from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
+from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.events import Ends
@@ -51,6 +51,7 @@ from samelog.wire.peer_messages import (
     ForwardedAll,
     HistoryAsked,
     HistoryTold,
+    PeerMessage,
     Report,
     RunEnded,
 )

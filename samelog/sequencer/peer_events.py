@@ -13,12 +13,12 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import PeerMessage, PeerServer
+from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP
-from samelog.wire.peer_messages import Forgotten, MemberList, MemberState
+from samelog.wire.peer_messages import Forgotten, MemberList, MemberState, PeerMessage
 
 
 class PeerOwner(ServedNode, Protocol):

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from samelog.runtime.loop import end_all
+
 
 class Tasks:
     """Made outside the event loop, used in it."""
@@ -46,7 +48,4 @@ class Tasks:
 
     async def cancel(self) -> None:
         """Cancel all tasks."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await end_all(self._running)

@@ -36,20 +36,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from samelog.admin.requests import StagedRun
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
-from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
 from samelog.spark.errors import BadOption, TopicNotFound
 from samelog.spark.logs.access import config_path, shared_nodes
-from samelog.spark.logs.nodes import RemoteLogs
 from samelog.spark.options import LogAccess, ReadMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
+    from samelog.admin.requests import StagedRun
     from samelog.config.tables.client import ClientConfig
+    from samelog.publisher.staging import StagedWriter
     from samelog.spark.logs.nodes import Nodes
 
 RowTarget = tuple[str | None, int | None]
@@ -218,6 +217,8 @@ class TaskWriters:
     """One task's staged writers, one for each topic. A context manager."""
 
     def __init__(self, nodes: Nodes, stage: str) -> None:
+        from samelog.spark.logs.nodes import RemoteLogs
+
         self._nodes = nodes
         self._logs = RemoteLogs(nodes)
         self._stage = stage
@@ -248,6 +249,8 @@ class TaskWriters:
     def _writer(self, topic: str) -> StagedWriter:
         found = self._writers.get(topic)
         if found is None:
+            from samelog.publisher.staging import StagedWriter
+
             made = StagedWriter(
                 topic,
                 stage=self._stage,
@@ -294,6 +297,8 @@ def _publish(options: SinkOptions, messages: Sequence[Staged | None], batch: int
     staged = [message for message in messages if message is not None and message.runs]
     if not staged:
         return
+    from samelog.publisher.staging import publish_stage
+
     first = staged[0]
     runs = [run for message in staged for run in message.runs]
     is_new = publish_stage(
@@ -305,6 +310,8 @@ def _publish(options: SinkOptions, messages: Sequence[Staged | None], batch: int
 
 def _drop(options: SinkOptions, messages: Sequence[Staged | None]) -> None:
     """Give up what was staged; what is published stays, and what is not named is given up later."""
+    from samelog.publisher.staging import drop_stage
+
     for message in messages:
         if message is not None and message.runs:
             drop_stage(_config(options), stage=message.stage, runs=message.runs)

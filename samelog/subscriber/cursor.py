@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_BYTES = 256 << 10
-ARROW_CHUNK_BYTES = 1 << 20
+ARROW_CHUNK_BYTES = 4 << 20
 """What fits into a processor's cache while it is read, checked and taken apart."""
 
 _NO_RECORDS: Iterator[kernels.Record] = iter(())

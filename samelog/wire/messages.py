@@ -49,20 +49,7 @@ from samelog.wire.frames import (
     FrameType,
     bad_header,
 )
-from samelog.wire.peer_messages import (
-    Cursors,
-    Forgotten,
-    Forward,
-    ForwardAll,
-    Forwarded,
-    ForwardedAll,
-    HistoryAsked,
-    HistoryTold,
-    MemberList,
-    MemberState,
-    Report,
-    RunEnded,
-)
+from samelog.wire.peer_messages import Forgotten, PeerMessage
 
 PROTOCOL_VERSION = 1
 
@@ -457,18 +444,8 @@ AnyMessage: TypeAlias = (
     | LogArchived
     | ConfirmEnd
     | EndConfirmed
-    | Report
-    | Cursors
     | Forgotten
-    | Forward
-    | ForwardAll
-    | Forwarded
-    | ForwardedAll
-    | RunEnded
-    | MemberList
-    | HistoryAsked
-    | HistoryTold
-    | MemberState
+    | PeerMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

@@ -5,7 +5,7 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
@@ -162,3 +162,19 @@ class MemberState(Message, frozen=True, tag=49):
     boot: Place63
     applied_index: Place63
     level: Unsigned32
+
+
+PeerMessage: TypeAlias = (
+    Report
+    | Cursors
+    | Forward
+    | ForwardAll
+    | Forwarded
+    | ForwardedAll
+    | RunEnded
+    | MemberList
+    | HistoryAsked
+    | HistoryTold
+    | MemberState
+)
+"""What goes from member to member once both know each other."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,12 +20,13 @@ from typing import TypeVar
 from samelog.admin.answers import NodeState, Status
 from samelog.admin.client import node_status
 from samelog.admin.errors import AdminError
-from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, Process
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
+from tests.chaos import programs
 from tests.chaos.load import TOPIC
-from tests.chaos.nodes import NICE, ChaosNode, wait
+from tests.chaos.nodes import ChaosNode, wait
 from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author
 from tests.chaos.sidecars import SidecarProcess
@@ -61,7 +61,7 @@ class LoadProcess:
         self.code: Path | None = None
         """Where another version is installed that it runs; None: this one."""
         self._field, self._role, self._rate = field, role, rate
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def notes(self) -> Path:
@@ -94,16 +94,9 @@ class LoadProcess:
             "timeout": MERGE_S,
         }
         options = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
-        command = ["nice", "-n", NICE, sys.executable, "-m", "tests.chaos.load", self._role]
+        command = ["tests.chaos.load", self._role, *options]
         with (self._field.directory / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=self.code,
-            )
+            self._process = programs.start(command, log, code=self.code)
 
     def kill(self) -> None:
         """End the life with SIGKILL."""

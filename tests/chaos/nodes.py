@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,8 @@ from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
+from tests.chaos import programs
 
-NICE = "10"
 _DETECTED = re.compile(
     r"damage|corrupt|checksum at offset|halted|lost|torn|is not valid|unreadable"
 )
@@ -57,16 +56,13 @@ class ChaosNode(LocalNode):
         flags = ["--bootstrap"] if bootstrap or not self._is_bootstrapped else []
         self._is_bootstrapped = True
         self.starts += 1
-        command = [*self.prefix, "nice", "-n", NICE, sys.executable, "-m", "samelog", "node"]
         with open(self.log_file, "ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--config", self.config_file, *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=self.code,
-                env=os.environ | self.environment,
+            self._process = programs.start(
+                ["samelog", "node", "--config", self.config_file, *flags],
+                log,
+                prefix=self.prefix,
+                code=self.code,
+                environment=self.environment,
             )
 
     def kill(self) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.chaos.nodes import NICE
+from samelog.cli.local_cluster import Process
+from tests.chaos import programs
 
 
 class SidecarProcess:
@@ -20,9 +20,9 @@ class SidecarProcess:
         """`kind`: publisher or subscriber; `config` need not be there yet."""
         self.name = f"{kind}-sidecar"
         self._log = config.with_name(f"{self.name}.log")
-        self._command = [sys.executable, "-m", "samelog", "sidecar", kind]
+        self._command = ["samelog", "sidecar", kind]
         self._command += ["--config", str(config), "--dir", str(directory), *options]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def is_running(self) -> bool:
@@ -32,12 +32,7 @@ class SidecarProcess:
     def start(self) -> None:
         """Begin a life."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["nice", "-n", NICE, *self._command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            self._process = programs.start(self._command, log)
 
     def kill(self) -> None:
         """End the life with SIGKILL, also one that is stopped."""

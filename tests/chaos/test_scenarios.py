@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos import scenarios
+from tests.chaos import programs, scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import SKIPPED, run_scenario
 
@@ -18,7 +18,8 @@ def test_scenarios_are_registered() -> None:
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_promises_are_kept(name: str) -> None:
+def test_promises_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "forks", True)
     row = run_scenario(SCENARIOS[name], seed=1, seconds=SECONDS, keep=False)
     if row.verdict == SKIPPED:
         pytest.skip(row.remarks[0])

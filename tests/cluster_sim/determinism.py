@@ -60,12 +60,11 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that died
         open_files.clear()
         gc.disable()
-        gc.collect()  # the world before: nobody would ever look through what is frozen
-        gc.freeze()  # what is there already need not be looked through when the world is collected
+        gc.collect()  # the world before: nobody ever looks through what is frozen
+        gc.freeze()  # what is there already need not be looked through with this world, or later
         try:
             yield
         finally:
-            gc.unfreeze()
             gc.enable()
 
 

@@ -25,6 +25,7 @@ class SimInotify:
         self._loop: asyncio.AbstractEventLoop
         self._gap_s = 0.0
         self._is_due = False
+        self._gap: asyncio.TimerHandle | None = None
 
     def add(self, path: str, mask: int) -> int:
         number = next(self._numbers)
@@ -47,6 +48,11 @@ class SimInotify:
     ) -> None:
         self._loop, self._callback, self._gap_s = loop, callback, gap_s
 
+    def end_gap(self) -> None:
+        if self._gap is not None and not self._events:
+            self._gap.cancel()
+            self._rearm()
+
     def _ring(self, delay_s: float) -> None:
         if self._callback is not None and not self._is_due:
             self._is_due = True
@@ -57,10 +63,11 @@ class SimInotify:
         if self._callback is None or not events:
             self._is_due = False
             return
-        self._loop.call_later(self._gap_s, self._rearm)
+        self._gap = self._loop.call_later(self._gap_s, self._rearm)
         self._callback(events)
 
     def _rearm(self) -> None:
+        self._gap = None
         self._is_due = False
         if self._events:
             self._ring(0.0)

@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.publisher.errors import PublisherError
+from tests import forking
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
@@ -147,8 +147,7 @@ def test_names_outside_the_grammar_are_refused(tmp_path: Path, name: str) -> Non
 
 
 def start_node(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "samelog", "node", "--config", str(config), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return samelog("node", "--config", str(config), *options)
 
 
 def edited(world: World, change: dict[str, object]) -> Path:
@@ -241,9 +240,8 @@ def test_a_wiped_node_catches_up_and_is_let_in_again(world: World) -> None:
         wiped = world.followers()[0]
         wiped.stop()
         shutil.rmtree(wiped.data)
-        command = [sys.executable, "-m", "samelog", "node", "--config", wiped.config_file]
         with open(wiped.log_file, "ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            process = forking.fork(["node", "--config", wiped.config_file], log)
         try:
             publisher.append(b"after")
             publisher.wait_merged(timeout=PATIENCE_S)

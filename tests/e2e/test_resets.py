@@ -5,8 +5,6 @@ what is after.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from samelog import Record, Subscriber
 from samelog.cli.local_cluster import LocalNode
 from samelog.subscriber import LogReset
+from tests import forking
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, read_segments, wait_for
+from tests.patience import PATIENCE_S
 
 
 def publish(world: World, *values: str, session: str = "p") -> None:
@@ -258,12 +258,11 @@ def test_local_readers_of_a_sidecars_copies_across_it(world: World, rule: str) -
     """The sidecar begins anew by itself; whoever reads its files notices."""
     publish(world, *numbers("old", 5))
     copies = str(world.directory / "kept")
-    command = [sys.executable, "-m", "samelog", "sidecar", "subscriber", "--topic", "t"]
-    command += ["--dir", copies, "--config", world.cluster.client_file]
-    with (
-        subprocess.Popen(command, stderr=subprocess.DEVNULL) as sidecar,
-        Subscriber("t", directory=copies, start="earliest", auto_offset_reset=rule) as reader,
-    ):
+    arguments = ["sidecar", "subscriber", "--topic", "t"]
+    arguments += ["--dir", copies, "--config", world.cluster.client_file]
+    with (world.directory / "sidecar.log").open("ab") as log:
+        sidecar = forking.fork(arguments, log)
+    with Subscriber("t", directory=copies, start="earliest", auto_offset_reset=rule) as reader:
         try:
             assert values(take(reader, 5)) == numbers("old", 5)
             reset(world, "--hard")
@@ -275,6 +274,7 @@ def test_local_readers_of_a_sidecars_copies_across_it(world: World, rule: str) -
                 assert values(take(reader, 9)) == numbers("new", 9)
         finally:
             sidecar.terminate()
+            sidecar.wait(PATIENCE_S)
     assert read_segments(os.path.join(copies, "t-0")) == world.merged_bytes(world.cluster.nodes[0])
     assert len(os.listdir(os.path.join(copies, "replaced"))) == 1
 

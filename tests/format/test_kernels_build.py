@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -94,6 +95,57 @@ def test_values_alone_with_one_time(values: list[bytes | None], timestamp: int) 
         values, timestamps=timestamp, batch_bytes=300, max_record_bytes=1000
     )
     assert built == expected
+
+
+def column(values: list[bytes | None], before: list[bytes | None]) -> kernels.BytesColumn:
+    """The values as rows of an Arrow array, behind others."""
+    rows = [*before, *values]
+    ends = [sum(len(row or b"") for row in rows[:index]) for index in range(len(rows) + 1)]
+    bits = sum((row is not None) << index for index, row in enumerate(rows))
+    return kernels.BytesColumn(
+        bits.to_bytes(len(rows) // 8 + 1, "little"),
+        b"".join(end.to_bytes(8, sys.byteorder) for end in ends),
+        b"".join(row or b"" for row in rows),
+        len(before),
+        len(values),
+    )
+
+
+@given(st.lists(BYTES, max_size=20), st.lists(BYTES, max_size=9), TIMES)
+def test_a_column_is_what_its_values_are(
+    values: list[bytes | None], before: list[bytes | None], timestamp: int
+) -> None:
+    lent = column(values, before)
+    assert (list(lent), len(lent)) == (values, len(values))
+    assert [list(lent[at:]) for at in range(3)] == [values[at:] for at in range(3)]
+    built, expected = (
+        kernels.build_batches(each, timestamps=timestamp, batch_bytes=300, max_record_bytes=1000)
+        for each in (lent, values)
+    )
+    assert built == expected
+
+
+@pytest.mark.parametrize(
+    ("validity", "offsets", "data", "first", "count"),
+    [
+        (None, [0, 1], b"a", 0, 2),
+        (None, [0, 1], b"a", 1, 1),
+        (None, [0, 1], b"a", -1, 1),
+        (None, [0, 1], b"a", 0, -1),
+        (b"", [0, 1], b"a", 0, 1),
+        (None, [0, 2], b"a", 0, 1),
+        (None, [1, 0], b"a", 0, 1),
+        (None, [-1, 1], b"a", 0, 1),
+    ],
+)
+def test_a_column_does_not_reach_beyond_its_buffers(
+    validity: bytes | None, offsets: list[int], data: bytes, first: int, count: int
+) -> None:
+    packed = b"".join(each.to_bytes(8, sys.byteorder, signed=True) for each in offsets)
+    with pytest.raises(ValueError, match=r"row"):
+        kernels.build_batches(
+            kernels.BytesColumn(validity, packed, data, first, count), timestamps=1, **LIMITS
+        )
 
 
 @given(BYTES, BYTES, HEADERS, TIMES)

@@ -7,8 +7,6 @@ import dataclasses
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.publisher.sidecar import find_sessions
+from tests import forking
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch
@@ -43,9 +42,8 @@ class Sidecar:
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.address = Address("127.0.0.1", *free_ports(1))
         self.bootstrap = "{}:{}".format(*self.address)
-        command = [sys.executable, "-m", "samelog", "sidecar", *arguments, "--kafka"]
         with log.open("ab") as out:
-            self.process = subprocess.Popen([*command, self.bootstrap], stderr=out)
+            self.process = forking.fork(["sidecar", *arguments, "--kafka", self.bootstrap], out)
         wait_for(self._listens, f"the sidecar listens; see {log}")
 
     def _listens(self) -> bool:

@@ -11,9 +11,11 @@ from unittest.mock import patch
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.ingest.session_rounds import SessionRounds
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import DiskFault
 
@@ -22,6 +24,22 @@ from samelog.store.disk.disk_errors import DiskFault
 def take_any_bytes_of_an_entry() -> Iterator[None]:
     """A follower does not look whether its bytes are those that the leader planned."""
     with patch.object(EntryBytes, "_agrees", lambda self, part: True):
+        yield
+
+
+@contextmanager
+def merge_what_another_entry_named() -> Iterator[None]:
+    """Bytes that were checked for one entry are merged for another one that names their place."""
+    original = CheckedRanges.take
+
+    def place(part: Range) -> tuple[int, ...]:
+        return part.input, part.run, part.roll, part.start, part.stop
+
+    def take(self: CheckedRanges, part: Range) -> bytearray | None:
+        there = (known for known in self._kept if place(known) == place(part))
+        return original(self, next(there, part))
+
+    with patch.object(CheckedRanges, "take", take):
         yield
 
 
@@ -92,6 +110,11 @@ ONE_ROUND = (
         43,
         take_any_bytes_of_an_entry,
         _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
+    ),
+    (
+        43,
+        merge_what_another_entry_named,
+        _TESTS + "test_bytes_that_back_an_entry_are_at_hand_once_and_for_its_digest_only",
     ),
     (
         44,

@@ -40,6 +40,15 @@ def test_values_are_binary_or_text(tmp_path: Path, kind: Any) -> None:
     assert [r.value for r in publish(tmp_path, table)] == ["é".encode(), None, b""]
 
 
+def test_a_part_of_a_table_in_many_chunks(tmp_path: Path) -> None:
+    chunks = [pa.array([b"a", None, b"b"]), pa.array([], pa.binary()), pa.array([b"", b"c"])]
+    table = pa.table({"value": pa.chunked_array(chunks, pa.binary())})
+    wanted = table["value"].to_pylist()
+    for start, stop in ((0, 5), (1, 4), (2, 3), (3, 5)):
+        found = publish(tmp_path / f"{start}-{stop}", table.slice(start, stop - start))
+        assert [record.value for record in found] == wanted[start:stop]
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     table = pa.table(
         {

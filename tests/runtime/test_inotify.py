@@ -102,6 +102,34 @@ def test_events_reach_the_loop(tmp_path: Path) -> None:
     in_loop(main)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_gap_ends_early_unless_something_was_gathered(tmp_path: Path, is_late: bool) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    found: list[Event] = []
+
+    async def main() -> None:
+        inotify = Inotify()
+        inotify.add(str(path), Mask.MODIFY)
+        inotify.attach(asyncio.get_running_loop(), found.extend, gap_s=3600.0)
+        path.write_bytes(b"x")
+        await until(lambda: found)
+        told = len(found)
+        if is_late:
+            path.write_bytes(b"xy")
+        inotify.end_gap()
+        if not is_late:
+            path.write_bytes(b"xy")
+            await until(lambda: len(found) > told)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (len(found) > told) is not is_late
+        inotify.close()
+        inotify.end_gap()
+
+    in_loop(main)
+
+
 def test_an_overflow_is_an_event(tmp_path: Path) -> None:
     """The kernel keeps so many events; equal ones in a row count once, hence two files."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())

@@ -12,6 +12,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
 from samelog.store.disk.files import OsFileSystem
@@ -24,11 +25,15 @@ class Sessions:
     def __init__(self) -> None:
         self.data: dict[int, bytes] = {}
         self.lost: set[int] = set()
+        self.checked = CheckedRanges()
 
     def read_range(self, part: Range) -> bytearray | None:
         if part.input in self.lost:
             return None
         return bytearray(self.data[part.input][part.start : part.stop])
+
+    def take_checked(self, part: Range) -> bytearray | None:
+        return self.checked.take(part)
 
 
 def batches(*counts: int) -> bytes:

@@ -13,6 +13,7 @@ from samelog.consensus import Entry, HardState, Raft, RaftConfig
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import LOWEST, ONE_ROUND
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import LATE_S, DirectInputs, QuietInputs
@@ -235,6 +236,36 @@ def test_other_bytes_at_the_same_place_do_not_back_an_entry(tmp_path: Path) -> N
     holder = Holder(tmp_path)
     holder.store.log(1).append(0, 0, 0, OTHER)
     assert not holder.bytes.is_backed(_entry(BATCH))
+
+
+def test_bytes_that_back_an_entry_are_at_hand_once_and_for_its_digest_only(tmp_path: Path) -> None:
+    holder, part = Holder(tmp_path), _range(BATCH)
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    assert holder.store.take_checked(part) is None
+    assert holder.bytes.is_backed(_entry(BATCH))
+    assert holder.store.take_checked(_range(OTHER)) is None
+    assert holder.store.take_checked(part) == bytearray(BATCH)
+    assert holder.store.take_checked(part) is None  # who took them may have changed them
+
+
+def test_other_bytes_are_never_at_hand(tmp_path: Path) -> None:
+    holder, part = Holder(tmp_path), _range(BATCH)
+    holder.store.log(1).append(0, 0, 0, OTHER)
+    assert not holder.bytes.is_backed(_entry(BATCH))
+    assert holder.store.take_checked(part) is None
+
+
+def test_what_was_checked_first_is_kept_no_longer_than_there_is_room() -> None:
+    ranges = CheckedRanges(limit_bytes=2 * len(BATCH))
+    first, second, third = (
+        Range(number, 0, 0, 0, len(BATCH), 1, len(BATCH), 7) for number in range(3)
+    )
+    for part in (first, second, first, third):
+        ranges.keep(part, bytearray(BATCH))
+    assert ranges.take(second) is None
+    assert ranges.take(first) == ranges.take(third) == bytearray(BATCH)
+    ranges.keep(second, bytearray(3 * len(BATCH)))
+    assert ranges.take(second) is None
 
 
 def test_what_will_be_rejected_needs_no_bytes(tmp_path: Path) -> None:

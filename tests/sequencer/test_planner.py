@@ -20,6 +20,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     OpenInputCommand,
     OpenRunCommand,
+    Range,
     Verdict,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -66,6 +67,10 @@ class Bytes:
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         return self.files[number, place.run, place.roll][place.byte : stop]
+
+    def keep_range(self, part: Range, data: bytes) -> None:
+        assert data == self.files[part.input, part.run, part.roll][part.start : part.stop]
+        assert kernels.scan(data).digest == part.digest
 
 
 class World:

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.cluster.peers import PeerMessage
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.raft.views import NodeView
-from samelog.wire.peer_messages import Cursors, Report
+from samelog.wire.peer_messages import Cursors, PeerMessage, Report
 
 NODE, PEERS = 0, (1, 2)
 NUMBERS = (0, 1, 2)

@@ -107,7 +107,7 @@ class DeleteGroupsResponse(ResponseBody, frozen=True):
     results: Sequence[DeleteGroupsResponseResult]
 
 
-@kafka_api(42, "DeleteGroups", 0, 2, flexible_from=2, notes="Needs the right `admin`.")
+@kafka_api(42, "DeleteGroups", 0, 2, flexible_from=2, notes="Needs `admin` or an ACL.")
 def delete_groups(call: NodeCall, request: Any) -> Reply:
     """Groups without members, with their offsets."""
     names = list(request.groups_names)

@@ -257,7 +257,7 @@ class OffsetDeleteResponse(ResponseBody, frozen=True):
     topics: Sequence[TopicAnswers[PartitionError]] = ()
 
 
-@kafka_api(47, "OffsetDelete", 0, 0, flexible_from=NEVER_FLEXIBLE, notes="Needs the right `admin`.")
+@kafka_api(47, "OffsetDelete", 0, 0, flexible_from=NEVER_FLEXIBLE, notes="Needs `admin` or an ACL.")
 def offset_delete(call: NodeCall, request: Any) -> Reply:
     """Forget what a group committed in topics that it does not subscribe to."""
     asked = [

@@ -87,8 +87,8 @@ async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     client may publish to it. The answer waits for the word of a leader, while one is elected, too.
     """
     broker, listener = call.broker, call.client.listener
-    await broker.confirm_leader()
-    topics = await _topics(call, request)
+    is_current = await broker.confirm_leader()
+    topics = await _topics(call, request, is_current=is_current)
     wanted = getattr(request, "include_cluster_authorized_operations", False)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(*end) for end in broker.endpoints(listener)],
@@ -101,7 +101,7 @@ async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     )
 
 
-async def _topics(call: AnyCall, request: Any) -> Sequence[MetadataResponseTopic]:
+async def _topics(call: AnyCall, request: Any, *, is_current: bool) -> list[MetadataResponseTopic]:
     """What is said of the topics that were asked for, or of all that the client may know of."""
     broker, asked = call.broker, request.topics
     if asked is None or (call.version == 0 and not asked):
@@ -109,7 +109,8 @@ async def _topics(call: AnyCall, request: Any) -> Sequence[MetadataResponseTopic
         return [_described(call, topic, request) for topic in found]
 
     async def describe(asked: Any) -> MetadataResponseTopic:
-        return _described(call, await _find(call, asked, request), request)
+        topic = await _find(call, asked, request, is_current=is_current)
+        return _described(call, topic, request)
 
     def refuse(asked: Any, error: ApiError) -> MetadataResponseTopic:
         topic_id = getattr(asked, "topic_id", None)
@@ -119,18 +120,18 @@ async def _topics(call: AnyCall, request: Any) -> Sequence[MetadataResponseTopic
     return await answer_each(asked, describe, refuse)
 
 
-async def _find(call: AnyCall, asked: Any, request: Any) -> Topic:
+async def _find(call: AnyCall, asked: Any, request: Any, *, is_current: bool) -> Topic:
     """The topic, made if it may be. Raises ApiError."""
     broker, topic_id = call.broker, getattr(asked, "topic_id", None)
     if topic_id is not None:
-        return await _find_by_id(call, topic_id)
+        topic = _look_up(broker, topic_id, is_current=is_current)
+        if topic is None or not broker.may_describe(call.client, topic.name):
+            raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+        return topic
     name = check_name(asked.name or "")
     if not broker.may_describe(call.client, name):
         raise denied(name)
-    topic = broker.topic(name)
-    if topic is None:
-        await broker.catch_up()  # what is not known here might only be new
-        topic = broker.topic(name)
+    topic = _look_up(broker, name, is_current=is_current)
     if topic is None and _may_create(call, name, request):
         await _create(broker, name)
         topic = broker.topic(name)
@@ -139,13 +140,10 @@ async def _find(call: AnyCall, asked: Any, request: Any) -> Topic:
     return topic
 
 
-async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
-    broker = call.broker
-    if broker.topic(topic_id) is None:
-        await broker.catch_up()
-    topic = broker.topic(topic_id)
-    if topic is None or not broker.may_describe(call.client, topic.name):
-        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+def _look_up(broker: AnyBroker, key: str | uuid.UUID, *, is_current: bool) -> Topic | None:
+    topic = broker.topic(key)
+    if topic is None and not is_current:  # it might only be new
+        raise ApiError(ErrorCode.leader_not_available, "no leader has answered: ask again")
     return topic
 
 

@@ -13,8 +13,10 @@ from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import ResponseBody
 
-ASK_AGAIN_MS = 3_600_000
-"""When a client asks again whether anybody wants its metrics."""
+ASK_AGAIN_MS = 300_000
+"""When a client asks again whether anybody wants its metrics: Kafka's default. librdkafka counts it
+in microseconds in 32 bits, and asks without a pause when that overflows (from 2,147 s on).
+"""
 
 
 class GetTelemetrySubscriptionsResponse(ResponseBody, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,20 +80,18 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
     """
     counts = Counter(topic.name for topic in request.topics)
 
-    async def prepare(wanted: Any) -> CreateTopicCommand:
+    def prepare(wanted: Any) -> CreateTopicCommand:
         if counts[wanted.name] > 1:
             raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
         return _new_topic(call, wanted)
 
-    prepared = await _prepared(request.topics, prepare)
-    if not request.validate_only:
-        prepared = await done_together(call.broker, prepared, request.timeout_ms)
+    done = await _done(call, request, request.topics, prepare)
     return CreateTopicsResponse(
         [
             CreateTopicsResponseTopic(wanted.name, made.code, made.message)
             if isinstance(made, ApiError)
             else _created(call, made, validate_only=request.validate_only)
-            for wanted, made in zip(request.topics, prepared, strict=True)
+            for wanted, made in zip(request.topics, done, strict=True)
         ]
     )
 
@@ -102,15 +100,18 @@ CommandT = TypeVar("CommandT", bound=AnyCommand)
 WantedT = TypeVar("WantedT")
 
 
-async def _prepared(
-    wanted: Iterable[WantedT], prepare: Callable[[WantedT], Awaitable[CommandT]]
+async def _done(
+    call: NodeCall, request: Any, wanted: Iterable[WantedT], prepare: Callable[[WantedT], CommandT]
 ) -> list[CommandT | ApiError]:
-    """A command for each part of a request, or why there is none."""
+    """A command for each part of a request, done unless it is only to be looked at; or why not."""
 
     async def command(each: WantedT) -> CommandT | ApiError:
-        return await prepare(each)
+        return prepare(each)
 
-    return await answer_each(wanted, command, lambda _, error: error)
+    prepared = await answer_each(wanted, command, lambda _, error: error)
+    if getattr(request, "validate_only", False):
+        return prepared
+    return await done_together(call.broker, prepared, request.timeout_ms)
 
 
 async def done_together(
@@ -204,18 +205,13 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
     """Lets topics have more partitions."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
-    async def prepare(wanted: Any) -> AddPartitions:
-        return _command(call, wanted)
-
-    prepared = await _prepared(request.topics, prepare)
-    if not request.validate_only:
-        prepared = await done_together(call.broker, prepared, request.timeout_ms)
+    done = await _done(call, request, request.topics, partial(_command, call))
     return CreatePartitionsResponse(
         [
             CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
             if isinstance(made, ApiError)
             else CreatePartitionsResponseTopic(wanted.name)
-            for wanted, made in zip(request.topics, prepared, strict=True)
+            for wanted, made in zip(request.topics, done, strict=True)
         ]
     )
 
@@ -278,11 +274,10 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
 
     found = [call.broker.topic(each.topic_id or each.name or "") for each in topics]
 
-    async def prepare(place: int) -> DeleteTopicCommand:
+    def prepare(place: int) -> DeleteTopicCommand:
         return _deletion(call, topics[place], found[place])
 
-    prepared = await _prepared(range(len(topics)), prepare)
-    done = await done_together(call.broker, prepared, request.timeout_ms)
+    done = await _done(call, request, range(len(topics)), prepare)
     return DeleteTopicsResponse(list(map(_deleted, topics, found, done)))
 
 

@@ -22,7 +22,7 @@ from samelog.replicator.pull.copy_upkeep import CopyUpkeep
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import TlsFault
-from samelog.runtime.loop import spawn
+from samelog.runtime.loop import end_all, spawn
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import NoSpace
@@ -107,9 +107,7 @@ class PullClient:
     async def stop(self) -> None:
         """End the connection, make the copies durable, close them."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
         await self._upkeep.sync()
         self.directory.close()
 

@@ -30,7 +30,7 @@ from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.inotify import LoopInotify
-from samelog.runtime.loop import spawn
+from samelog.runtime.loop import end_all, spawn
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem
@@ -140,9 +140,7 @@ class PushClient:
         shippers = (*self._shippers.values(), *self._leaving)
         tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
         self._poller = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
         self._session.close()
 
     def follow(self, config: ClientConfig) -> None:
@@ -242,6 +240,7 @@ class PushClient:
         """A node tells durable, acknowledged, merged."""
         merged_before = self._progress.merged(run, name)
         if self._progress.reached(run, name, places):
+            self._session.reached()
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
         ends = self._progress.ends.get(run)

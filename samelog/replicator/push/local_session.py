@@ -27,9 +27,10 @@ from samelog.store.session.directory import SessionDirectory, bind_topic
 
 log = logging.getLogger(__name__)
 
-GATHER_S = 0.002
+GATHER_S = 0.012
 """Changes that follow each other so closely are looked at together: one piece for each node and one
-sync there, instead of one for every record.
+sync there, instead of one for every record. Who waits for one record before it appends the next is
+not held up (`reached`).
 """
 
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
@@ -205,6 +206,13 @@ class LocalSession:
     def poll(self) -> None:
         """Look at everything; also whether the writer of the newest run is still there."""
         self._guarded(self._look_at_all)
+
+    def reached(self) -> None:
+        """A node has what it was sent: what is appended from now on goes at once, unless more was
+        appended meanwhile.
+        """
+        if self._inotify is not None:
+            self._inotify.end_gap()
 
     def look_again(self) -> bool:
         """List everything anew, before a run is called complete; False: that failed."""

@@ -18,10 +18,10 @@ from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
+from samelog.sequencer.cluster.peers import PeerLink, PeerListener
 from samelog.sequencer.levels import LOWEST
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList
+from samelog.wire.peer_messages import MemberList, PeerMessage
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 

@@ -42,34 +42,13 @@ from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome, en
 from samelog.wire.peer_messages import (
     Cursors,
     Forgotten,
-    Forward,
-    ForwardAll,
-    Forwarded,
-    ForwardedAll,
-    HistoryAsked,
-    HistoryTold,
     InputPosition,
     MemberList,
-    MemberState,
     PartitionOffset,
+    PeerMessage,
     Report,
     RunEnded,
 )
-
-PeerMessage = (
-    Report
-    | Cursors
-    | Forward
-    | ForwardAll
-    | Forwarded
-    | ForwardedAll
-    | RunEnded
-    | MemberList
-    | HistoryAsked
-    | HistoryTold
-    | MemberState
-)
-
 
 WAITING_BYTES = 64 << 10, 16 << 10
 """Above the first nothing more is handed to the socket of a control connection, until less than the

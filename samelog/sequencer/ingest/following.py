@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.handles import PullRefused
@@ -19,9 +18,10 @@ from samelog.replicator.pull.repair_pull import SessionRunName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import end_all
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.node_sessions import node_of
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -106,7 +106,8 @@ class Following:
         start = ResumePoint(*self._intake.position(entry))
         pull = self._pulls.get(node)
         if pull is not None:
-            await pull.follow(name, start, _Sink(self._intake, entry.number, entry.run))
+            sink = IntakeSink(self._intake, entry.number, entry.run, has_enough=lambda: False)
+            await pull.follow(name, start, sink)
 
     def _begin_later(self, entry: Input) -> None:
         """The node holds only what comes behind: all before it is merged."""
@@ -117,25 +118,4 @@ class Following:
 
     async def close(self) -> None:
         """End every stream."""
-        tasks = list(self._busy.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class _Sink:
-    """Takes pulled session bytes in, as if pushed."""
-
-    intake: Intake
-    number: int
-    run: int
-
-    def on_data(self, file: int, byte: int, data: memoryview) -> None:
-        self.intake.restore(self.number, self.run, file, byte, data)
-
-    def on_sealed(self, file: int, length: int, next_file: int) -> None:
-        self.intake.seal(self.number, self.run, file, length)
-
-    def has_enough(self) -> bool:
-        return False
+        await end_all(self._busy.values())

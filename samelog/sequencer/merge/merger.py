@@ -47,6 +47,9 @@ class RangeReader(Protocol):
     def read_range(self, part: Range) -> bytearray | None:
         """The range's bytes in a new buffer; None when this node does not hold all of them."""
 
+    def take_checked(self, part: Range) -> bytearray | None:
+        """The same, if they are at hand and have the range's digest; not a second time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -253,17 +256,21 @@ class PartitionMerger:
                 coordinator_epoch=merge.epoch,
                 at_ms=merge.append_ms,
             )
-        data = self._reader.read_range(part)
+        data = self._reader.take_checked(part) or self._read(part)
         if data is None:
-            return None
-        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
-        if scan.end != len(data) or scan.digest != part.digest:
             return None
         if part.verdict == Verdict.SLICE:
             data = bytearray(slice_batch(bytes(data), part.detail))
         if merge.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
+
+    def _read(self, part: Range) -> bytearray | None:
+        data = self._reader.read_range(part)
+        if data is None:
+            return None
+        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
+        return data if scan.end == len(data) and scan.digest == part.digest else None
 
 
 def _start_of(part: Range) -> SessionPosition:

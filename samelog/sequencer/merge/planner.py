@@ -73,6 +73,9 @@ class SessionBytes(Protocol):
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
 
+    def keep_range(self, part: Range, data: bytes) -> None:
+        """A range was planned from these bytes, which the merger is going to ask for."""
+
 
 class Planner:
     """Plans merge instructions for one Raft group; lives on every node, used by the leader.
@@ -264,6 +267,7 @@ class Planner:
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
             taken = self._take_batches(entry, place, data, scan, draft)
+            _keep_taken(draft, scan, data, source)
             if taken == 0:
                 break
             share -= taken
@@ -437,6 +441,12 @@ class Planner:
         self._dedup.clear()
         if self._transactions.is_proposed:
             self._transactions.clear()
+
+
+def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
+    """What was taken whole, as one range, is merged from what was read."""
+    if data and not scan.has_producer:
+        source.keep_range(draft.ranges[-1], data)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

@@ -15,6 +15,7 @@ from itertools import islice
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.events import SessionEvents
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
@@ -51,6 +52,7 @@ class SessionStore:
         self._fs = fs
         self._directory = directory
         self._machine = machine
+        self.checked = CheckedRanges()
         self.opened: dict[int, InputLog] = {}
         """The logs that are open, by input; `log` opens one."""
         self._events = events
@@ -269,6 +271,14 @@ class SessionStore:
             self._say_once(part.input, f"session bytes cannot be read: {error}")
             return None
         return buffer if got == len(buffer) else None
+
+    def keep_range(self, part: Range, data: bytes) -> None:
+        """The range was planned from these bytes."""
+        self.checked.keep(part, bytearray(data))
+
+    def take_checked(self, part: Range) -> bytearray | None:
+        """The range's bytes, if they were found to be those of its digest a moment ago."""
+        return self.checked.take(part)
 
     def _say_once(self, number: int, trouble: str) -> None:
         if self._troubles.get(number) != trouble:

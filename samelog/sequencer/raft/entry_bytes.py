@@ -166,7 +166,10 @@ class EntryBytes:
         if data is None:
             return False
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
-        return scan.end == len(data) and scan.digest == part.digest
+        if scan.end != len(data) or scan.digest != part.digest:
+            return False
+        self._sessions.checked.keep(part, data)
+        return True
 
 
 def _merges(command: AnyCommand) -> Sequence[Merge]:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from samelog.config.schema.environment import CONFIG_VARIABLE
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
-from samelog.spark.logs.local_logs import LocalLogs, read_local
 from samelog.spark.options import LogAccess, ReadMode
 from samelog.spark.plan.catalogue import Logs
 from samelog.spark.plan.offsets import OffsetRange
-from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
     from samelog.spark.logs.nodes import Nodes
+    from samelog.subscriber.tail_reader import Chunk
 
 DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
 OWNER_ONLY = 0o600
@@ -75,6 +74,8 @@ def open_logs(access: LogAccess) -> Logs:
         return RemoteLogs(Nodes(path, timeout_s=access.fetch_timeout_s))
     if directory is None:
         raise BadOption(f"with readMode={access.mode.value} a query needs {_needs(access)}")
+    from samelog.spark.logs.local_logs import LocalLogs
+
     return LocalLogs(directory)
 
 
@@ -117,6 +118,8 @@ def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
     directory, path = local_directory(access), config_path(access)
     position, problem = wanted.start, ""
     if directory is not None:
+        from samelog.spark.logs.local_logs import read_local
+
         try:
             for chunk in read_local(directory, wanted, wait_s=access.local_wait_s):
                 position = chunk.next_offset

@@ -27,7 +27,7 @@ from samelog.format.errors import LogFormatError
 from samelog.spark.errors import DataLoss, NotReadable
 from samelog.spark.options import Archive
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState
-from samelog.spark.plan.offsets import OffsetRange, PartitionName, Span
+from samelog.spark.plan.offsets import OffsetRange, PartitionName, Span, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,15 +96,6 @@ def _of_parquet(file: Any, wanted: Span, columns: list[str]) -> Iterator[pa.Tabl
             if known is not None and not (known.min < wanted[1] and known.max >= wanted[0]):
                 continue
             yield parquet.read_row_group(number, columns=[*{*columns, "offset"}])
-
-
-def within(table: pa.Table, wanted: Span) -> pa.Table:
-    """The records with offsets [first, behind); offsets rise, so that they lie together."""
-    from pyarrow import compute
-
-    offsets = table["offset"]
-    first, last = (compute.sum(compute.less(offsets, bound)).as_py() or 0 for bound in wanted)
-    return table.slice(first, last - first)
 
 
 def first_at(target: Target, manifest: Manifest, timestamp_ms: int) -> int | None:

@@ -13,11 +13,15 @@ Invariant: `parse(end.to_json()) == end`, and equal ends have equal texts.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.spark.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VERSION = 1
 INITIAL: dict[str, Any] = {"init": True, "v": VERSION}
@@ -26,6 +30,19 @@ INITIAL: dict[str, Any] = {"init": True, "v": VERSION}
 
 Span = tuple[int, int]
 """Offsets [first, behind) of one partition."""
+
+
+def within(table: pa.Table, wanted: Span) -> pa.Table:
+    """The records with offsets [first, behind); offsets rise, so that they lie together.
+
+    The buffer is looked at, because Arrow's own ways would import pandas.
+    """
+    if len(table) == 0:
+        return table
+    offsets = table["offset"].combine_chunks()
+    numbers = memoryview(offsets.buffers()[1]).cast("q")[offsets.offset :][: len(offsets)]
+    first, last = (bisect_left(numbers, bound) for bound in wanted)
+    return table.slice(first, last - first)
 
 
 class PartitionName(NamedTuple):

@@ -28,10 +28,10 @@ from samelog.spark.payload.payload import (
     split_schema,
     typed_ddl,
 )
-from samelog.spark.source.reading import TaskReader
 
 if TYPE_CHECKING:
     from samelog.spark.sink import SinkOptions
+    from samelog.spark.source.reading import TaskReader
 
 
 class SamelogDataSource(DataSource):
@@ -76,6 +76,8 @@ class SamelogDataSource(DataSource):
 
     def _tasks(self, schema: StructType) -> TaskReader:
         """What reads the tasks of a query with these columns. Raises BadOption."""
+        from samelog.spark.source.reading import TaskReader
+
         options = self._parsed
         payload = None
         if options.values.format is ValueFormat.BINARY:

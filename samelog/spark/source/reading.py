@@ -21,16 +21,16 @@ from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
 from samelog.spark.errors import NotReadable, TopicNotFound
 from samelog.spark.logs.access import read_range
-from samelog.spark.logs.archived_logs import within
 from samelog.spark.options import LogAccess, Splits, TopicSelection
 from samelog.spark.payload.payload import KAFKA_COLUMNS, Payload, Shape
 from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
-from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from samelog.spark.plan.offsets import OffsetRange, PartitionName, within
 from samelog.spark.plan.progress import Task, cut, pack
-from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from samelog.subscriber.tail_reader import Chunk
 
 
 def selected_topics(logs: Logs, selection: TopicSelection) -> Catalogue:
@@ -123,7 +123,14 @@ class TaskReader:
 
 def _decode(chunk: Chunk, name: PartitionName) -> pa.Table:
     try:
-        return to_arrow(chunk.data, 0, chunk.size, topic=name.topic, partition=name.partition)
+        return to_arrow(
+            chunk.data,
+            0,
+            chunk.size,
+            topic=name.topic,
+            partition=name.partition,
+            verify_crc=False,  # who made the chunk has
+        )
     except LogFormatError as error:
         raise NotReadable(
             f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; "

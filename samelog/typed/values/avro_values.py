@@ -16,7 +16,7 @@ from samelog.format.arrow import ArrowMissing
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.schema import Column, Schema
 from samelog.typed.types import ColumnType, TypeKind
-from samelog.typed.values.codec import Cells, RowCodec, Unfit
+from samelog.typed.values.codec import Cells, RowCodec, Unfit, finish_lists
 from samelog.typed.values.texts import read_floats
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _import_fastavro() -> Any:
 def _finish(cells: Cells, kind: ColumnType) -> Any:
     arrow = import_arrow()
     if kind.item is not None:
-        return _finish_lists(cells, kind, kind.item)
+        return finish_lists(cells, kind, kind.item, _finish)
     match kind.kind:
         case TypeKind.FLOAT:
             return read_floats(cells, kind)
@@ -143,17 +143,6 @@ def _finish(cells: Cells, kind: ColumnType) -> Any:
             return arrow.array([_to_decimal(cell, kind) for cell in cells], arrow_type(kind))
         case _:
             return arrow.array(cells, arrow_type(kind))
-
-
-def _finish_lists(cells: Cells, kind: ColumnType, item: ColumnType) -> Any:
-    arrow = import_arrow()
-    offsets: list[int | None] = []
-    items: list[Any] = []
-    for cell in cells:
-        offsets.append(None if cell is None else len(items))
-        items += cell or ()
-    places = arrow.array([*offsets, len(items)], arrow.int32())
-    return arrow.ListArray.from_arrays(places, _finish(items, item), type=arrow_type(kind))
 
 
 def _to_decimal(cell: bytes | None, kind: ColumnType) -> Decimal | None:

@@ -10,13 +10,14 @@ another one gives. A value that is null is a row of nulls, and fits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.misfits import Misfit, beginning
 from samelog.typed.schema import Column, Schema
+from samelog.typed.types import ColumnType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +132,23 @@ class RowCodec(ValueCodec):
                 kept[index] = None
                 misfits.setdefault(index, Unfit(column.name, column.type.text, cell).at(index))
         return self.finish(kept, column)
+
+
+def finish_lists(
+    cells: Cells,
+    kind: ColumnType,
+    item: ColumnType,
+    finish: Callable[[Cells, ColumnType], pa.Array],
+) -> pa.Array:
+    """Lists, whose items `finish` makes."""
+    arrow = import_arrow()
+    offsets: list[int | None] = []
+    items: list[Any] = []
+    for cell in cells:
+        offsets.append(None if cell is None else len(items))
+        items += cell or ()
+    places = arrow.array([*offsets, len(items)], arrow.int32())
+    return arrow.ListArray.from_arrays(places, finish(items, item), type=arrow_type(kind))
 
 
 def _without(table: pa.Table, misfits: dict[int, Misfit]) -> pa.Table:

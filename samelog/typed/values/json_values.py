@@ -18,7 +18,7 @@ from samelog.typed.arrow_types import arrow_type, import_arrow
 from samelog.typed.misfits import Misfit, RowMisfit, beginning
 from samelog.typed.schema import Column, Schema
 from samelog.typed.types import ColumnType, TypeKind
-from samelog.typed.values.codec import Cells, RowCodec, Unfit
+from samelog.typed.values.codec import Cells, RowCodec, Unfit, finish_lists
 from samelog.typed.values.texts import AS_TEXT, read_floats, read_texts, write_texts
 
 if TYPE_CHECKING:
@@ -143,23 +143,12 @@ def _is_checked_by_type(kind: ColumnType) -> bool:
 def _finish(cells: Cells, kind: ColumnType) -> Any:
     arrow = import_arrow()
     if kind.item is not None:
-        return _finish_lists(cells, kind, kind.item)
+        return finish_lists(cells, kind, kind.item, _finish)
     if kind.kind in AS_TEXT:
         return read_texts(cells, kind)
     if kind.kind is TypeKind.FLOAT:
         return read_floats(cells, kind)
     return arrow.array(cells, arrow_type(kind))
-
-
-def _finish_lists(cells: Cells, kind: ColumnType, item: ColumnType) -> Any:
-    arrow = import_arrow()
-    offsets: list[int | None] = []
-    items: list[Any] = []
-    for cell in cells:
-        offsets.append(None if cell is None else len(items))
-        items += cell or ()
-    places = arrow.array([*offsets, len(items)], arrow.int32())
-    return arrow.ListArray.from_arrays(places, _finish(items, item), type=arrow_type(kind))
 
 
 def _plain(array: Any, column: Column, kind: ColumnType) -> list[Any]:

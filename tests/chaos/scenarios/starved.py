@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from tests.chaos.field import Field, LoadProcess, NotInTime
-from tests.chaos.nodes import NICE, wait
+from tests.chaos.nodes import wait
 from tests.chaos.notes import Kind, longest_gap_ms, read_notes
+from tests.chaos.programs import NICE
 from tests.chaos.registry import scenario
 
 BURNERS = 20
@@ -43,7 +44,7 @@ def _burn(field: Field) -> None:
     Each in a session of its own, as the nodes: Linux shares out processors among sessions first
     (autogroups), and by niceness only within one.
     """
-    command = ["nice", "-n", NICE, sys.executable, "-c", BURN]
+    command = ["nice", "-n", str(NICE), sys.executable, "-c", BURN]
     for _ in range(BURNERS):
         burner = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         field.on_heal(burner.wait)

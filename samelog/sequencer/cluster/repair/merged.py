@@ -26,6 +26,7 @@ from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import end_all
 from samelog.sequencer.cluster.repair.compacted import begin_next, place_to_cut
 from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
@@ -199,10 +200,7 @@ class MergedRepair:
 
     async def close(self) -> None:
         """End every copy."""
-        tasks = list(self._busy)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._busy)
 
 
 def _name(partition: MergedPartition) -> str:

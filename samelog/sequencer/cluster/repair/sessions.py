@@ -21,9 +21,10 @@ from samelog.replicator.pull.repair_pull import SessionRunName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import end_all
 from samelog.sequencer.cluster.repair.plan import PATIENCE_S, RETRY_S
 from samelog.sequencer.ingest.intake import Intake
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
@@ -125,7 +126,12 @@ class SessionRepair:
         stream = SessionRunName(
             entry.session, topic.name, topic.topic_id, partition.index, entry.run
         )
-        sink = _SessionSink(self._intake, self._sessions, entry, wanted.place)
+        sink = IntakeSink(
+            self._intake,
+            entry.number,
+            wanted.place.run,
+            has_enough=lambda: self._sessions.written(entry) >= wanted.place,
+        )
         start = ResumePoint(*self._intake.position(entry))
         try:
             pull = self._pulls.get(wanted.node)
@@ -138,26 +144,4 @@ class SessionRepair:
 
     async def close(self) -> None:
         """End every pull."""
-        tasks = list(self._busy.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class _SessionSink:
-    """Takes pulled session bytes in, as if pushed."""
-
-    intake: Intake
-    sessions: SessionStore
-    entry: Input
-    goal: SessionPosition
-
-    def on_data(self, file: int, byte: int, data: memoryview) -> None:
-        self.intake.restore(self.entry.number, self.goal.run, file, byte, data)
-
-    def on_sealed(self, file: int, length: int, next_file: int) -> None:
-        self.intake.seal(self.entry.number, self.goal.run, file, length)
-
-    def has_enough(self) -> bool:
-        return self.sessions.written(self.entry) >= self.goal
+        await end_all(self._busy.values())

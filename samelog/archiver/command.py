@@ -96,7 +96,7 @@ def _problem_with_files(partition: ArchivedPartition, command: ArchiveCommand) -
     if not _names_all_segments(partition.start_segment, command):
         return f"files from {partition.start_segment} to {command.segment} are not all named"
     facts = [(each.base, each.next_offset, each.size) for each in command.files]
-    return partition.compactions.problem_with(facts) if facts else None
+    return partition.compactions.problem_with(facts, command.at_ms) if facts else None
 
 
 def _names_all_segments(start: int, command: ArchiveCommand) -> bool:

@@ -7,8 +7,9 @@ a majority of those that voted when it was ordered wrote the same, that is the l
 A tombstone may go only if it was there in a compaction that is `delete.retention.ms` old: whoever
 began to read before that one and saw an older value has had that long to meet the tombstone.
 
-Invariant: one compaction of a partition is under way at a time, and nothing is archived meanwhile.
-Its outcome names every segment from the first one to its end, and follows from what a majority has.
+Invariant: one compaction of a partition is under way at a time, and nothing is archived meanwhile,
+but what gives one up that does not come to its end: on full disks archiving must go on. Its outcome
+names every segment from the first one to its end, and follows from what a majority has.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from samelog.format.numbers import Unsigned32
 
 PASSES_REMEMBERED = 64
 SEED_BYTES = 16
+GIVEN_UP_AFTER_MS = 3_600_000
+"""An order that is older does not hold up archiving any more."""
 
 
 class _Command(
@@ -69,7 +72,7 @@ class Pass(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
 
 
-class Compactions(msgspec.Struct):
+class Compactions(msgspec.Struct, omit_defaults=True):
     """Of one partition."""
 
     number: Unsigned32 = 0
@@ -92,20 +95,21 @@ class Compactions(msgspec.Struct):
         """Up to where a compaction went that was done by then."""
         return max((each.stop for each in self.passes if each.at_ms <= before_ms), default=0)
 
-    def problem_with(self, files: list[tuple[int, int, int]]) -> str | None:
+    def problem_with(self, files: list[tuple[int, int, int]], now_ms: int) -> str | None:
         """Why these (base, next offset, size) cannot be archived now, if so."""
-        if self.order is not None:
+        if self.order is not None and now_ms - self.order.at_ms < GIVEN_UP_AFTER_MS:
             return "the partition is being compacted"
         stop = max((each[1] for each in files), default=0)
         compacted = {(e.base, e.stop, e.sealed.size) for e in self.segments if e.base < stop}
         return "it was compacted meanwhile" if compacted - set(files) else None
 
     def forget_below(self, base: int) -> None:
-        """Segments below are archived."""
+        """Segments below are archived; an order that begins there is given up."""
+        self.order, self.written = None, {}
         self.segments = [each for each in self.segments if each.base >= base]
 
 
-class Compacted(msgspec.Struct, kw_only=True):
+class HasCompactions(msgspec.Struct, kw_only=True):
     """What a partition's state has besides."""
 
     compactions: Compactions = msgspec.field(default_factory=Compactions)

@@ -50,6 +50,8 @@ class CompactionFacts:
     closed: Sequence[ClosedSegment]
     limit: int
     compactions: Compactions
+    held_from: int
+    """From there on a consumer group holds records: tombstones stay, too."""
 
 
 class Due(NamedTuple):
@@ -69,7 +71,8 @@ def due(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> Due
     if not dirty or not _is_due(settings, taken, dirty, now_ms):
         return None
     horizon = now_ms - _number(settings, DELETE_RETENTION_MS)
-    return Due(taken[-1].stop, facts.compactions.tombstones_below(horizon))
+    gone = min(facts.compactions.tombstones_below(horizon), facts.held_from)
+    return Due(taken[-1].stop, gone)
 
 
 def _taken(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> list[ClosedSegment]:

@@ -174,7 +174,7 @@ cdef class Compaction:
 
     cdef Keys keys
     cdef Heap out
-    cdef list aborted
+    cdef dict aborted  # producer id -> first offsets and those of the markers, in order
     cdef set unfinished
     cdef int64_t tombstones_below
     cdef int64_t empty_from
@@ -183,26 +183,32 @@ cdef class Compaction:
     cdef readonly int64_t kept
     cdef readonly int64_t dropped
 
-    def __cinit__(self, *, int64_t memory_bytes, bytes seed not None, int64_t tombstones_below, aborted):
-        """`aborted`: (producer id, first offset, offset of the marker) of transactions. Tombstones and markers below
-        `tombstones_below` may go. `seed`: 16 bytes.
+    def __cinit__(
+        self, *, int64_t memory_bytes, int64_t records, bytes seed not None, int64_t tombstones_below, aborted,
+    ):
+        """`records`: how many there are at most. `aborted`: (producer id, first offset, offset of the marker) of
+        transactions. Tombstones and markers below `tombstones_below` may go. `seed`: 16 bytes.
         """
+        cdef uint64_t wanted = <uint64_t>max(0, records) + <uint64_t>max(0, records) // 2
         if len(seed) != 16:
             raise ValueError("a seed has 16 bytes")
         self.keys.capacity = 64
-        while self.keys.capacity * 2 * sizeof(Slot) <= <uint64_t>max(0, memory_bytes):
+        while self.keys.capacity < wanted and self.keys.capacity * 2 * sizeof(Slot) <= <uint64_t>max(0, memory_bytes):
             self.keys.capacity *= 2
-        self.keys.slots = <Slot *>malloc(self.keys.capacity * sizeof(Slot))
+        self.keys.slots = <Slot *>calloc(self.keys.capacity, sizeof(Slot))
         if self.keys.slots == NULL:
             raise MemoryError
         self.keys.k0 = load64(<const uint8_t *>PyBytes_AS_STRING(seed))
         self.keys.k1 = load64(<const uint8_t *>PyBytes_AS_STRING(seed) + 8)
         self.keys.share = 1
-        self.aborted = list(aborted)
+        self.aborted = {}
+        for producer_id, first, last in sorted(aborted):
+            firsts, lasts = self.aborted.setdefault(producer_id, ([], []))
+            firsts.append(first)
+            lasts.append(last)
         self.unfinished = set()
         self.tombstones_below = tombstones_below
         self.empty_from = self.empty_to = -1
-        self.begin_turn()
 
     def __dealloc__(self):
         free(self.keys.slots)
@@ -210,7 +216,9 @@ cdef class Compaction:
         release(&self.out)
 
     cdef void begin_turn(self) noexcept:
-        memset(self.keys.slots, 0, self.keys.capacity * sizeof(Slot))
+        if self.keys.used > 0:
+            with nogil:
+                memset(self.keys.slots, 0, self.keys.capacity * sizeof(Slot))
         self.keys.used = 0
         self.keys.records = 0
 
@@ -233,10 +241,12 @@ cdef class Compaction:
         return self.keys.share
 
     cdef bint is_aborted(self, const Header *header):
-        for producer_id, first, last in self.aborted:
-            if producer_id == header.producer_id and first <= header.base_offset <= last:
-                return True
-        return False
+        """Transactions of a producer lie one behind the other."""
+        found = self.aborted.get(header.producer_id)
+        if found is None:
+            return False
+        at = bisect_right(found[0], header.base_offset) - 1
+        return at >= 0 and header.base_offset <= found[1][at]
 
     def note(self, data not None, Py_ssize_t start, Py_ssize_t stop, codec_decompress) -> bool:
         """Look at the batches of `data[start:stop]`; False: there are too many keys.

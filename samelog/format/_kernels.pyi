@@ -168,6 +168,7 @@ class Compaction:
         self,
         *,
         memory_bytes: int,
+        records: int,
         seed: bytes,
         tombstones_below: int,
         aborted: Sequence[tuple[int, int, int]],

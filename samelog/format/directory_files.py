@@ -86,8 +86,8 @@ class CompactedFile(Versioned, frozen=True, kw_only=True):
     number: int = 0
     """Of the last compaction that was carried out here."""
     segments: list[CompactedSegment] = []
-    swapped: tuple[int, int] = (0, 0)
-    """From where to where the last swap reached."""
+    swapped: tuple[int, int] | None = None
+    """From where to where a swap reaches that is under way."""
     copied: CompactedSegment | None = None
     """The one that the growing segment is a copy of, as far as it has come."""
 

@@ -239,6 +239,8 @@ def care_parts(
             proposer=raft.proposer,
             presence=site.presence,
             pieces=repair,
+            room=logs.intake.room,
+            mending=scrubber.mending,
             segment_bytes=given.config.segment_bytes,
             number=site.directory.record.number,
         )

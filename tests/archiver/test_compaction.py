@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment, apply_archive
 from samelog.archiver.compaction import (
+    GIVEN_UP_AFTER_MS,
     CompactCommand,
     RewrittenCommand,
     apply_order,
@@ -38,19 +41,19 @@ def order(number: int = 1, stop: int = 20, *, start: int = 0) -> CompactCommand:
 
 
 def test_what_is_dirty_enough_is_due() -> None:
-    facts = CompactionFacts(CLOSED, 20, partition().compactions)
+    facts = CompactionFacts(CLOSED, 20, partition().compactions, 30)
     assert due(COMPACT, facts, 9_000) == Due(20, 0)
     assert due({}, facts, 9_000) is None
     assert due({"cleanup.policy": "compact,delete"}, facts, 9_000) == Due(20, 0)
     assert due({**COMPACT, "min.compaction.lag.ms": "7500"}, facts, 9_000) == Due(10, 0)
-    assert due(COMPACT, CompactionFacts(CLOSED, 19, facts.compactions), 9_000) == Due(10, 0)
+    assert due(COMPACT, CompactionFacts(CLOSED, 19, facts.compactions, 30), 9_000) == Due(10, 0)
 
 
 def test_a_little_dirt_waits_until_it_is_old() -> None:
     known = partition()
     finish(known, order(stop=10), [segment(0, 10)])
     closed = [ClosedSegment(0, 10, 900, 1_000), ClosedSegment(10, 20, 100, 2_000)]
-    facts = CompactionFacts(closed, 20, known.compactions)
+    facts = CompactionFacts(closed, 20, known.compactions, 30)
     assert due(COMPACT, facts, 9_000) is None
     assert due({**COMPACT, "max.compaction.lag.ms": "7000"}, facts, 9_000) == Due(20, 0)
     assert due({**COMPACT, "min.cleanable.dirty.ratio": "0.05"}, facts, 9_000) == Due(20, 0)
@@ -59,10 +62,11 @@ def test_a_little_dirt_waits_until_it_is_old() -> None:
 def test_tombstones_go_when_a_compaction_with_them_is_old_enough() -> None:
     known = partition()
     finish(known, order(stop=10), [segment(0, 10)])
-    facts = CompactionFacts(CLOSED, 20, known.compactions)
+    facts = CompactionFacts(CLOSED, 20, known.compactions, 30)
     day = {**COMPACT, "delete.retention.ms": "1000", "min.cleanable.dirty.ratio": "0"}
     assert due(day, facts, 6_999) == Due(20, 0)
     assert due(day, facts, 7_000) == Due(20, 10)
+    assert due(day, replace(facts, held_from=4), 7_000) == Due(20, 4)
 
 
 def finish(known: Partition, command: CompactCommand, segments: list[CompactedSegment]) -> None:
@@ -130,6 +134,19 @@ def test_nothing_is_archived_while_it_is_compacted() -> None:
     assert apply_archive(known, [], planned_before) == "it was compacted meanwhile"
     assert apply_archive(known, [], archive((0, 20, 50))) is None
     assert known.compactions.segments == []
+
+
+def test_an_order_that_does_not_end_is_given_up_for_archiving() -> None:
+    """Disks that are full may be why it does not end, and archiving is what helps."""
+    known = partition()
+    assert apply_order(known, order()) is None
+    late = msgspec.structs.replace(archive((0, 10, 100)), at_ms=5_000 + GIVEN_UP_AFTER_MS)
+    assert apply_archive(known, [], late) is None
+    for member in (0, 1):
+        told = RewrittenCommand(1, 1, member, [segment(0, 20)], 6_000)
+        assert apply_rewritten(known, told) is None
+    assert (known.compactions.order, known.compactions.segments) == (None, [])
+    assert apply_order(known, order(2, start=10)) is None
 
 
 def test_a_newer_order_takes_the_place_of_one_under_way() -> None:

@@ -16,7 +16,7 @@ from samelog.format.compaction import CompactedSegment
 from samelog.sequencer.cluster.repair import merged as repair
 from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.state import setting_state
-from samelog.store.merged import rewriting
+from samelog.store.merged import generations, rewriting
 from samelog.store.merged.generations import Generations
 from samelog.store.merged.rewriting import Rewriting
 
@@ -107,11 +107,16 @@ def go_on_inside() -> Iterator[None]:
 @contextmanager
 def leave_what_was_covered() -> Iterator[None]:
     """Files of segments that are part of a compacted one keep their names."""
-    original = Generations._put_away
+    original, bases = Generations._put_away, generations.segment_bases
 
-    def put_away(self: Generations, folder: str, base: int) -> None:
-        if base in {each.base for each in self.segments}:
-            original(self, folder, base)
+    def put_away(self: Generations, first: int, stop: int, names: set[str]) -> None:
+        kept = {each.base for each in self.segments}
+        with patch.object(
+            generations,
+            "segment_bases",
+            lambda names: [base for base in bases(names) if base in kept],
+        ):
+            original(self, first, stop, names)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(Generations, "_put_away", put_away))

@@ -37,7 +37,7 @@ def count_a_single_word() -> Iterator[None]:
 def archive_what_is_being_compacted() -> Iterator[None]:
     """Segments are archived while they are being compacted."""
 
-    def problem_with(self: Compactions, files: Any) -> str | None:
+    def problem_with(self: Compactions, files: Any, now_ms: int) -> str | None:
         return None
 
     with patch.object(Compactions, "problem_with", problem_with):

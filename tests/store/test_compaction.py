@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Bytes, read_header
+from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
@@ -157,14 +160,44 @@ def test_a_crash_leaves_old_or_new(tmp_path: Path, step: int) -> None:
     except DiskFault:
         crashed = True
     log.close()
-    try:
-        _open(CrashingFiles(1), tmp_path / "log").close()
-    except DiskFault:
-        assert crashed
+    for second in (0, 1, 2, 4, 7, 11):
+        copy = tmp_path / f"log{second}"
+        shutil.copytree(tmp_path / "log", copy)
+        with suppress(DiskFault):
+            _open(CrashingFiles(second), copy).close()
+        opened = open_merged(copy)
+        assert not opened.damaged
+        assert opened.checksum == checksum
+        is_new = opened.generations.number == 1
+        assert is_new or crashed
+        assert read_all(opened) == (keyed.expected(stop) if is_new else keyed.records)
+        assert not list(copy.glob("compacting.*"))
+        opened.close()
+
+
+def test_what_a_fetch_left_is_not_taken(tmp_path: Path) -> None:
+    """A folder has the number of a compaction that was swapped in, when some of it comes again."""
+    keyed = random_log(tmp_path / "log", 33)
+    log, stop = keyed.log, keyed.log.end()[0]
+    log.swap(rewrite(log, stop))
+    folder = Path(log.generations.make_folder(1))
+    (folder / segment_name(0, LOG)).write_bytes(b"the first bytes")
+    log.close()
     opened = open_merged(tmp_path / "log")
     assert not opened.damaged
-    assert opened.checksum == checksum
-    is_new = opened.generations.number == 1
-    assert is_new or crashed
-    assert read_all(opened) == (keyed.expected(stop) if is_new else keyed.records)
+    assert read_all(opened) == keyed.expected(stop)
+    assert not folder.exists()
     opened.close()
+
+
+@pytest.mark.parametrize("place", [7, 15])
+def test_damage_that_no_crc_covers_makes_nothing_go(tmp_path: Path, place: int) -> None:
+    """An offset or a leader epoch of a batch."""
+    keyed = random_log(tmp_path / "log", 21)
+    file = tmp_path / "log" / segment_name(0, LOG)
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(LogFormatError):
+        rewrite(keyed.log, keyed.log.end()[0])
+    keyed.log.close()

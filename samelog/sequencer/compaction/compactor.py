@@ -2,11 +2,13 @@
 and swaps it in once the cluster has decided.
 
 Writing happens outside the event loop, one partition at a time and no faster than
-`BYTES_PER_S`, so that ingest has the disk and the processor first. What a node could not write
-itself (it was away, or wrote something else) it gets from peers, segment by segment, checked
-against the digests that are decided.
+`BYTES_PER_S`, so that ingest has the disk and the processor first; and only with half of the room
+that intake has. What a node could not write itself (it was away, or wrote something else) it gets
+from peers, segment by segment, checked against the digests that are decided. What it finds damaged
+the scrubber looks at, and it tries again later.
 
-Invariant: a segment is swapped in only if it is the one that the cluster decided on, to the byte.
+Invariant: a segment is swapped in only if it is the one that the cluster decided on, to the byte,
+and while nobody mends the one that was there.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from samelog.archiver.compaction import (
 )
 from samelog.archiver.compaction_plan import ClosedSegment, CompactionFacts, due
 from samelog.archiver.plan import majority_time
+from samelog.archiver.policy import CLEANUP_POLICY, hold_of, is_compacted
 from samelog.archiver.rounds import rolled_ms
 from samelog.consensus import Busy, NotLeader
 from samelog.format.compaction import CompactedSegment
-from samelog.format.errors import LogFormatError, NotContiguous
+from samelog.format.errors import CorruptLog, LogFormatError, NotContiguous
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
+from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
@@ -42,6 +46,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import SEGMENT_BYTES
 from samelog.sequencer.state.types import Partition
+from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.fetched import take_up
 from samelog.store.merged.log import MergedLog
@@ -52,6 +57,8 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 BYTES_PER_S = 64 << 20
 MEMORY_BYTES = 128 << 20
+ROUNDS_BETWEEN_TRIES = 120
+"""Of one partition's that could not be compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,9 @@ class CompactorParts:
     proposer: Proposer
     presence: Presence
     pieces: PieceRepair
+    room: Room
+    mending: asyncio.Lock
+    """Who holds it may write to a segment that was there already."""
     segment_bytes: int
     """Of a topic that says nothing."""
     number: int
@@ -89,6 +99,8 @@ class Compactor:
     def __init__(self, parts: CompactorParts) -> None:
         self._parts = parts
         self._written: dict[int, _Written] = {}
+        self._waits: dict[int, int] = {}
+        """Partition -> in how many rounds it is tried again."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -96,11 +108,28 @@ class Compactor:
             await asyncio.sleep(INTERVAL_S)
             if self._parts.machine.state.level < COMPACTION:
                 continue
-            for number in tuple(self._parts.merging.partitions):
-                try:
-                    await self.look_at(number)
-                except LogFormatError as error:
-                    log_event(log, logging.WARNING, "not compacted", partition=number, error=error)
+            for number in tuple(filter(self._concerns, self._parts.merging.partitions)):
+                await self._try(number)
+
+    def _concerns(self, number: int) -> bool:
+        """Whether the partition is compacted, or was."""
+        state = self._parts.machine.state
+        known = state.partitions.get(number)
+        if known is None:
+            return False
+        policy = state.topics[known.topic_id].settings.get(CLEANUP_POLICY, "")
+        return known.compactions.number > 0 or is_compacted(policy)
+
+    async def _try(self, number: int) -> None:
+        left = self._waits.pop(number, 0)
+        if left > 0:
+            self._waits[number] = left - 1
+            return
+        try:
+            await self.look_at(number)
+        except LogFormatError as error:
+            self._waits[number] = ROUNDS_BETWEEN_TRIES
+            log_event(log, logging.WARNING, "not compacted", partition=number, error=error)
 
     async def look_at(self, number: int) -> None:
         """Do what is to be done now for one partition. Raises LogFormatError."""
@@ -124,6 +153,8 @@ class Compactor:
         if order is not None and order.voters == voters:
             return
         topic = self._parts.machine.state.topics[known.topic_id]
+        if not is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+            return
         now_ms = self._now_ms()
         found = due(topic.settings, self._facts(here, known), now_ms)
         if found is None:
@@ -159,7 +190,17 @@ class Compactor:
             for each in here.log.segments()
             if each.sealed
         ]
-        return CompactionFacts(closed, limit, known.compactions)
+        return CompactionFacts(closed, limit, known.compactions, self._held_from(known))
+
+    def _held_from(self, known: Partition) -> int:
+        """From where on consumer groups hold records."""
+        state = self._parts.machine.state
+        rule = hold_of(state.topics[known.topic_id].settings)
+        if rule is None:
+            return known.next_offset
+        groups = [state.groups.by_id.get(name) for name in rule.groups]
+        committed = [group.offsets.get(known.number) if group else None for group in groups]
+        return min(each.offset if each else 0 for each in committed)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -171,6 +212,9 @@ class Compactor:
             if segments is None:
                 return
             self._written[number] = done = _Written(here.log, order.number, segments)
+        known = self._parts.machine.state.partitions[number].compactions
+        if known.order != order or known.written.get(self._parts.number) == done.segments:
+            return
         told = RewrittenCommand(
             number, order.number, self._parts.number, done.segments, self._now_ms()
         )
@@ -192,19 +236,33 @@ class Compactor:
             sources = generations.sources(order.start, order.stop)
         except NotContiguous:
             return None
+        if not self._parts.room.has(2 * sum(each.size for each in sources)):
+            return None
         aborted = merged.aborted(order.start, order.stop)
         folder = await self._parts.in_thread(generations.make_folder, order.number)
         work = Rewriting(
             self._parts.fs, folder, sources, order, aborted=aborted, memory_bytes=MEMORY_BYTES
         )
-        while (done := await self._parts.in_thread(work.step)) > 0:
-            if not self._is_still(here, merged):
-                return None
-            await asyncio.sleep(done / BYTES_PER_S)
+        if not await self._carry_out(work, here, merged):
+            return None
         kept, dropped = work.counts
         name = f"{here.topic}-{here.index}"
         log_event(log, logging.INFO, "compacted", partition=name, kept=kept, dropped=dropped)
         return work.written
+
+    async def _carry_out(self, work: Rewriting, here: MergedPartition, merged: MergedLog) -> bool:
+        """Whether it was written: the log may be opened anew meanwhile. Raises LogFormatError."""
+        try:
+            while (done := await self._parts.in_thread(work.step)) > 0:
+                if not self._is_still(here, merged):
+                    work.close()
+                    return False
+                await asyncio.sleep(done / BYTES_PER_S)
+        except CorruptLog as fault:
+            for base in (each.base for each in work.sources if each.path == fault.path):
+                here.suspect(base)
+            raise
+        return True
 
     def _is_still(self, here: MergedPartition, merged: MergedLog) -> bool:
         return here.log is merged and here.fault is None
@@ -218,14 +276,21 @@ class Compactor:
         if not lacking or lacking[-1].stop > here.log.durable_offset:
             return
         done = self._written.pop(number, None)
-        if done is not None and done.log is here.log and done.segments == lacking:
-            self._swap(here, done.segments)
-        elif await self._fetch(here, lacking):
-            self._swap(here, lacking)
+        is_here = done is not None and done.log is here.log and done.segments == lacking
+        if is_here or await self._fetch(here, lacking):
+            async with self._parts.mending:
+                self._swap(number, here, lacking)
         await self._parts.in_thread(generations.clear_folders)
 
-    def _swap(self, here: MergedPartition, segments: list[CompactedSegment]) -> None:
-        here.log.swap(segments)
+    def _swap(self, number: int, here: MergedPartition, segments: list[CompactedSegment]) -> None:
+        """Raises LogFormatError: nothing was changed, or the log was opened anew."""
+        if self._parts.merging.partitions.get(number) is not here or here.fault is not None:
+            return
+        here.log.generations.sources(segments[0].base, segments[-1].stop)
+        try:
+            here.log.swap(segments)
+        except DiskFault as fault:
+            self._parts.merging.reopen(number, f"compacted segments did not get in place: {fault}")
         here.changed()
 
     async def _fetch(self, here: MergedPartition, lacking: list[CompactedSegment]) -> bool:

@@ -13,7 +13,6 @@ Invariant: after a crash a log has the segments of before or those of after, nev
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import msgspec
 
@@ -33,7 +32,7 @@ from samelog.format.file_names import (
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem
 from samelog.store.disk.json_files import read_json_file, write_json_file
-from samelog.store.merged.rewriting import Source
+from samelog.store.merged.rewriting import OldSegment
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
 
@@ -75,8 +74,8 @@ class Generations:
         """
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
         self._known = read_json_file(self._fs, path, CompactedFile) or CompactedFile()
-        if self._fs.exists(self.folder(self.number)):
-            self._take_names(self.number, _swapped(self._known))
+        if self._known.swapped is not None:
+            self._finish_swap(*self._known.swapped)
         self.clear_folders()
         self._remove_covered()
 
@@ -107,7 +106,7 @@ class Generations:
 
     # --- swapping ------------------------------------------------------------------------------
 
-    def sources(self, first: int, stop: int) -> list[Source]:
+    def sources(self, first: int, stop: int) -> list[OldSegment]:
         """The sealed segments between two offsets, as they are now. Raises NotContiguous: these
         are not where segments begin.
         """
@@ -116,11 +115,12 @@ class Generations:
             raise NotContiguous(f"{self._segment_files.directory}: no segments {first} to {stop}")
         return found
 
-    def _source(self, base: int) -> Source:
+    def _source(self, base: int) -> OldSegment:
         sealed = self._chain.sealed[base]
-        begin = self._chain.checksums(base)[0]
-        path = self._segment_files.path(base, LOG)
-        return Source(path, base, sealed.next_offset, sealed.size, begin, sealed.checksum)
+        begin, end = self._chain.file_checksums(base)
+        path, checksum = self._segment_files.path(base, LOG), sealed.checksum
+        own = checksum if end is None else end
+        return OldSegment(path, base, sealed.next_offset, sealed.size, begin, checksum, own)
 
     def swap(self, new: list[CompactedSegment]) -> None:
         """The segments in the folder, durable there, take the place of what there is. Raises
@@ -128,40 +128,53 @@ class Generations:
         """
         self.sources(new[0].base, new[-1].stop)
         number = max(each.number for each in new)
-        known = replaced(self._known.segments, new)
-        self._write(
-            CompactedFile(number=number, segments=known, swapped=(new[0].base, new[-1].stop))
-        )
+        known = replaced(self._kept(), new)
+        swapped = new[0].base, new[-1].stop
+        self._write(CompactedFile(number=number, segments=known, swapped=swapped))
         gone = self._chain.replace(new)
-        self._take_names(number, new)
         for base in gone:
             for suffix in SUFFIXES:
                 self._files.drop((base, suffix))
         self._segment_files.forget()
+        self._finish_swap(*swapped)
 
-    def _take_names(self, number: int, new: Sequence[CompactedSegment]) -> None:
+    def _kept(self) -> list[CompactedSegment]:
+        """The compacted segments that are not archived."""
+        return [each for each in self._known.segments if each.stop > self._chain.start.base]
+
+    def _finish_swap(self, first: int, stop: int) -> None:
+        """Do what is left to do of it: from here on the folder is of no use."""
+        if self._fs.exists(self.folder(self.number)):
+            self._take_names(first, stop)
+        self._write(msgspec.structs.replace(self._known, swapped=None))
+
+    def _take_names(self, first: int, stop: int) -> None:
         """Give the segments in the folder their names, and take them from what was there."""
-        folder, directory = self.folder(number), self._segment_files.directory
+        folder, directory = self.folder(self.number), self._segment_files.directory
         names = set(self._fs.list_directory(folder))
-        bases = segment_bases(names)
-        first, stop = new[0].base, new[-1].stop
-        kept = {each.base for each in new}
-        for base in segment_bases(self._fs.list_directory(directory)):
-            if first <= base < stop and (base in bases or base not in kept):
-                self._put_away(folder, base)
-        for base in bases:
+        self._put_away(first, stop, names)
+        for base in segment_bases(names):
             for suffix in (TIME_INDEX, INDEX, LOG):
                 name = segment_name(base, suffix)
                 if name in names:
                     self._fs.rename(os.path.join(folder, name), os.path.join(directory, name))
         self._fs.sync_directory(directory)
 
-    def _put_away(self, folder: str, base: int) -> None:
-        for suffix in SUFFIXES:
-            path = self._segment_files.path(base, suffix)
-            if self._fs.exists(path):
-                name = segment_name(base, suffix) + OLD
-                self._fs.rename(path, os.path.join(folder, name))
+    def _put_away(self, first: int, stop: int, names: set[str]) -> None:
+        """Take names from what was there. What has its name already keeps it, as when a crash came
+        in between.
+        """
+        folder, directory = self.folder(self.number), self._segment_files.directory
+        kept = {each.base for each in self.segments}
+        for base in segment_bases(self._fs.list_directory(directory)):
+            if not first <= base < stop:
+                continue
+            for suffix in SUFFIXES:
+                name = segment_name(base, suffix)
+                is_new = base in kept and suffix != TXN_INDEX and name not in names
+                if not is_new and self._fs.exists(os.path.join(directory, name)):
+                    old = os.path.join(folder, name + OLD)
+                    self._fs.rename(os.path.join(directory, name), old)
 
     def _write(self, known: CompactedFile) -> None:
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
@@ -198,7 +211,7 @@ class Generations:
         if chain.checksum != wanted.bytes_checksum or sealed != wanted.sealed:
             raise CorruptLog(path, 0, "is not the compacted segment that the cluster has")
         self._segment_files.log(wanted.base).datasync()
-        number, known = max(self.number, wanted.number), replaced(self._known.segments, [wanted])
+        number, known = max(self.number, wanted.number), replaced(self._kept(), [wanted])
         self._write(CompactedFile(number=number, segments=known))
         chain.add_sealed(wanted.sealed, wanted)
 
@@ -207,8 +220,3 @@ class Generations:
         left = [each for each in self._known.segments if each.stop <= base]
         if left != self._known.segments or self._known.copied is not None:
             self._write(CompactedFile(number=self.number, segments=left))
-
-
-def _swapped(known: CompactedFile) -> list[CompactedSegment]:
-    first, stop = known.swapped
-    return [each for each in known.segments if first <= each.base < stop]

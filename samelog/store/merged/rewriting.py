@@ -2,7 +2,8 @@
 
 The batches are read twice or more: first to learn which record of each key is the newest, in as
 many turns as the memory asks for, then to write what stays. All of it follows from the bytes and
-the order (`CompactOrder`), so that every node that has the same bytes writes the same ones.
+the order (`CompactOrder`), so that every node that has the same bytes writes the same ones. Each
+time they are held against the running checksum, so that damage makes nothing go.
 
 An output begins and ends where inputs do, for the running checksum is known only there. One is
 closed when it has half of `segment_bytes`: small leftovers of many segments become one.
@@ -46,9 +47,9 @@ class CompactOrder(Protocol):
     def segment_bytes(self) -> int: ...
 
 
-class Source(NamedTuple):
+class OldSegment(NamedTuple):
     """A segment that is compacted; `begin_checksum`, `checksum`: the running ones of the log as it
-    was merged, where the segment begins and behind it.
+    was merged, where the segment begins and behind it. `bytes_checksum`: what its own bytes give.
     """
 
     path: str
@@ -57,12 +58,13 @@ class Source(NamedTuple):
     size: int
     begin_checksum: int
     checksum: int
+    bytes_checksum: int
 
 
 class _Output:
     """One segment under way."""
 
-    def __init__(self, fs: FileSystem, folder: str, first: Source) -> None:
+    def __init__(self, fs: FileSystem, folder: str, first: OldSegment) -> None:
         self._fs, self._folder, self._first = fs, folder, first
         path = os.path.join(folder, segment_name(first.base, LOG))
         self._file = fs.open(path, create=True)
@@ -78,11 +80,13 @@ class _Output:
             self._checksum = kernels.crc32c(data, self._checksum)
             self._sha256.update(data)
 
-    def end(self, number: int, last: Source) -> CompactedSegment:
+    def close(self) -> None:
+        self._file.close()
+
+    def end(self, number: int, last: OldSegment) -> CompactedSegment:
         """Make it durable, with its indexes."""
         sealed = self.segment.seal(last.checksum)
         self._file.datasync()
-        self._file.close()
         for suffix, index in ((INDEX, self.segment.offsets), (TIME_INDEX, self.segment.times)):
             path = os.path.join(self._folder, segment_name(self._first.base, suffix))
             file = self._fs.open(path, create=True)
@@ -104,16 +108,17 @@ class Rewriting:
         self,
         fs: FileSystem,
         folder: str,
-        sources: Sequence[Source],
+        sources: Sequence[OldSegment],
         order: CompactOrder,
         *,
         aborted: Sequence[Aborted],
         memory_bytes: int,
     ) -> None:
         """`folder` is there, and empty."""
-        self._fs, self._folder, self._sources, self._order = fs, folder, sources, order
+        self._fs, self._folder, self.sources, self._order = fs, folder, sources, order
         self._kernel = kernels.Compaction(
             memory_bytes=memory_bytes,
+            records=sources[-1].stop - sources[0].base,
             seed=order.seed,
             tombstones_below=order.tombstones_below,
             aborted=[(each.producer_id, each.first_offset, each.last_offset) for each in aborted],
@@ -130,7 +135,11 @@ class Rewriting:
         """A piece of work: the bytes that were read; 0: all is done. Raises LogFormatError."""
         return next(self._work, 0)
 
-    def _all(self) -> Iterator[int]:
+    def close(self) -> None:
+        """Let go of all files."""
+        self._work.close()
+
+    def _all(self) -> Generator[int, None, None]:
         while True:
             fits = yield from self._turn()
             if not fits:
@@ -140,7 +149,7 @@ class Rewriting:
         yield from self._write()
 
     def _turn(self) -> Generator[int, None, bool]:
-        for source in self._sources:
+        for source in self.sources:
             for data, size in self._pieces(source):
                 if not self._kernel.note(data, 0, size, decompress):
                     return False
@@ -148,35 +157,44 @@ class Rewriting:
         return True
 
     def _write(self) -> Iterator[int]:
-        output, first = None, self._sources[0]
-        for number, source in enumerate(self._sources):
-            if output is None:
-                output, first = _Output(self._fs, self._folder, source), source
+        left = list(reversed(self.sources))
+        while left:
+            output = _Output(self._fs, self._folder, left[-1])
+            try:
+                yield from self._fill(output, left)
+            finally:
+                output.close()
+        self._fs.sync_directory(self._folder)
+
+    def _fill(self, output: _Output, left: list[OldSegment]) -> Iterator[int]:
+        """One segment, of as many as it takes of those that are left, the next one last."""
+        first = left[-1].base
+        while True:
+            source = left.pop()
             for data, size in self._pieces(source):
                 output.add(self._kernel.rewrite(data, 0, size, decompress))
                 yield size
-            following = self._sources[number + 1 : number + 2]
-            if not following or self._is_full(output, first, following[0]):
-                output.add(self._kernel.finish())
-                self.written.append(output.end(self._order.number, source))
-                output = None
-        self._fs.sync_directory(self._folder)
+            if not left or self._is_full(output, left[-1].stop - first):
+                break
+        output.add(self._kernel.finish())
+        self.written.append(output.end(self._order.number, source))
 
-    def _is_full(self, output: _Output, first: Source, following: Source) -> bool:
-        is_wide = following.stop - first.base >= SPAN_MOST
-        return is_wide or output.segment.size >= self._order.segment_bytes // 2
+    def _is_full(self, output: _Output, span: int) -> bool:
+        return span >= SPAN_MOST or output.segment.size >= self._order.segment_bytes // 2
 
-    def _pieces(self, source: Source) -> Iterator[tuple[bytes, int]]:
-        """Whole batches of a segment, whose CRCs are right."""
-        file = self._fs.open(source.path)
+    def _pieces(self, source: OldSegment) -> Iterator[tuple[bytes, int]]:
+        """Whole batches of a segment, whose CRCs are right; they are those that were merged."""
+        file, position, checksum = self._fs.open(source.path), 0, source.begin_checksum
         try:
-            position = 0
             while position < source.size:
                 data, size = _piece(file, position, source.size)
+                checksum = kernels.crc32c(memoryview(data)[:size], checksum)
                 yield data, size
                 position += size
         finally:
             file.close()
+        if checksum != source.bytes_checksum:  # offsets and leader epochs are in no CRC
+            raise CorruptLog(source.path, 0, "is not what was merged")
 
 
 def _piece(file: File, position: int, stop: int) -> tuple[bytes, int]:

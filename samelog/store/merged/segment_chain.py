@@ -88,9 +88,7 @@ class SegmentChain:
         """The first offset that may be read: the end, if all that is held is archived."""
         return min(max(self.start.offset, self.log_start), self.growing.next_offset)
 
-    def add_sealed(
-        self, segment: SealedSegment, compacted: CompactedSegment | None = None
-    ) -> None:
+    def add_sealed(self, segment: SealedSegment, compacted: CompactedSegment | None = None) -> None:
         """The next segment is a sealed one; the one behind it is empty so far."""
         if compacted is not None:
             self.compacted[compacted.base] = compacted

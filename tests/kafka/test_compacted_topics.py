@@ -1,0 +1,196 @@
+"""Compacted topics on real nodes: what Kafka's consumers and subscribers see, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonPartition
+
+from samelog.publisher import ShippingStopped
+from tests.e2e.harness import World, wait_for
+
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "65536",
+    "min.cleanable.dirty.ratio": "0",
+    "delete.retention.ms": "0",
+}
+KEYS = 3
+Seen = list[tuple[int, bytes | None]]
+"""(offset, key)."""
+
+
+@dataclass
+class Keyed:
+    """A compacted topic with records of few keys."""
+
+    boot: str
+    name: str = field(default_factory=lambda: f"topic-{uuid.uuid4()}")
+    keys: list[bytes] = field(default_factory=list)
+    """Of the record at each offset."""
+
+    def __post_init__(self) -> None:
+        topic = NewTopic(self.name, 1, config=SETTINGS)
+        for made in AdminClient({"bootstrap.servers": self.boot}).create_topics([topic]).values():
+            made.result(10)
+
+    def produce(self, records: int, *, is_dead: bool = False) -> None:
+        """Two records fill a segment."""
+        producer = Producer({"bootstrap.servers": self.boot, "linger.ms": 0})
+        for _ in range(records):
+            key = b"key %d" % (len(self.keys) % KEYS)
+            value = None if is_dead else random.randbytes(33_000)
+            producer.produce(self.name, key=key, value=value, partition=0)
+            assert producer.flush(30) == 0
+            self.keys.append(key)
+
+    def newest(self) -> Seen:
+        """The newest record of each key."""
+        last = {key: offset for offset, key in enumerate(self.keys)}
+        return sorted((offset, key) for key, offset in last.items())
+
+
+def files(world: World, topic: str) -> list[list[str]]:
+    """The names of all segments, of every node."""
+    places = [os.path.join(node.data, "merged", f"{topic}-0") for node in world.cluster.nodes]
+    return [sorted(n for n in os.listdir(place) if n.endswith(".log")) for place in places]
+
+
+def wait_compacted(world: World, keyed: Keyed, first: int) -> None:
+    """Until nothing is left of the offsets below `first` but the newest of the keys."""
+
+    def is_done() -> bool:
+        kept = {offset for offset, _ in consumed(keyed)}
+        return all(offset in kept for offset, _ in keyed.newest()) and not any(
+            offset < first and (offset, keyed.keys[offset]) not in keyed.newest() for offset in kept
+        )
+
+    wait_for(is_done, "compacted")
+    wait_for(lambda: len({tuple(each) for each in files(world, keyed.name)}) == 1, "the same files")
+
+
+def consumed(keyed: Keyed) -> Seen:
+    """What librdkafka's consumer gets from the beginning."""
+    settings = {
+        "bootstrap.servers": keyed.boot,
+        "group.id": str(uuid.uuid4()),
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    consumer, found, is_end = Consumer(settings), [], False
+    consumer.assign([TopicPartition(keyed.name, 0, 0)])
+    while not is_end:
+        message = consumer.poll(30)
+        assert message is not None
+        is_end = message.error() is not None
+        if not is_end:
+            found.append((message.offset(), message.key()))
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def keyed(boot: str) -> Keyed:
+    return Keyed(boot)
+
+
+def test_consumers_get_the_newest_of_each_key(world: World, keyed: Keyed) -> None:
+    keyed.produce(11)
+    wait_compacted(world, keyed, 8)
+    python = KafkaConsumer(bootstrap_servers=keyed.boot, group_id=None)
+    partition = PythonPartition(keyed.name, 0)
+    python.assign([partition])
+    python.seek(partition, 0)
+    got: Seen = []
+    wait_for(
+        lambda: (
+            got.extend(
+                (each.offset, each.key) for found in python.poll(500).values() for each in found
+            )
+            or (bool(got) and got[-1][0] == len(keyed.keys) - 1)
+        ),
+        "the end",
+    )
+    python.close()
+    assert got == consumed(keyed)
+    world.assert_identical(keyed.name)
+
+
+def test_tombstones_go_with_the_key(world: World, keyed: Keyed) -> None:
+    keyed.produce(4)
+    keyed.produce(KEYS, is_dead=True)
+    dead = set(range(4, 4 + KEYS))
+    keyed.keys = keyed.keys[:-KEYS]
+    for _ in range(3):  # a compaction sees them, a later one lets them go
+        keyed.keys += [b""] * (7 - len(keyed.keys))
+        keyed.produce(4)
+    wait_for(lambda: not dead & {offset for offset, _ in consumed(keyed)}, "no tombstones")
+
+
+def test_a_subscriber_goes_on_where_it_was(world: World, keyed: Keyed) -> None:
+    """Its copy ends inside of what is compacted meanwhile."""
+    keyed.produce(5)
+    first = world.read(3, name=keyed.name, topic=keyed.name)
+    keyed.produce(8)
+    wait_compacted(world, keyed, 10)
+    left = [each for each in consumed(keyed) if each[0] > first[-1].offset]
+    found = world.read(len(left), name=keyed.name, topic=keyed.name)
+    assert [(each.offset, each.key) for each in found] == left
+    keyed.produce(2)
+    assert [each.offset for each in world.read(2, name=keyed.name, topic=keyed.name)] == [13, 14]
+
+
+def test_a_subscriber_that_waits_is_not_disturbed(world: World, keyed: Keyed) -> None:
+    """Its copy is at the end all the time."""
+    with world.subscriber(keyed.name, keyed.name) as subscriber:
+        keyed.produce(9)
+        seen = [next(subscriber).offset for _ in range(9)]
+        wait_compacted(world, keyed, 6)
+        keyed.produce(2)
+        assert seen + [next(subscriber).offset for _ in range(2)] == list(range(11))
+
+
+def test_a_node_that_was_away_gets_what_is_left(world: World, keyed: Keyed) -> None:
+    keyed.produce(3)
+    away = world.followers()[0]
+    away.kill()
+    keyed.produce(8)
+
+    def is_compacted() -> bool:
+        return len(consumed(keyed)) <= KEYS + 3
+
+    wait_for(is_compacted, "compacted")
+    away.start()
+    world.wait_live(away)
+    wait_for(lambda: len({tuple(each) for each in files(world, keyed.name)}) == 1, "the same files")
+    world.assert_identical(keyed.name)
+
+
+def test_records_without_keys_are_refused(world: World, keyed: Keyed) -> None:
+    producer = Producer({"bootstrap.servers": keyed.boot})
+    errors: list[str] = []
+    producer.produce(
+        keyed.name, value=b"no key", on_delivery=lambda error, _: errors.append(str(error))
+    )
+    assert producer.flush(30) == 0
+    assert (
+        "INVALID_RECORD" in errors[0] or "Invalid record" in errors[0] or "compacted" in errors[0]
+    )
+    with pytest.raises(ShippingStopped), world.publisher(keyed.name, keyed.name) as publisher:
+        publisher.append(b"no key")
+        publisher.wait_merged(20)
+
+
+def test_settings_are_shown(keyed: Keyed) -> None:
+    with pytest.raises(KafkaException, match="cleanup.policy"):
+        topic = NewTopic("bad", 1, config={"cleanup.policy": "squeeze"})
+        for made in AdminClient({"bootstrap.servers": keyed.boot}).create_topics([topic]).values():
+            made.result(10)

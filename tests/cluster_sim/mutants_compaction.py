@@ -13,6 +13,7 @@ import msgspec
 from samelog.archiver.compaction import CompactCommand, Compactions
 from samelog.archiver.compaction_plan import ClosedSegment, CompactionFacts
 from samelog.format.compaction import CompactedSegment
+from samelog.format.file_names import segment_bases
 from samelog.sequencer.cluster.repair import merged as repair
 from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.state import setting_state
@@ -107,14 +108,14 @@ def go_on_inside() -> Iterator[None]:
 @contextmanager
 def leave_what_was_covered() -> Iterator[None]:
     """Files of segments that are part of a compacted one keep their names."""
-    original, bases = Generations._put_away, generations.segment_bases
+    original = Generations._put_away
 
     def put_away(self: Generations, first: int, stop: int, names: set[str]) -> None:
         kept = {each.base for each in self.segments}
         with patch.object(
             generations,
             "segment_bases",
-            lambda names: [base for base in bases(names) if base in kept],
+            lambda names: [base for base in segment_bases(names) if base in kept],
         ):
             original(self, first, stop, names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,13 @@ from unittest.mock import patch
 
 from samelog.archiver import compaction
 from samelog.archiver.compaction import CompactedPartition, Compactions, RewrittenCommand
+from samelog.sequencer import building
+from samelog.sequencer.compaction.compactor import CompactorParts
+from samelog.sequencer.ingest.room import Room
+from samelog.store.merged.generations import Generations
 from samelog.store.merged.reader import MergedReader
+from samelog.store.merged.rewriting import OldSegment
+from samelog.store.merged.tail import MergedTail
 
 
 @contextmanager
@@ -44,8 +51,76 @@ def archive_what_is_being_compacted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hold_up_archiving_for_ever() -> Iterator[None]:
+    """While a compaction is ordered nothing is archived, even if it never ends."""
+    with patch.object(compaction, "GIVEN_UP_AFTER_MS", 1 << 62):
+        yield
+
+
+@contextmanager
+def take_what_a_fetch_left() -> Iterator[None]:
+    """What is in a compaction's folder is taken when a log is opened, whoever wrote it."""
+
+    def clear(self: Generations) -> None:
+        if self._fs.exists(self.folder(self.number)):
+            self._take_names(0, 1 << 62)
+
+    with patch.object(Generations, "clear_folders", clear):
+        yield
+
+
+@contextmanager
+def believe_what_no_crc_covers() -> Iterator[None]:
+    """What is compacted is not held against the running checksum."""
+    original = Generations._source
+
+    def source(self: Generations, base: int) -> OldSegment:
+        found = original(self, base)
+        return found._replace(bytes_checksum=_AnyChecksum())
+
+    with patch.object(Generations, "_source", source):
+        yield
+
+
+class _AnyChecksum(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+@contextmanager
+def swap_while_somebody_mends() -> Iterator[None]:
+    """Compacted segments get in place while another segment of that name is mended."""
+
+    def parts(**given: Any) -> CompactorParts:
+        return CompactorParts(**{**given, "mending": asyncio.Lock()})
+
+    with patch.object(building, "CompactorParts", parts):
+        yield
+
+
+@contextmanager
+def fill_the_disk() -> Iterator[None]:
+    """Compaction writes, whatever room is left for what is sent."""
+    with patch.object(Room, "has", lambda self, size: True):
+        yield
+
+
+@contextmanager
+def read_on_in_another_file() -> Iterator[None]:
+    """Who follows a copy reads on where it was, though what was compacted begins anew there."""
+    with patch.object(MergedTail, "_is_other", lambda self, base: False):
+        yield
+
+
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
+_NODE = "tests/sequencer/test_compactor.py::"
 COMPACTING = (
     (68, win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
     (69, count_a_single_word, _COMMANDS + "test_what_a_majority_wrote_counts"),
@@ -53,6 +128,28 @@ COMPACTING = (
         69,
         archive_what_is_being_compacted,
         _COMMANDS + "test_nothing_is_archived_while_it_is_compacted",
+    ),
+    (
+        69,
+        hold_up_archiving_for_ever,
+        _COMMANDS + "test_an_order_that_does_not_end_is_given_up_for_archiving",
+    ),
+    (69, fill_the_disk, _NODE + "test_without_room_nothing_is_written"),
+    (
+        68,
+        believe_what_no_crc_covers,
+        _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
+    ),
+    (70, take_what_a_fetch_left, _FILES + "test_what_a_fetch_left_is_not_taken"),
+    (
+        70,
+        swap_while_somebody_mends,
+        _NODE + "test_nothing_is_swapped_in_while_somebody_mends",
+    ),
+    (
+        71,
+        read_on_in_another_file,
+        _FILES + "test_a_reader_follows_a_copy_that_begins_a_segment_anew",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -20,6 +20,7 @@ from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
 from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
 from tests.store.storage import TOPIC_ID, open_merged, sync_merged
+from tests.subscriber.merged import wait_for
 
 
 @settings(deadline=None)
@@ -200,4 +201,20 @@ def test_damage_that_no_crc_covers_makes_nothing_go(tmp_path: Path, place: int) 
     file.write_bytes(data)
     with pytest.raises(LogFormatError):
         rewrite(keyed.log, keyed.log.end()[0])
+    keyed.log.close()
+
+
+def test_a_reader_follows_a_copy_that_begins_a_segment_anew(tmp_path: Path) -> None:
+    """What comes then is not what was there, and may be longer before it looks again."""
+    keyed = KeyedLog(open_merged(tmp_path / "log"))
+    keyed.append([(b"a", b"1"), (b"b", b"1")])
+    reader = open_merged(tmp_path / "log", read_only=True)
+    assert read_all(reader) == keyed.records
+    keyed.log.cut_back(0)
+    keyed.records.clear()
+    for number in range(5):
+        keyed.append([(b"key %d" % number, b"a longer value than there was")])
+    wait_for(lambda: reader.refresh() or reader.next_offset == 5, "it has followed")
+    assert read_all(reader) == keyed.records
+    reader.close()
     keyed.log.close()

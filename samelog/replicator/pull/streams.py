@@ -104,16 +104,21 @@ class ServedMerged:
             return self.log_start().segment, 0
         if extent is None and message.base_offset < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
+        compacted = self.stream.log.compacted_around(message.base_offset)
         try:
-            if extent is None or message.byte > extent.end:
-                raise _fork(message.handle, place)
-            _check_last(self, message, place)
+            self._check_end(message, extent)
         except ProtocolFault:
-            compacted = self.stream.log.compacted_around(message.base_offset)
             if compacted is None or message.value > 0:
                 raise
             return compacted, 0  # the reader's copy is from before: it takes that segment anew
         return place
+
+    def _check_end(self, message: OpenMerged, extent: FileExtent | None) -> None:
+        """Raises ProtocolFault: the client's copy is not a beginning of this log."""
+        place = message.base_offset, message.byte
+        if extent is None or message.byte > extent.end:
+            raise _fork(message.handle, place)
+        _check_last(self, message, place)
 
     def _check_number(self, wanted: int, place: FilePosition) -> None:
         """A node names the compaction that made the segment. Raises RequestRefused."""

@@ -17,6 +17,7 @@ from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
+from samelog.store.merged.check import check_all, find_copies
 from samelog.store.merged.log import MergedLog
 from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
 from tests.store.storage import TOPIC_ID, open_merged, sync_merged
@@ -218,3 +219,21 @@ def test_a_reader_follows_a_copy_that_begins_a_segment_anew(tmp_path: Path) -> N
     assert read_all(reader) == keyed.records
     reader.close()
     keyed.log.close()
+
+
+def test_copies_of_different_generations_are_not_compared(tmp_path: Path) -> None:
+    """Until both are compacted; and damage is found in each."""
+    keyed = random_log(tmp_path / "log", 33)
+    sync_merged(keyed.log)
+    shutil.copytree(tmp_path / "log", tmp_path / "other" / "log")
+    keyed.log.swap(rewrite(keyed.log, keyed.log.end()[0]))
+    keyed.log.close()
+    copies = find_copies([str(tmp_path / "log"), str(tmp_path / "other")])
+    assert check_all(copies, lambda amount: None) == []
+    assert len({copy.checksum for copy in copies}) == 1
+    file = tmp_path / "log" / segment_name(0, LOG)
+    data = bytearray(file.read_bytes())
+    data[15] ^= 1
+    file.write_bytes(data)
+    copies = find_copies([str(tmp_path / "log")])
+    assert "not the one that was compacted" in str(check_all(copies, lambda amount: None))

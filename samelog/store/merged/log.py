@@ -306,11 +306,6 @@ class MergedLog(MergedReader):
         """Of the compaction that made a segment, or that is copied; 0: it is as it was merged."""
         return self.generations.number_of(segment_base)
 
-    def begin_copy(self, segment: CompactedSegment) -> None:
-        """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
-        self._check_writable()
-        self.generations.begin_copy(segment)
-
     def cut_back(self, base: int) -> None:
         """Let the log end where a segment begins: what was there was compacted, and comes again.
         It has to be opened anew. Raises DiskFault.
@@ -325,10 +320,7 @@ class MergedLog(MergedReader):
         self._checkpoints = PendingCheckpoints(self._chain.end)
         self.generations.forget_from(base)
         self.save_marks()
-        for later in [*reversed(old), base]:
-            self._fs.unlink(self._segment_files.path(later, LOG))
-            self._segment_files.unlink_indexes(later)
-        self._fs.sync_directory(self.path)
+        self._segment_files.remove([*reversed(old), base])
 
     # --- archiving -----------------------------------------------------------------------------
 

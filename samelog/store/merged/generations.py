@@ -75,7 +75,9 @@ class Generations:
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
         self._known = read_json_file(self._fs, path, CompactedFile) or CompactedFile()
         if self._known.swapped is not None:
-            self._finish_swap(*self._known.swapped)
+            if self._fs.exists(self.folder(self.number)):
+                self._take_names(*self._known.swapped)
+            self._write(msgspec.structs.replace(self._known, swapped=None))
         self.clear_folders()
         self._remove_covered()
 
@@ -131,22 +133,16 @@ class Generations:
         known = replaced(self._kept(), new)
         swapped = new[0].base, new[-1].stop
         self._write(CompactedFile(number=number, segments=known, swapped=swapped))
-        gone = self._chain.replace(new)
-        for base in gone:
+        self._take_names(*swapped)
+        for base in self._chain.replace(new):
             for suffix in SUFFIXES:
                 self._files.drop((base, suffix))
         self._segment_files.forget()
-        self._finish_swap(*swapped)
+        self._write(msgspec.structs.replace(self._known, swapped=None))
 
     def _kept(self) -> list[CompactedSegment]:
         """The compacted segments that are not archived."""
         return [each for each in self._known.segments if each.stop > self._chain.start.base]
-
-    def _finish_swap(self, first: int, stop: int) -> None:
-        """Do what is left to do of it: from here on the folder is of no use."""
-        if self._fs.exists(self.folder(self.number)):
-            self._take_names(first, stop)
-        self._write(msgspec.structs.replace(self._known, swapped=None))
 
     def _take_names(self, first: int, stop: int) -> None:
         """Give the segments in the folder their names, and take them from what was there."""

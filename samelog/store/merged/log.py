@@ -291,10 +291,10 @@ class MergedLog(MergedReader):
         self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
 
-    # --- compaction ----------------------------------------------------------------------------
+    # --- compaction and archiving --------------------------------------------------------------
 
     def swap(self, new: list[CompactedSegment]) -> None:
-        """Segments that `generations` has in its folder take the place of what is there. Raises
+        """Segments in the folder of `generations` take the place of what is there. Raises
         NotContiguous, DiskFault: then the log has to be opened anew.
         """
         self.generations.swap(new)
@@ -306,12 +306,15 @@ class MergedLog(MergedReader):
         """Of the compaction that made a segment, or that is copied; 0: it is as it was merged."""
         return self.generations.number_of(segment_base)
 
+    def begin_copy(self, segment: CompactedSegment) -> None:
+        """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
+        self._check_writable()
+        self.generations.begin_copy(segment)
+
     def cut_back(self, base: int) -> None:
-        """Let the log end where a segment begins: what was there was compacted, and comes again.
-        It has to be opened anew. Raises DiskFault.
-        """
+        """Let the log end where a segment begins, which comes anew. Raises DiskFault."""
         old = [later for later in self._chain.bases if later > base]
-        self._writer, self._last_append = None, None
+        self._writer = self._last_append = None
         self._files.close()
         self._dirty.clear()
         self._chain.restart_at(base)
@@ -321,8 +324,6 @@ class MergedLog(MergedReader):
         self.generations.forget_from(base)
         self.save_marks()
         self._segment_files.remove([*reversed(old), base])
-
-    # --- archiving -----------------------------------------------------------------------------
 
     def hide_below(self, offset: int) -> None:
         """Records below `offset` are archived: hand them out no more."""

@@ -37,4 +37,4 @@ def begin_next(log: MergedLog, segments: Sequence[CompactedSegment]) -> None:
         return
     if log.end() != (following.base, 0):
         log.roll()
-    log.generations.begin_copy(following)
+    log.begin_copy(following)

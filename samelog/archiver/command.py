@@ -65,7 +65,9 @@ class ArchivedPartition(Protocol):
     start_segment: int
     start_checksum: int
     rolls: list[tuple[int, int]]
-    compactions: Compactions
+
+    @property
+    def compactions(self) -> Compactions: ...
 
 
 def apply_archive(

@@ -112,7 +112,13 @@ class Compactions(msgspec.Struct, omit_defaults=True):
 class HasCompactions(msgspec.Struct, kw_only=True):
     """What a partition's state has besides."""
 
-    compactions: Compactions = msgspec.field(default_factory=Compactions)
+    compacted: Compactions | None = None
+    """None: it never was, as most, which cost no memory then."""
+
+    @property
+    def compactions(self) -> Compactions:
+        """What was ordered and done."""
+        return Compactions() if self.compacted is None else self.compacted
 
 
 class CompactedPartition(Protocol):
@@ -121,7 +127,10 @@ class CompactedPartition(Protocol):
     next_offset: int
     start_segment: int
     rolls: list[tuple[int, int]]
-    compactions: Compactions
+    compacted: Compactions | None
+
+    @property
+    def compactions(self) -> Compactions: ...
 
 
 def apply_order(partition: CompactedPartition, command: CompactCommand) -> str | None:
@@ -135,6 +144,7 @@ def apply_order(partition: CompactedPartition, command: CompactCommand) -> str |
     if not is_next or not is_there or not begins or len(command.seed) != SEED_BYTES:
         return f"compaction {command.number} of {command.start} to {command.stop}"
     known.number, known.order, known.written = command.number, command, {}
+    partition.compacted = known
     return None
 
 

@@ -44,7 +44,8 @@ def compact_the_active_file() -> Iterator[None]:
         return replace(found, closed=[*found.closed, growing], limit=last.next_offset)
 
     def apply_order(partition: Any, command: CompactCommand) -> str | None:
-        partition.compactions.number, partition.compactions.order = command.number, command
+        partition.compacted = partition.compactions
+        partition.compacted.number, partition.compacted.order = command.number, command
         return None
 
     with ExitStack() as stack:

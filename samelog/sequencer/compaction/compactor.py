@@ -118,7 +118,7 @@ class Compactor:
         if known is None:
             return False
         policy = state.topics[known.topic_id].settings.get(CLEANUP_POLICY, "")
-        return known.compactions.number > 0 or is_compacted(policy)
+        return known.compacted is not None or is_compacted(policy)
 
     async def _try(self, number: int) -> None:
         left = self._waits.pop(number, 0)

@@ -103,6 +103,10 @@ class Compactions(msgspec.Struct, omit_defaults=True):
         compacted = {(e.base, e.stop, e.sealed.size) for e in self.segments if e.base < stop}
         return "it was compacted meanwhile" if compacted - set(files) else None
 
+    def keep(self, segments: list[CompactedSegment]) -> None:
+        """These are all there are: who had others is lost, and so is an order under way."""
+        self.order, self.written, self.segments = None, {}, segments
+
     def forget_below(self, base: int) -> None:
         """Segments below are archived; an order that begins there is given up."""
         self.order, self.written = None, {}

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from samelog.archiver import compaction
 from samelog.archiver.compaction import CompactedPartition, Compactions, RewrittenCommand
 from samelog.sequencer import building
+from samelog.sequencer.cluster import recovery
 from samelog.sequencer.compaction.compactor import CompactorParts
 from samelog.sequencer.ingest.room import Room
 from samelog.store.merged.generations import Generations
@@ -118,6 +119,13 @@ def read_on_in_another_file() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def want_what_nobody_has() -> Iterator[None]:
+    """A node that goes on alone wants compacted segments that only the others had."""
+    with patch.object(recovery, "_keep_own_segments", lambda fs, life, config: None):
+        yield
+
+
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
@@ -140,6 +148,7 @@ COMPACTING = (
         believe_what_no_crc_covers,
         _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
     ),
+    (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
     (70, take_what_a_fetch_left, _FILES + "test_what_a_fetch_left_is_not_taken"),
     (
         70,

@@ -11,11 +11,17 @@ from unittest.mock import patch
 import pytest
 
 from samelog.archiver.compaction import Compactions
+from samelog.config.tables.node import NodeConfig
 from samelog.format import _kernels as kernels
+from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
+from samelog.sequencer.cluster.recovery import begin_anew
 from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.raft.replica import read_body
+from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
@@ -151,6 +157,34 @@ def test_damage_makes_nothing_go(tmp_path: Path) -> None:
         assert log_of(nodes[0]).number_of(2) == 0
 
     run_with(tmp_path, 1, body)
+
+
+def test_who_goes_on_alone_has_the_segments_that_are_here(tmp_path: Path) -> None:
+    """What the others had of a compaction is lost with them, and must be wanted by nobody."""
+    configs: list[NodeConfig] = []
+
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes[0])
+        room_of(nodes[0], 1 << 20)
+        await compact(nodes[0], lambda node: compactions_of(node).clean == 4)
+        assert compactions_of(nodes[0]).segments
+        assert not is_compacted(nodes[0])
+        await nodes[0].raft.snapshotter.take()
+        configs.append(nodes[0].member.config)
+
+    run_with(tmp_path, 1, body)
+    begin_anew(OsFileSystem(), configs[0], kind="test", wall_ms=1)
+    assert segments_known_to(configs[0]) == []
+
+
+def segments_known_to(config: NodeConfig) -> list[CompactedSegment]:
+    """To the Raft files of a stopped node."""
+    directory = os.path.join(config.data, "raft")
+    log = MemberLog.open(OsFileSystem(), directory, cluster=config.cluster, node=0)
+    snapshot = RaftStore.open(OsFileSystem(), log).snapshot
+    log.close()
+    machine, _ = read_body(snapshot.data if snapshot else b"")
+    return machine.state.partitions[NUMBER].compactions.segments
 
 
 class BadNames(OsFileSystem):

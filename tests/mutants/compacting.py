@@ -18,6 +18,7 @@ from samelog.store.merged.generations import Generations
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.rewriting import OldSegment
 from samelog.store.merged.tail import MergedTail
+from samelog.subscriber.tail_reader import TailReader
 
 
 @contextmanager
@@ -126,6 +127,20 @@ def want_what_nobody_has() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def read_where_it_was() -> Iterator[None]:
+    """An answer is read where its offset lay before other segments took the place of those."""
+    with patch.object(MergedReader, "layout", 0):
+        yield
+
+
+@contextmanager
+def miss_what_comes_again() -> Iterator[None]:
+    """A reader of a copy gives up when the segment that it has read begins anew."""
+    with patch.object(TailReader, "_comes_again", lambda self: False):
+        yield
+
+
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
@@ -154,6 +169,16 @@ COMPACTING = (
         70,
         swap_while_somebody_mends,
         _NODE + "test_nothing_is_swapped_in_while_somebody_mends",
+    ),
+    (
+        70,
+        read_where_it_was,
+        "tests/kafka/test_fetching.py::test_what_was_found_is_looked_up_anew_behind_a_compaction",
+    ),
+    (
+        71,
+        miss_what_comes_again,
+        "tests/subscriber/test_tail_reader.py::test_what_was_compacted_may_come_again",
     ),
     (
         71,

@@ -133,6 +133,11 @@ class MergedReader:
         """The same as the bytes of the segment's file give them, if it was compacted."""
         return self._chain.file_checksums(segment_base)
 
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, an offset lies where it was found before."""
+        return self._chain.layout
+
     def compacted_around(self, base: int) -> int | None:
         """Where the compacted segment begins that stands for one that began there, if any."""
         found = self._chain.base_of(base) if base >= self._chain.start.base else -1

@@ -59,6 +59,8 @@ class SegmentChain:
         self._bases: list[int] = []
         self.compacted: dict[int, CompactedSegment] = {}
         """By base offset; only sealed segments."""
+        self.layout = 0
+        """Grows whenever an offset may lie at another place than before."""
 
     def begin_later(self, first: int, known: Sequence[SealedSegment]) -> bool:
         """Let an empty chain begin at `first`, if the checksum there is known; whether it does."""
@@ -105,6 +107,7 @@ class SegmentChain:
 
     def replace(self, new: Sequence[CompactedSegment]) -> list[int]:
         """Compacted segments take the place of sealed ones; the bases of those that were there."""
+        self.layout += 1
         first, stop = new[0].base, new[-1].stop
         gone = [base for base in self._bases if first <= base < stop]
         kept = [each for base, each in self.sealed.items() if not first <= base < stop]
@@ -124,6 +127,7 @@ class SegmentChain:
 
     def restart_at(self, base: int) -> None:
         """Forget the segment `base` and all behind it; an empty one takes its place."""
+        self.layout += 1
         for later in [later for later in self._bases if later >= base]:
             del self.sealed[later]
             self.compacted.pop(later, None)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from samelog.sequencer.levels import SUPPORTED
-from samelog.sequencer.state.topic_settings import ADVICE, FIXED, problem_with
+from samelog.sequencer.state.topic_settings import (
+    ADVICE,
+    FIXED,
+    longest_segment_ms,
+    problem_with,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +78,12 @@ def test_what_is_shown_by_default_can_be_given() -> None:
 def test_compaction_needs_its_level() -> None:
     assert "needs feature level 6" in str(problem_with("cleanup.policy", "compact,delete", 2, 5))
     assert problem_with("cleanup.policy", "delete", 2, 5) is None
+
+
+def test_segments_that_wait_for_compaction_are_rolled_for_it() -> None:
+    settings = {"segment.ms": "900", "max.compaction.lag.ms": "500"}
+    assert longest_segment_ms(settings, 700) == 900
+    settings["cleanup.policy"] = "compact,delete"
+    assert longest_segment_ms(settings, 700) == 500
+    del settings["segment.ms"], settings["max.compaction.lag.ms"]
+    assert longest_segment_ms(settings, 700) == 700

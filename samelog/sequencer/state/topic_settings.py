@@ -175,3 +175,13 @@ def problem_with(key: str, value: str, majority: int, level: int) -> str | None:
         return f"{key}={value!r} needs feature level {COMPACTION}: docs/upgrades.md"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"
+
+
+def longest_segment_ms(settings: Mapping[str, str], default_ms: int) -> int:
+    """After how long a segment is rolled with the next record. What is compacted has to be closed
+    for that, as with Kafka's broker.
+    """
+    own = int(settings.get(SEGMENT_MS, default_ms))
+    if not is_compacted(settings.get(CLEANUP_POLICY, "")):
+        return own
+    return min(own, int(settings.get(MAX_COMPACTION_LAG_MS, DEFAULTS[MAX_COMPACTION_LAG_MS])))

@@ -30,6 +30,8 @@ from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.segment_files import write_entries
 
 PIECE_BYTES = 256 << 10
+SYNC_BYTES = 8 << 20
+"""What is synced at once: who syncs other files meanwhile waits for it."""
 SPAN_MOST = 1 << 31
 """An index has 32 bits for an offset."""
 
@@ -72,10 +74,14 @@ class _Output:
         self.segment = GrowingSegment(first.base)
         self._checksum = first.begin_checksum
         self._sha256 = hashlib.sha256()
+        self._synced = 0
 
     def add(self, data: bytes) -> None:
         if data:
             self._file.pwrite(data, self.segment.size)
+            if self.segment.size - self._synced >= SYNC_BYTES:
+                self._file.datasync()
+                self._synced = self.segment.size
             self.segment.grow(data, self.segment.measure(data, len(data)))
             self._checksum = kernels.crc32c(data, self._checksum)
             self._sha256.update(data)

@@ -291,12 +291,12 @@ cdef class Compaction:
             PyBuffer_Release(&view)
         return not is_full
 
-    def rewrite(self, data not None, Py_ssize_t start, Py_ssize_t stop, codec_decompress) -> bytes:
+    def rewrite(self, data not None, Py_ssize_t start, Py_ssize_t stop, codec_decompress, codec_compress) -> bytes:
         """What stays of the batches of `data[start:stop]`, as far as it is known; raises as `note`.
 
         The rule, which every node must follow to the byte: a batch of which everything stays is copied. One of which
-        some records stay has these, uncompressed, to the byte, with their offset deltas; its base offset, last offset
-        delta, base timestamp, producer and sequence stay, maxTimestamp is the newest of what is left unless it is a
+        some records stay has these, to the byte, with their offset deltas, compressed by `codec_compress(codec, bytes)` if
+        the batch was and that makes them smaller; its base offset, last offset delta, base timestamp, producer and sequence stay, maxTimestamp is the newest of what is left unless it is a
         LogAppendTime batch. Offsets of which nothing stays, one behind the other, are one empty batch, of the leader epoch
         of the first of them, without timestamps.
         """
@@ -307,7 +307,7 @@ cdef class Compaction:
             check_range(start, stop, view.len)
             while start < stop:
                 open_batch(<const uint8_t *>view.buf, start, stop, &header, False)
-                self.rewrite_batch(<const uint8_t *>view.buf + start, &header, start, codec_decompress)
+                self.rewrite_batch(<const uint8_t *>view.buf + start, &header, start, codec_decompress, codec_compress)
                 start += header.size
         finally:
             PyBuffer_Release(&view)
@@ -323,7 +323,9 @@ cdef class Compaction:
         self.out.used = 0
         return result
 
-    cdef int rewrite_batch(self, const uint8_t *batch, const Header *header, int64_t position, codec_decompress) except -1:
+    cdef int rewrite_batch(
+        self, const uint8_t *batch, const Header *header, int64_t position, codec_decompress, codec_compress,
+    ) except -1:
         cdef Py_buffer plain
         if header.attributes & CONTROL:
             if self.control_stays(header):
@@ -336,12 +338,13 @@ cdef class Compaction:
             PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
             try:
                 self.keep(
-                    batch, <const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, header, position
+                    batch, <const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, header, position,
+                    codec_compress,
                 )
             finally:
                 PyBuffer_Release(&plain)
         else:
-            self.keep(batch, batch + HEADER, batch + header.size, header, position)
+            self.keep(batch, batch + HEADER, batch + header.size, header, position, None)
         return 0
 
     cdef bint control_stays(self, const Header *header):
@@ -355,10 +358,12 @@ cdef class Compaction:
 
     cdef int keep(
         self, const uint8_t *batch, const uint8_t *at, const uint8_t *end, const Header *header, int64_t position,
+        codec_compress,
     ) except -1:
-        """A batch whose records are, decompressed, from `at` to `end`."""
+        """A batch whose records are, decompressed, from `at` to `end`. `codec_compress`: None if they were so already."""
         cdef int64_t left, highest = header.max_timestamp, empty_from = self.empty_from
         cdef size_t begin
+        cdef bint is_packed
         cdef Fault fault
         if header.records == 0:
             return self.add_empty(header)
@@ -384,16 +389,28 @@ cdef class Compaction:
         if empty_from >= 0:
             self.write_empty(self.out.data + begin)
             begin += HEADER
-        self.write_header(self.out.data + begin, <int64_t>(self.out.used - begin), header, left, highest)
+        is_packed = codec_compress is not None and self.pack(begin + HEADER, header.attributes & CODEC_BITS, codec_compress)
+        self.write_header(self.out.data + begin, <int64_t>(self.out.used - begin), header, left, highest, is_packed)
         return 0
 
+    cdef bint pack(self, size_t begin, int codec, codec_compress) except -1:
+        """Compress what is in `out` from there on; whether that made it smaller, and it is so now."""
+        cdef Py_ssize_t size = <Py_ssize_t>(self.out.used - begin)
+        packed = codec_compress(codec, PyBytes_FromStringAndSize(<const char *>self.out.data + begin, size))
+        if not PyBytes_CheckExact(packed) or PyBytes_GET_SIZE(packed) >= size:
+            return False
+        memcpy(self.out.data + begin, PyBytes_AS_STRING(packed), <size_t>PyBytes_GET_SIZE(packed))
+        self.out.used = begin + <size_t>PyBytes_GET_SIZE(packed)
+        return True
+
     cdef void write_header(
-        self, uint8_t *batch, int64_t size, const Header *header, int64_t left, int64_t highest,
+        self, uint8_t *batch, int64_t size, const Header *header, int64_t left, int64_t highest, bint is_packed,
     ) noexcept:
+        cdef uint32_t attributes = header.attributes if is_packed else header.attributes & ~<uint32_t>CODEC_BITS
         cdef Producer producer
         producer.id, producer.epoch, producer.base_sequence = header.producer_id, header.producer_epoch, header.base_sequence
         finish_batch(
-            batch, size, header.attributes & ~<uint32_t>CODEC_BITS, <int32_t>left, header.base_timestamp,
+            batch, size, attributes, <int32_t>left, header.base_timestamp,
             header.max_timestamp if header.attributes & LOG_APPEND_TIME else highest, &producer,
         )
         store64(batch, <uint64_t>header.base_offset)
@@ -435,5 +452,5 @@ cdef class Compaction:
         header.last_offset_delta = <int32_t>(self.empty_to - self.empty_from - 1)
         header.base_timestamp = header.max_timestamp = -1
         header.producer_id, header.producer_epoch, header.base_sequence = -1, -1, -1
-        self.write_header(batch, HEADER, &header, 0, -1)
+        self.write_header(batch, HEADER, &header, 0, -1, False)
         self.empty_from = -1

@@ -183,7 +183,12 @@ class Compaction:
     def next_turn(self) -> bool: ...
     def note(self, data: Buffer, start: int, stop: int, codec_decompress: _Decompress) -> bool: ...
     def rewrite(
-        self, data: Buffer, start: int, stop: int, codec_decompress: _Decompress
+        self,
+        data: Buffer,
+        start: int,
+        stop: int,
+        codec_decompress: _Decompress,
+        codec_compress: Callable[[int, bytes], bytes],
     ) -> bytes: ...
     def finish(self) -> bytes: ...
 

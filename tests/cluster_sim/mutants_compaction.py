@@ -120,9 +120,7 @@ def leave_what_was_covered() -> Iterator[None]:
         ):
             original(self, first, stop, names)
 
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(Generations, "_put_away", put_away))
-        stack.enter_context(patch.object(Generations, "_remove_covered", lambda self: None))
+    with patch.object(Generations, "_put_away", put_away):
         yield
 
 

@@ -159,6 +159,22 @@ def test_damage_makes_nothing_go(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
+def test_what_was_decided_survives_a_restart_of_all(tmp_path: Path) -> None:
+    """Nobody had it in place yet."""
+
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes[0])
+        room_of(nodes[0], 1 << 20)
+        await compact(nodes[0], lambda node: compactions_of(node).clean == 4)
+        assert not is_compacted(nodes[0])
+        nodes[0].logs.merging.reopen(NUMBER, "as after a restart")
+        room_of(nodes[0], 1 << 20)
+        await compact(nodes[0])
+        assert [record for record in read_all(log_of(nodes[0])) if record[0] > 2] == LEFT
+
+    run_with(tmp_path, 1, body)
+
+
 def test_who_goes_on_alone_has_the_segments_that_are_here(tmp_path: Path) -> None:
     """What the others had of a compaction is lost with them, and must be wanted by nobody."""
     configs: list[NodeConfig] = []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Bytes, read_header
+from samelog.format.compression import Codec
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.disk_errors import DiskFault
@@ -237,3 +238,62 @@ def test_copies_of_different_generations_are_not_compared(tmp_path: Path) -> Non
     file.write_bytes(data)
     copies = find_copies([str(tmp_path / "log")])
     assert "not the one that was compacted" in str(check_all(copies, lambda amount: None))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY])
+def test_what_was_compressed_stays_so(tmp_path: Path, codec: Codec) -> None:
+    """Though each batch loses a record."""
+    keyed = KeyedLog(open_merged(tmp_path / "log"))
+    for number in range(8):
+        own = [(b"%d-%d" % (number, each), b"{json: value, " * 100) for each in range(20)]
+        keyed.append([*own, (b"same", b"1")], codec=codec)
+    keyed.log.roll()
+    sync_merged(keyed.log)
+    stop, before = keyed.log.next_offset, keyed.log.segments()[0].size
+    keyed.log.swap(rewrite(keyed.log, stop))
+    assert keyed.log.segments()[0].size < 1.1 * before
+    assert read_all(keyed.log) == keyed.expected(stop)
+    keyed.log.close()
+
+
+def test_what_takes_the_place_of_damage_stays(tmp_path: Path) -> None:
+    """The file says no more that it was compacted, once that is not there."""
+    keyed = random_log(tmp_path / "log", 33)
+    keyed.log.swap(rewrite(keyed.log, keyed.log.end()[0]))
+    keyed.log.close()
+    file = tmp_path / "log" / segment_name(0, LOG)
+    file.write_bytes(file.read_bytes()[:-10])
+    anew = KeyedLog(open_merged(tmp_path / "log"))
+    assert anew.log.damaged
+    assert anew.log.generations.segments == []
+    for number in range(9):
+        if number == 4:
+            anew.log.roll()
+        anew.append([(b"key %d" % number, b"value")])
+    anew.log.roll()
+    sync_merged(anew.log)
+    anew.log.save_marks()
+    anew.log.close()
+    opened = open_merged(tmp_path / "log")
+    assert not opened.damaged
+    assert read_all(opened) == anew.records
+    opened.close()
+
+
+def test_what_was_written_is_found_again(tmp_path: Path) -> None:
+    """Until nobody needs it; and what was not all written is not."""
+    keyed = random_log(tmp_path / "log", 33)
+    written = rewrite(keyed.log, keyed.log.end()[0], Order(7))
+    keyed.log.generations.complete(7, written)
+    keyed.log.generations.make_folder(8)
+    keyed.log.close()
+    opened = open_merged(tmp_path / "log")
+    assert opened.generations.written == {7: written}
+    assert [each.name for each in (tmp_path / "log").glob("compacting.*")] == ["compacting.7"]
+    opened.swap(written)
+    opened.generations.clear_folders()
+    assert opened.generations.written == {}
+    opened.close()
+    opened = open_merged(tmp_path / "log")
+    assert read_all(opened) == keyed.expected(opened.end()[0])
+    opened.close()

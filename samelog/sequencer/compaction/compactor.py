@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -32,6 +33,7 @@ from samelog.archiver.rounds import rolled_ms
 from samelog.consensus import Busy, NotLeader
 from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import CorruptLog, LogFormatError, NotContiguous
+from samelog.format.file_names import LOG, segment_name
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.presence import Presence
@@ -84,21 +86,11 @@ class CompactorParts:
     """Of this member."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What this node wrote for an order, in which log."""
-
-    log: MergedLog
-    number: int
-    segments: list[CompactedSegment]
-
-
 class Compactor:
     """One replica's."""
 
     def __init__(self, parts: CompactorParts) -> None:
         self._parts = parts
-        self._written: dict[int, _Written] = {}
         self._waits: dict[int, int] = {}
         """Partition -> in how many rounds it is tried again."""
 
@@ -136,7 +128,6 @@ class Compactor:
         here = self._parts.merging.partitions.get(number)
         known = self._parts.machine.state.partitions.get(number)
         if here is None or known is None or here.fault is not None:
-            self._written.pop(number, None)
             return
         await self._follow(number, here, known.compactions)
         if self._parts.group.is_leader:
@@ -206,18 +197,15 @@ class Compactor:
 
     async def _write(self, number: int, here: MergedPartition, order: CompactCommand) -> None:
         """Write what is ordered, and say so. What is not here yet is written later."""
-        done = self._written.get(number)
-        if done is None or done.log is not here.log or done.number != order.number:
-            segments = await self._rewrite(here, order)
-            if segments is None:
-                return
-            self._written[number] = done = _Written(here.log, order.number, segments)
-        known = self._parts.machine.state.partitions[number].compactions
-        if known.order != order or known.written.get(self._parts.number) == done.segments:
+        done = here.log.generations.written.get(order.number)
+        if done is None:
+            done = await self._rewrite(here, order)
+        if done is None or number not in self._parts.machine.state.partitions:
             return
-        told = RewrittenCommand(
-            number, order.number, self._parts.number, done.segments, self._now_ms()
-        )
+        known = self._parts.machine.state.partitions[number].compactions
+        if known.order != order or known.written.get(self._parts.number) == done:
+            return
+        told = RewrittenCommand(number, order.number, self._parts.number, done, self._now_ms())
         try:
             await self._parts.proposer.propose(told)
         except TimeoutError:
@@ -245,6 +233,7 @@ class Compactor:
         )
         if not await self._carry_out(work, here, merged):
             return None
+        await self._parts.in_thread(generations.complete, order.number, work.written)
         kept, dropped = work.counts
         name = f"{here.topic}-{here.index}"
         log_event(log, logging.INFO, "compacted", partition=name, kept=kept, dropped=dropped)
@@ -275,12 +264,24 @@ class Compactor:
         lacking = _lacking(known.segments, generations.segments)
         if not lacking or lacking[-1].stop > here.log.durable_offset:
             return
-        done = self._written.pop(number, None)
-        is_here = done is not None and done.log is here.log and done.segments == lacking
-        if is_here or await self._fetch(here, lacking):
+        if await self._has_written(here, lacking) or await self._fetch(here, lacking):
             async with self._parts.mending:
                 self._swap(number, here, lacking)
-        await self._parts.in_thread(generations.clear_folders)
+            if here.fault is None:
+                needed = () if known.order is None else (known.order.number,)
+                await self._parts.in_thread(generations.clear_folders, needed)
+
+    async def _has_written(self, here: MergedPartition, lacking: list[CompactedSegment]) -> bool:
+        """Whether this node has written the segments itself, and they are as they were."""
+        merged, number = here.log, lacking[-1].number
+        written = merged.generations.written.get(number, [])
+        if not all(each in written for each in lacking):
+            return False
+        for each in lacking:
+            path = os.path.join(merged.generations.folder(number), segment_name(each.base, LOG))
+            if not await self._parts.in_thread(take_up, self._parts.fs, path, each):
+                return False
+        return self._is_still(here, merged)
 
     def _swap(self, number: int, here: MergedPartition, segments: list[CompactedSegment]) -> None:
         """Raises LogFormatError: nothing was changed, or the log was opened anew."""
@@ -296,6 +297,8 @@ class Compactor:
     async def _fetch(self, here: MergedPartition, lacking: list[CompactedSegment]) -> bool:
         """Get segments from peers into the folder; whether all are there, and right."""
         merged, generations = here.log, here.log.generations
+        if not self._parts.room.has(2 * sum(each.sealed.size for each in lacking)):
+            return False
         number = max(each.number for each in lacking)
         folder = await self._parts.in_thread(generations.make_folder, number)
         for each in lacking:
@@ -311,5 +314,6 @@ def _lacking(
     wanted: Sequence[CompactedSegment], held: Sequence[CompactedSegment]
 ) -> list[CompactedSegment]:
     """From the first to the last segment that is not the wanted one."""
-    differ = [number for number, each in enumerate(wanted) if each not in held]
+    there = {each.base: each for each in held}
+    differ = [number for number, each in enumerate(wanted) if there.get(each.base) != each]
     return list(wanted[differ[0] : differ[-1] + 1]) if differ else []

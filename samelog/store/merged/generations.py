@@ -1,8 +1,10 @@
 """Which segments of a merged log were compacted: `compacted.json`, and the swap that it decides.
 
-New segments are written in a folder of their own and made durable there. Then `compacted.json`
-is replaced, which is the swap; then the files get their names. A log that is opened in between does
-what is left of that. Its indexes and checksums are those of the file, whichever it is.
+New segments are written in a folder of their own and made durable there; `written.json` in it says
+so, and which these are. Such a folder stays until it is told that nobody needs it: what a node has
+told the others it wrote may be all there is of what they decide. Then `compacted.json` is replaced,
+which is the swap; then the files get their names. A log that is opened in between does what is left
+of that. Its indexes and checksums are those of the file, whichever it is.
 
 What was there before is renamed into the folder, not removed, because the file system may take long
 to free it: `clear_folders` does that outside the event loop. Who has it open reads it on.
@@ -13,6 +15,7 @@ Invariant: after a crash a log has the segments of before or those of after, nev
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 import msgspec
 
@@ -26,6 +29,7 @@ from samelog.format.file_names import (
     LOG,
     TIME_INDEX,
     TXN_INDEX,
+    WRITTEN_FILE,
     segment_bases,
     segment_name,
 )
@@ -51,6 +55,8 @@ class Generations:
         self._segment_files = segments
         self._files = files
         self._known = CompactedFile()
+        self.written: dict[int, list[CompactedSegment]] = {}
+        """Number of a compaction -> what its folder has, all of it and durable."""
 
     def folder(self, number: int) -> str:
         """Where a compaction writes its segments."""
@@ -78,33 +84,52 @@ class Generations:
             if self._fs.exists(self.folder(self.number)):
                 self._take_names(*self._known.swapped)
             self._write(msgspec.structs.replace(self._known, swapped=None))
-        self.clear_folders()
-        self._remove_covered()
+        self._read_written()
+        self.clear_folders(self.written)
 
-    def _remove_covered(self) -> None:
-        """Files of segments that a compacted one stands for, whose removal was not durable."""
-        directory = self._segment_files.directory
-        bases = segment_bases(self._fs.list_directory(directory)) if self._known.segments else []
-        for each in self._known.segments:
-            for base in bases:
-                if each.base < base < each.stop:
-                    self._fs.unlink(self._segment_files.path(base, LOG))
-                    self._segment_files.unlink_indexes(base)
+    def _read_written(self) -> None:
+        for number in self._folders():
+            path = os.path.join(self.folder(number), WRITTEN_FILE)
+            known = read_json_file(self._fs, path, CompactedFile)
+            if known is not None and number > self.number:
+                self.written[number] = known.segments
 
-    def clear_folders(self) -> None:
-        """Remove what was written and not taken, and what was put away. May take long; safe outside
-        the event loop. Raises DiskFault.
+    def _folders(self) -> list[int]:
+        """The numbers of compactions that have one."""
+        names = self._fs.list_directory(self._segment_files.directory)
+        found = [name.removeprefix(COMPACTING + ".") for name in names if COMPACTING in name]
+        return [int(number) for number in found if number.isdecimal()]
+
+    def clear_folders(self, needed: Collection[int] = ()) -> None:
+        """Remove what was written and not taken, and what was put away, but of these compactions.
+        May take long; safe outside the event loop. Raises DiskFault.
         """
-        directory = self._segment_files.directory
-        for name in self._fs.list_directory(directory):
-            if name.startswith(COMPACTING + "."):
-                self._fs.remove_tree(os.path.join(directory, name))
+        for number in self._folders():
+            if number not in needed:
+                self.written.pop(number, None)
+                self._fs.remove_tree(self.folder(number))
 
     def make_folder(self, number: int) -> str:
         """An empty folder for new segments. Raises DiskFault."""
-        self.clear_folders()
+        if self._fs.exists(self.folder(number)):
+            self.written.pop(number, None)
+            self._fs.remove_tree(self.folder(number))
         self._fs.make_directory(self.folder(number))
         return self.folder(number)
+
+    def complete(self, number: int, segments: list[CompactedSegment]) -> None:
+        """All of these are in the folder, and durable. Raises DiskFault."""
+        path = os.path.join(self.folder(number), WRITTEN_FILE)
+        write_json_file(self._fs, path, CompactedFile(number=number, segments=segments))
+        self.written[number] = segments
+
+    def keep_below(self, offset: int) -> None:
+        """The log ends there: what a compacted segment had behind that was damaged. Raises
+        DiskFault.
+        """
+        left = [each for each in self._known.segments if each.stop <= offset]
+        if left != self._known.segments:
+            self._write(msgspec.structs.replace(self._known, segments=left))
 
     # --- swapping ------------------------------------------------------------------------------
 
@@ -149,7 +174,7 @@ class Generations:
         folder, directory = self.folder(self.number), self._segment_files.directory
         names = set(self._fs.list_directory(folder))
         self._put_away(first, stop, names)
-        for base in segment_bases(names):
+        for base in [base for base in segment_bases(names) if first <= base < stop]:
             for suffix in (TIME_INDEX, INDEX, LOG):
                 name = segment_name(base, suffix)
                 if name in names:

@@ -145,6 +145,7 @@ class MergedLog(MergedReader):
         found = self._fs, self._chain, self._segment_files, marks, self.damaged, compacted
         recovery = MergedRecovery(*found)
         recovery.recover(bases)
+        self.generations.keep_below(self._chain.growing.base_offset)
         self._checkpoints = PendingCheckpoints(recovery.durable)
         self._transactions.begin(recovery.durable)
         if bases:

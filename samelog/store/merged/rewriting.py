@@ -2,7 +2,8 @@
 
 The batches are read twice or more: first to learn which record of each key is the newest, in as
 many turns as the memory asks for, then to write what stays. All of it follows from the bytes and
-the order (`CompactOrder`), so that every node that has the same bytes writes the same ones. Each
+the order (`CompactOrder`), so that every node that has the same bytes writes the same ones, with
+the same version of the compressor: others get what a majority has. Each
 time they are held against the running checksum, so that damage makes nothing go.
 
 An output begins and ends where inputs do, for the running checksum is known only there. One is
@@ -21,7 +22,7 @@ from typing import NamedTuple, Protocol
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, told_size
 from samelog.format.compaction import CompactedSegment
-from samelog.format.compression import decompress
+from samelog.format.compression import compress, decompress
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_name
 from samelog.format.segment import GrowingSegment
@@ -178,7 +179,7 @@ class Rewriting:
         while True:
             source = left.pop()
             for data, size in self._pieces(source):
-                output.add(self._kernel.rewrite(data, 0, size, decompress))
+                output.add(self._kernel.rewrite(data, 0, size, decompress, compress))
                 yield size
             if not left or self._is_full(output, left[-1].stop - first):
                 break

@@ -14,6 +14,7 @@ from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
 from samelog.sequencer.compaction.compactor import CompactorParts
 from samelog.sequencer.ingest.room import Room
+from samelog.store.merged import rewriting
 from samelog.store.merged.generations import Generations
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.rewriting import OldSegment
@@ -64,7 +65,7 @@ def hold_up_archiving_for_ever() -> Iterator[None]:
 def take_what_a_fetch_left() -> Iterator[None]:
     """What is in a compaction's folder is taken when a log is opened, whoever wrote it."""
 
-    def clear(self: Generations) -> None:
+    def clear(self: Generations, needed: Any = ()) -> None:
         if self._fs.exists(self.folder(self.number)):
             self._take_names(0, 1 << 62)
 
@@ -141,9 +142,39 @@ def miss_what_comes_again() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_what_was_written() -> Iterator[None]:
+    """What a node said that it wrote is thrown away when its log is opened anew."""
+    with patch.object(Generations, "_read_written", lambda self: None):
+        yield
+
+
+@contextmanager
+def unpack_for_good() -> Iterator[None]:
+    """A compressed batch of which a record goes is written uncompressed."""
+    with patch.object(rewriting, "compress", lambda codec, blob: blob):
+        yield
+
+
+@contextmanager
+def merge_into_what_is_compacted() -> Iterator[None]:
+    """Bytes as merged go behind a part of a compacted segment that is being copied."""
+    with patch.object(Generations, "copied", None):
+        yield
+
+
+@contextmanager
+def name_what_is_set_aside() -> Iterator[None]:
+    """A damaged segment stays one that was compacted, whatever takes its place."""
+    with patch.object(Generations, "keep_below", lambda self, offset: None):
+        yield
+
+
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
+_FETCH = "tests/kafka/test_fetching.py::"
+_MERGER = "tests/sequencer/test_merger.py::"
 COMPACTING = (
     (68, win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
     (69, count_a_single_word, _COMMANDS + "test_what_a_majority_wrote_counts"),
@@ -164,6 +195,18 @@ COMPACTING = (
         _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
     ),
     (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
+    (
+        69,
+        forget_what_was_written,
+        _NODE + "test_what_was_decided_survives_a_restart_of_all",
+    ),
+    (68, unpack_for_good, _FILES + "test_what_was_compressed_stays_so"),
+    (
+        71,
+        merge_into_what_is_compacted,
+        "tests/sequencer/test_merger.py::test_nothing_is_merged_into_what_is_copied_as_compacted",
+    ),
+    (70, name_what_is_set_aside, _FILES + "test_what_takes_the_place_of_damage_stays"),
     (70, take_what_a_fetch_left, _FILES + "test_what_a_fetch_left_is_not_taken"),
     (
         70,

@@ -17,6 +17,7 @@ from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.sequencer.cluster.recovery import begin_anew
+from samelog.sequencer.compaction import compactor
 from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.member_log import MemberLog
@@ -34,6 +35,12 @@ NUMBER = 1
 """Of the partition."""
 LEFT: list[Kept] = [(3, b"1", b"3"), (4, b"0", b"4"), (5, b"1", b"5")]
 """Of the records below, once the first two segments of two are compacted."""
+
+
+@pytest.fixture(autouse=True)
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds are made by the tests alone."""
+    monkeypatch.setattr(compactor, "INTERVAL_S", 1e6)
 
 
 async def publish(node: Node) -> None:

@@ -295,9 +295,7 @@ class MergedLog(MergedReader):
     # --- compaction and archiving --------------------------------------------------------------
 
     def swap(self, new: list[CompactedSegment]) -> None:
-        """Segments in the folder of `generations` take the place of what is there. Raises
-        NotContiguous, DiskFault: then the log has to be opened anew.
-        """
+        """Segments that `generations` has take the place of others. Raises as it does."""
         self.generations.swap(new)
         self._transactions.forget_found(new[0].base, new[-1].stop)
         self._last_append = None

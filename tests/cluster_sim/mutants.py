@@ -199,7 +199,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     "compact_the_active_file": {"kinds": (), **COMPACTED},
     "look_for_some_keys_only": {"kinds": (), **COMPACTED, "keys": 500},
     "swap_without_sync": {"kinds": ("power_loss_all",), **COMPACTED, "nodes": 1},
-    "sum_up_what_is_left": {"kinds": ("kill", "kill_leader"), **COMPACTED},
     "go_on_inside": {"kinds": ("wipe", "kill", "split", "mend"), **COMPACTED},
     "leave_what_was_covered": {"kinds": ("kill_all",), **COMPACTED, "nodes": 1},
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
-
 from samelog.archiver.compaction import CompactCommand, Compactions
 from samelog.archiver.compaction_plan import ClosedSegment, CompactionFacts
 from samelog.format.compaction import CompactedSegment
@@ -87,25 +85,6 @@ def swap_without_sync() -> Iterator[None]:
 
 
 @contextmanager
-def sum_up_what_is_left() -> Iterator[None]:
-    """Behind a compacted segment the running checksum is that of its own bytes."""
-    original = Rewriting.step
-
-    def step(self: Rewriting) -> int:
-        done = original(self)
-        self.written = [_summed(each) for each in self.written]
-        return done
-
-    with patch.object(Rewriting, "step", step):
-        yield
-
-
-def _summed(each: CompactedSegment) -> CompactedSegment:
-    sealed = msgspec.structs.replace(each.sealed, checksum=each.bytes_checksum)
-    return msgspec.structs.replace(each, sealed=sealed)
-
-
-@contextmanager
 def go_on_inside() -> Iterator[None]:
     """Who ends inside of what was compacted asks for what follows, which nobody has."""
     with patch.object(repair, "place_to_cut", lambda log, segments: None):
@@ -135,7 +114,6 @@ COMPACTION = (
     compact_the_active_file,
     look_for_some_keys_only,
     swap_without_sync,
-    sum_up_what_is_left,
     go_on_inside,
     leave_what_was_covered,
 )

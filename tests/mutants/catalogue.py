@@ -59,7 +59,6 @@ CLUSTER_RULES = {
     "compact_the_active_file": "rule 69",
     "swap_without_sync": "rule 70",
     "leave_what_was_covered": "rule 70",
-    "sum_up_what_is_left": "rule 71",
     "go_on_inside": "rule 71",
     "saved_before_sync": "Raft 5, figure 2",
     "forgive_failed_syncs": "rule 28",

@@ -159,7 +159,7 @@ def measure(world: World, case: Case) -> dict[str, object]:
 
 
 def _sizes(watch: Watch, before: int, resting: int, nodes: list[LocalNode]) -> dict[str, object]:
-    wait_for(lambda: not any(directory_of(node).glob("compacting.*") for node in nodes), "cleared")
+    wait_for(lambda: not any(map(_is_compacting, nodes)), "cleared")
     return {
         "disk_mb_before": round(before / 1e6),
         "disk_mb_peak": round(watch.disk_bytes / 1e6),
@@ -167,6 +167,10 @@ def _sizes(watch: Watch, before: int, resting: int, nodes: list[LocalNode]) -> d
         "memory_mb_before": round(resting / 1e6),
         "memory_mb_peak": round(watch.memory_bytes / 1e6),
     }
+
+
+def _is_compacting(node: LocalNode) -> bool:
+    return bool(list(directory_of(node).glob("compacting.*")))
 
 
 def _ingest(quiet: Ingest, busy: Ingest) -> dict[str, object]:

@@ -12,7 +12,7 @@ PYTHON := cd "$(HERE)" && .venv/bin/python
 # Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test console-test interop docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
+.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -26,7 +26,7 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 	@$(PYTHON) -m samelog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
-	@sh "$(HERE)/scripts/clients.sh" kcat java helm
+	@sh "$(HERE)/scripts/clients.sh" kcat java helm kustomize
 	@$(PYTHON) -m pytest -n 4 $(ARGS)
 
 console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
@@ -36,6 +36,10 @@ console-test: setup ## every page of the console in headless Chromium (ARGS=--re
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
+
+spark-versions: setup ## Spark's tests and pages of docs/ with other versions of PySpark (fetches 1.5 GB, once)
+	@sh "$(HERE)/scripts/clients.sh" java mvn
+	@sh "$(HERE)/scripts/spark_versions.sh" $(ARGS)
 
 docs: setup ## write the tables of docs/ that are made from code anew, and the site in build/site
 	@$(PYTHON) -m tests.kafka.test_docs

@@ -1,5 +1,5 @@
-"""Jars of those that are compared with, fetched by Maven as it is set up on this machine, once, and
-kept below build/.
+"""Jars of those that are compared with, or that pages of docs/ use, fetched by Maven as it is set
+up on this machine, once, and kept below build/.
 
 Invariant: a jar is used only if it is, to the byte, one of those whose hashes are in bench/jars/;
 nothing of the product uses any.
@@ -25,6 +25,8 @@ Artifact = tuple[str, str, str]
 """Group, name and version in Maven's repositories."""
 KAFKA = "kafka-4.1.1"
 SPARK_KAFKA = "spark-kafka-4.2.0"
+OLDER_SPARK_KAFKA = "spark-kafka-3.5.1"
+SPARK_ICEBERG = "spark-iceberg-1.11.0"
 ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
     KAFKA: [("org.apache.kafka", "kafka_2.13", "4.1.1")],
     SPARK_KAFKA: [
@@ -33,8 +35,21 @@ ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
         ("org.apache.kafka", "kafka-clients", "3.9.2"),
         ("org.apache.commons", "commons-pool2", "2.12.1"),
     ],
+    OLDER_SPARK_KAFKA: [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.1"),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.12", "3.5.1"),
+        ("org.apache.kafka", "kafka-clients", "3.4.1"),
+        ("org.apache.commons", "commons-pool2", "2.11.1"),
+    ],
+    SPARK_ICEBERG: [
+        ("org.apache.iceberg", "iceberg-spark-runtime-4.0_2.13", "1.11.0"),
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.1"),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        ("org.apache.kafka", "kafka-clients", "3.9.1"),
+        ("org.apache.commons", "commons-pool2", "2.12.1"),
+    ],
 }
-ALONE = {SPARK_KAFKA}
+ALONE = {SPARK_KAFKA, OLDER_SPARK_KAFKA, SPARK_ICEBERG}
 """Without what they need: PySpark has that."""
 
 

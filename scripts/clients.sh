@@ -1,7 +1,7 @@
 #!/bin/sh
-# Debian's kcat and Java (or only those named: kcat, java, mvn, nats), and helm, built by Go, for the
-# tests, pipelines and comparisons that use them; without them tests are skipped, and the others say
-# so. Never fails.
+# Debian's kcat and Java, or only those named: kcat, java, mvn, nats; helm and kustomize, built by
+# Go. For the tests, pipelines and comparisons that use them; without them tests are skipped, and the
+# others say so. Never fails.
 set -u
 . "$(dirname "$0")/debian.sh"
 
@@ -20,16 +20,16 @@ need() {
     without_services apt install "$2" || { apt update && without_services apt install "$2"; } || say "$2 cannot be installed: what needs it is left out"
 }
 
-# Debian has none.
-need_helm() {
+# need_go COMMAND PACKAGE: Debian has none.
+need_go() {
     tools=$(dirname "$0")/../build/tools
-    PATH="$PATH:$tools" command -v helm >/dev/null && return
+    PATH="$PATH:$tools" command -v "$1" >/dev/null && return
     if command -v go >/dev/null; then
-        say "building helm, once"
+        say "building $1, once"
         mkdir -p "$tools"
-        GOBIN=$(cd "$tools" && pwd) GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.22.0 2>/dev/null && return
+        GOBIN=$(cd "$tools" && pwd) GOFLAGS=-mod=mod go install "$2" 2>/dev/null && return
     fi
-    say "helm is not here, and Go cannot build it: the tests of the chart are left out"
+    say "$1 is not here, and Go cannot build it: tests of deploy/ that need it are left out"
 }
 
 for name in ${*:-kcat java}; do
@@ -38,7 +38,8 @@ for name in ${*:-kcat java}; do
     java) need java default-jre-headless ;;
     mvn) need mvn maven ;;
     nats) need nats-server nats-server ;;
-    helm) need_helm ;;
+    helm) need_go helm helm.sh/helm/v3/cmd/helm@v3.22.0 ;;
+    kustomize) command -v kubectl >/dev/null || need_go kustomize sigs.k8s.io/kustomize/kustomize/v5@v5.8.3 ;;
     esac
 done
 exit 0

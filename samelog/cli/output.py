@@ -213,7 +213,9 @@ def progress(
 
 
 @contextmanager
-def waiting(label: str) -> Iterator[Callable[[float, float | None, str], None]]:
+def waiting(
+    label: str, *, is_bytes: bool = False
+) -> Iterator[Callable[[float, float | None, str], None]]:
     """As `progress`, for what others do: gives a function that is told how much of how much is
     done, and what is done now.
     """
@@ -222,7 +224,7 @@ def waiting(label: str) -> Iterator[Callable[[float, float | None, str], None]]:
         return
     from samelog.cli.progress import Bar
 
-    with Bar(printable(label), None, is_bytes=False) as bar:
+    with Bar(printable(label), None, is_bytes=is_bytes) as bar:
         yield lambda done, total, label: bar.set(done, total, printable(label))
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from samelog.admin.answers import SchemaInfo, SchemaPage
+from samelog.admin.errors import AdminError
+from samelog.cli import value_rows
 from samelog.cli.commands.look import peek
 from samelog.cli.commands.look.peek import (
     Beginning,
@@ -19,15 +26,25 @@ from samelog.cli.commands.look.peek import (
     parse_moment,
     parse_pattern,
 )
+from samelog.cli.record_text import as_line, as_value
+from samelog.cli.value_rows import PartitionRows
 from samelog.format._kernels import Record
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from samelog.typed.schema import Column, Schema, SchemaFormat
+from samelog.typed.types import parse_type
+from samelog.typed.values.codec import reading_schema
+from samelog.typed.values.codecs import codec_of
+from samelog.typed.versions import mark
 
 CONTEXT = click.Context(command)
 OPTION = command.params[0]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
-def record(offset: int, key: bytes | None = None, value: bytes | None = b"v") -> Record:
-    return Record("t", 0, offset, 1_000 + offset, key=key, value=value)
+def record(
+    offset: int, key: bytes | None = None, value: bytes | None = b"v", headers: Headers = ()
+) -> Record:
+    return Record("t", 0, offset, 1_000 + offset, key=key, value=value, headers=headers)
 
 
 def pattern(text: str) -> Any:
@@ -82,12 +99,13 @@ def test_what_is_read_is_let_go_before_the_connection_ends(
         def close(self) -> None:
             happened.append("closed")
 
-    def nobody_takes_it(records: Iterator[Record]) -> int:
+    def nobody_takes_it(records: Iterator[Record], rows: object) -> int:
         next(records)
         raise BrokenPipeError
 
     wanted = OffsetRange(PartitionName("t", 0), "id", 0, 9)
-    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
+    for place in ("samelog.config.load", "samelog.cli.commands.look.peek"):
+        monkeypatch.setattr(f"{place}.load_client", lambda file: None)
     monkeypatch.setattr("samelog.spark.logs.nodes.Nodes", Served)
     monkeypatch.setattr(peek, "ranges_of", lambda *place: [wanted])
     monkeypatch.setattr(peek, "decode_records", lambda *place: [record(0)])
@@ -138,6 +156,70 @@ def test_times_are_utc_unless_they_say() -> None:
 def test_what_cannot_be_understood_is_said_before_anything_is_asked(
     arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("samelog.config.load.load_client", lambda place: None)
+    for place in ("samelog.config.load", "samelog.cli.commands.look.peek"):
+        monkeypatch.setattr(f"{place}.load_client", lambda file: None)
     result = CliRunner().invoke(command, ["t", "--config", "c.toml", *arguments])
     assert result.exit_code == 2, result.output
+
+
+# --- by the topic's schema ------------------------------------------------------------------------
+
+
+def schema(value_format: SchemaFormat, *columns: tuple[str, str]) -> Schema:
+    return Schema(value_format, tuple(Column(name, parse_type(kind)) for name, kind in columns))
+
+
+VERSIONS = [
+    schema(SchemaFormat.AVRO, ("old", "string")),
+    schema(SchemaFormat.AVRO, ("price", "decimal128(9, 2)"), ("day", "date32")),
+    schema(SchemaFormat.ARROW, ("n", "int64")),
+    schema(SchemaFormat.JSON, ("n", "int64")),
+]
+
+
+def values(version: int, *rows: dict[str, Any]) -> list[bytes]:
+    written = VERSIONS[version - 1]
+    return codec_of(written).encode(pa.Table.from_pylist(list(rows), reading_schema(written)))
+
+
+def told(config: object, topic: str, partition: int) -> SchemaPage:
+    """Version 2 from offset 5 on."""
+    found = tuple(
+        SchemaInfo(number, 0, each.fingerprint, each.text)
+        for number, each in enumerate(VERSIONS, 1)
+    )
+    return SchemaPage(topic, "none", len(found), found, more=False, since=((0, 1), (5, 2)))
+
+
+def shown(found: Record) -> str:
+    rows = PartitionRows(None, "t", 0).of(found)  # type: ignore[arg-type]
+    return as_value(found, rows).decode(errors="replace")
+
+
+def test_values_are_rows_by_the_version_that_wrote_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_rows, "topic_schemas", told)
+    (old,) = values(1, {"old": "first"})
+    (new,) = values(2, {"price": Decimal("1.50"), "day": date(2026, 11, 23)})
+    (table,) = values(3, {"n": 1}, {"n": None})
+    assert shown(record(4, value=old)) == '{"old":"first"}'
+    assert shown(record(5, value=new)) == '{"price":"1.50","day":"2026-11-23"}'
+    marked = record(9, value=old, headers=(mark(2), mark(1)))
+    assert shown(marked) == '{"old":"first"}'
+    assert shown(record(9, value=table, headers=(mark(3),))) == '{"n":1}\n{"n":null}'
+    for value, headers in ((b"text", (mark(4),)), (old, (mark(9),)), (b"\x02", ()), (None, ())):
+        found = record(9, value=value, headers=headers)
+        assert shown(found) == (value or b"").decode()
+    rows = PartitionRows(None, "t", 0).of(record(4, value=old))  # type: ignore[arg-type]
+    assert json.loads(as_line(record(4, value=old), rows))["rows"] == [{"old": "first"}]
+
+
+def test_who_gets_no_answer_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nobody(*place: object) -> SchemaPage:
+        raise AdminError("nobody answers")
+
+    monkeypatch.setattr(value_rows, "topic_schemas", nobody)
+    rows = PartitionRows(None, "t", 0)  # type: ignore[arg-type]
+    assert [rows.of(record(offset)) for offset in range(3)] == [None] * 3
+    assert capsys.readouterr().err.count("the schema of topic t is not known") == 1

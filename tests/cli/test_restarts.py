@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec import structs
 
-from samelog.admin.answers import NodeInfo, NodeState, Status
+from samelog.admin.answers import NodeAdded, NodeInfo, NodeState, PartitionInfo, Status
+from samelog.admin.requests import AddNode, AdminRequest
 from samelog.cli.main import main
-from tests.cli.fake_nodes import FakeCluster
+from tests.cli.fake_nodes import Answer, FakeCluster
 
 LIVE = [
     NodeInfo("n0", "h:0", NodeState.LIVE, "", 1, 7, "follower", 0),
@@ -89,6 +91,35 @@ def test_waiting_is_given_up_and_says_why(cluster: FakeCluster, of: dict[str, An
     result = run(cluster, "node", "wait-ready", "n0", "--timeout", "0")
     assert result.exit_code == 1
     assert of.get("not_ready", "said nothing for 6 s") in result.stderr
+
+
+def test_of_a_new_node_it_is_told_how_much_it_has_copied(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float | None, str]] = []
+
+    @contextmanager
+    def waiting(label: str, *, is_bytes: bool) -> Iterator[Callable[..., None]]:
+        yield lambda *progress: told.append(progress)
+
+    def partition(topic: str, size: int) -> PartitionInfo:
+        return PartitionInfo(topic, 0, 0, size, size, 1, size, 0)
+
+    whole = (partition("a", 700), partition("b", 300))
+    new = structs.replace(LIVE[2], address=str(cluster.nodes[2].address), **SYNCING)
+    answers = [new, structs.replace(new, voter=True)]
+
+    def leading(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, AddNode):
+            return NodeAdded("n2", 2)
+        return Status("fake", "n0", "n1", 3, 7, (*LIVE[:2], answers.pop(0)), whole, ())
+
+    own = Status("fake", "n2", "n1", 3, 7, (new,), (partition("a", 420), partition("c", 9)), ())
+    cluster.nodes[0].answer, cluster.nodes[2].answer = leading, lambda request: own
+    monkeypatch.setattr("samelog.cli.commands.node.waiting", waiting)
+    result = run(cluster, "node", "add", "n2", new.address, "--wait", "60")
+    assert (result.exit_code, answers) == (0, []), result.output
+    assert told[0] == (420, 1000, "n2 syncing")
 
 
 def test_nobody_is_waited_for_who_is_no_member(cluster: FakeCluster) -> None:

@@ -48,6 +48,10 @@ def _records(request: requests.PeekRecords) -> views.RecordPage:
     return views.RecordPage(0, 41_992, 41_992, tuple(rows))
 
 
+def _schemas(request: requests.ListSchemas) -> answers.SchemaPage:
+    return answers.SchemaPage(request.topic, "backward", 0, (), more=False)
+
+
 def _merge_order(request: requests.GetMergeOrder) -> views.MergeOrder:
     found, offset = [], 30_000
     for number in range(120):
@@ -121,6 +125,7 @@ def _whoami(request: requests.GetIdentity) -> views.Whoami:
 ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.LogHistory: _files,
     requests.PeekRecords: _records,
+    requests.ListSchemas: _schemas,
     requests.GetMergeOrder: _merge_order,
     requests.DescribeGroup: _group,
     requests.PlanArchive: _plan,

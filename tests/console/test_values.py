@@ -8,6 +8,7 @@ import datetime as dt
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -15,8 +16,16 @@ from unittest.mock import patch
 
 import fastavro
 import pyarrow as pa
+from msgspec import UNSET
 
-from samelog.admin import requests, views
+from samelog.admin import answers, requests, views
+from samelog.http.routes import problem_of
+from samelog.typed.schema import Column, Schema, SchemaFormat
+from samelog.typed.types import parse_type
+from samelog.typed.values.codec import reading_schema
+from samelog.typed.values.codecs import codec_of
+from samelog.typed.versions import mark
+from samelog.wire.errors import FaultCode
 from tests.console import seeded_answers
 from tests.console.chromium import Page, needs_chromium
 from tests.console.showing import console, show
@@ -262,6 +271,107 @@ def test_a_page_shows_rows_and_fields() -> None:
         await page.until(f"{text % 1}?.includes('It cannot be read as Avro')")
 
     with patch.dict(seeded_answers.ANSWERS, {requests.PeekRecords: shown}):
+        in_browser(body)
+
+
+# --- by the topic's schema ------------------------------------------------------------------------
+
+COLUMNS_TYPED: dict[str, tuple[Any, Any]] = {
+    "id": ((1 << 53) + 1, (1 << 53) + 1),
+    "small": (-7, -7),
+    "price": (Decimal("-12.3400"), "-12.3400"),
+    "day": (dt.date(2026, 11, 23), "2026-11-23"),
+    "at": (dt.datetime(2026, 11, 23, 1, 2, 3, 4, tzinfo=dt.UTC), "2026-11-23T01:02:03.000004Z"),
+    "local": (dt.datetime(2026, 11, 23, 1, 2, 3), "2026-11-23T01:02:03.000"),  # noqa: DTZ001
+    "sizes": ([1.5, None], [1.5, None]),
+    "raw": (b"\0\xff", "0x00ff"),
+    "is_open": (True, True),
+    "name": (None, None),
+}
+"""Name -> value, and as it is shown."""
+TYPES = (
+    "int64 int16 decimal128(18, 4) date32 timestamp[us, UTC] timestamp[ms] list<float64> binary "
+    "bool string"
+)
+TYPED = Schema(
+    SchemaFormat.AVRO,
+    tuple(
+        Column(name, parse_type(text), is_nullable=name != "id")
+        for name, text in zip(COLUMNS_TYPED, re.split(r"(?<!,) ", TYPES), strict=True)
+    ),
+)
+BEFORE = Schema(SchemaFormat.AVRO, (Column("old", parse_type("string")),))
+AFTER = Schema(SchemaFormat.JSON, (Column("new", parse_type("int8")),))
+MISMARKED = b"mismarked"
+
+
+def written(schema: Schema, row: dict[str, Any]) -> bytes:
+    """A row as the publisher writes it."""
+    (value,) = codec_of(schema).encode(pa.Table.from_pylist([row], reading_schema(schema)))
+    return value
+
+
+def typed(request: requests.PeekRecords) -> views.RecordPage:
+    """Records of three versions: by what was in force, and by their marks."""
+    row = {name: value for name, (value, _) in COLUMNS_TYPED.items()}
+    values: list[tuple[bytes, tuple[tuple[str, bytes], ...]]] = [
+        (written(BEFORE, {"old": "first"}), ()),
+        (written(TYPED, row), (mark(2),)),
+        (written(TYPED, row), ()),
+        (written(BEFORE, {"old": "late"}), (mark(1),)),
+        (b'{"new": 5}', (mark(3),)),
+        (MISMARKED, (("samelog.schema", b"nine"),)),
+    ]
+    rows = [
+        views.PeekedRecord(offset, 1_795_449_717_453, None, value, len(value), headers)
+        for offset, (value, headers) in enumerate(values)
+    ]
+    return views.RecordPage(0, len(rows), len(rows), tuple(rows))
+
+
+def versions(request: requests.ListSchemas) -> answers.SchemaPage:
+    """One in a page."""
+    place = request.from_version - 1
+    schema = (BEFORE, TYPED, AFTER)[place]
+    found = answers.SchemaInfo(place + 1, 0, schema.fingerprint, schema.text)
+    since = () if request.partition is UNSET else ((2, 2), (5, 3))
+    return answers.SchemaPage(
+        request.topic, "none", 3, (found,), more=place < 2, since=since, next_offset=6
+    )
+
+
+@needs_chromium
+def test_values_are_read_by_the_version_of_the_topics_schema_that_wrote_them() -> None:
+    async def body(page: Page) -> None:
+        text = "document.querySelectorAll('.record')[%d]?.textContent"
+        await page.until(f"{text % 5}?.includes('{MISMARKED.decode()}')")
+        assert 'oldstring"first"' in await page.value(text % 0)
+        for number in (1, 2):
+            found = await page.value(text % number)
+            for name, kind in zip(COLUMNS_TYPED, TYPED.columns, strict=True):
+                told = json.dumps(COLUMNS_TYPED[name][1], separators=(",", ":"))
+                assert f"{name}{kind.type.text}{told}" in found, name
+        assert 'oldstring"late"' in await page.value(text % 3)
+        assert "newint85" in await page.value(text % 4)
+        assert "Fields" not in await page.value(text % 5)
+
+    given = {requests.PeekRecords: typed, requests.ListSchemas: versions}
+    with patch.dict(seeded_answers.ANSWERS, given):
+        in_browser(body)
+
+
+@needs_chromium
+def test_records_are_shown_where_the_schema_is_not_to_be_had() -> None:
+    def refused(request: requests.ListSchemas) -> answers.SchemaPage:
+        raise problem_of(FaultCode.NOT_READY, "nobody leads")
+
+    async def body(page: Page) -> None:
+        await page.until("document.querySelectorAll('.record').length")
+        note = await page.value("document.querySelector('.panel .note').textContent")
+        assert "The topic's schema is not known" in note
+        page.problems.clear()  # the browser says that a request was refused
+
+    with patch.dict(seeded_answers.ANSWERS, {requests.ListSchemas: refused}):
         in_browser(body)
 
 

@@ -47,3 +47,17 @@ def test_rows_keep_their_version_however_late_they_come(single: World) -> None:
         table = subscriber.table(timeout=PATIENCE_S)
     assert table is not None
     assert table["a"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_peek_shows_rows_of_values_that_are_no_text(single: World) -> None:
+    file, config = single.directory / "schema.json", ("--config", single.cluster.client_file)
+    with single.publisher("a") as publisher:
+        publisher.append(b"\x02\x00")  # before there was a schema
+        publisher.wait_merged(timeout=PATIENCE_S)
+    file.write_text(schema_text("a int64", "b string", value_format="avro"))
+    set_schema = ("schema", "set", "t", str(file), *config)
+    wait_for(lambda: samelog(*set_schema).returncode == 0, "schemas may be set")
+    with single.publisher("b") as publisher:
+        publisher.append_rows([{"a": 3, "b": "three"}])
+        publisher.wait_merged(timeout=PATIENCE_S)
+    assert samelog("peek", "t", "--last", "1", *config).stdout == '{"a":3,"b":"three"}\n'

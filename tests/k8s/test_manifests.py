@@ -27,6 +27,15 @@ DIRECTORIES = (
     *(f"overlays/{name}" for name in OVERLAYS),
     *(f"examples/{name}" for name in ("publisher", "subscriber", "spark", "spark-nodes")),
 )
+TOOLS = DEPLOY.parent.parent / "build" / "tools"
+KUSTOMIZE = next(
+    (
+        (found, command)
+        for name, command in (("kubectl", "kustomize"), ("kustomize", "build"))
+        if (found := shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}"))
+    ),
+    None,
+)
 ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
 OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
 CHARTS_ALERTS = DEPLOY.parent / "helm" / "samelog" / "alerts.yaml"
@@ -83,10 +92,10 @@ def test_a_field_that_is_mistyped_is_noticed(
         check(resource)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+@pytest.mark.skipif(KUSTOMIZE is None, reason="there is neither kustomize nor kubectl")
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_kustomize_renders_the_same(directory: str) -> None:
-    command = ["kubectl", "kustomize", str(DEPLOY / directory)]
+    command = [*(KUSTOMIZE or ()), str(DEPLOY / directory)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert _sorted(list(yaml.safe_load_all(output))) == _sorted(render(directory))
 

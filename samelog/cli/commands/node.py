@@ -17,9 +17,10 @@ from samelog.admin.answers import (
     LeadershipMoved,
     NodeInfo,
     NodeState,
+    PartitionInfo,
     Status,
 )
-from samelog.admin.client import all_statuses, ask
+from samelog.admin.client import all_statuses, ask, ask_node
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
@@ -45,6 +46,7 @@ from samelog.wire.plain import to_json
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_MAINTENANCE_S = 30 * 86400
 POLL_S = 0.25
+OWN_WORD_S = 2.0
 
 wait_option = click.option(
     "--wait", "wait_s", default=0.0, help="Wait so many seconds for the node to be a voter."
@@ -359,7 +361,7 @@ def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
     """Wait until the change is over: the node votes, and whom it replaces is gone."""
     deadline = time.monotonic() + wait_s
-    with waiting(body.node) as show:
+    with waiting(body.node, is_bytes=True) as show:
         while not _is_done(body, _known(config, body.node, show)):
             if time.monotonic() > deadline:
                 fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
@@ -369,16 +371,38 @@ def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 def _known(
     config: ClientConfig, name: str, show: Callable[[float, float | None, str], None]
 ) -> dict[str, NodeInfo]:
-    """The members by name; shows how many Raft entries one of them has applied."""
+    """The members by name; shows how much of the merged logs one of them has."""
     try:
         status = ask(config, GetStatus())
     except AdminError:
         return {}
     known = {node.name: node for node in status.nodes}
     if name in known:
-        said = f"{name} {state_text(known[name])}"
-        show(known[name].applied_index, status.commit_index, said)
+        own = _partitions_of(config, known[name])
+        show(*copied_bytes(own, status.partitions), f"{name} {state_text(known[name])}")
     return known
+
+
+def _partitions_of(config: ClientConfig, node: NodeInfo) -> Sequence[PartitionInfo]:
+    """What a node has by its own word; nothing, if it says nothing yet."""
+    address = parse_address(node.address)
+    try:
+        if address is None:
+            return ()
+        return ask_node(
+            config, address, GetStatus(), name=node.name, timeout_s=OWN_WORD_S
+        ).partitions
+    except AdminError:
+        return ()
+
+
+def copied_bytes(
+    own: Sequence[PartitionInfo], others: Sequence[PartitionInfo]
+) -> tuple[float, float]:
+    """How much of another node's merged logs a node has, of how much."""
+    sizes = {(each.topic, each.partition): each.size_bytes for each in own}
+    done = sum(min(each.size_bytes, sizes.get((each.topic, each.partition), 0)) for each in others)
+    return done, sum(each.size_bytes for each in others)
 
 
 def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:

@@ -13,15 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.chaos.field import HEAL_S, MERGE_S, SEGMENT_BYTES, Field, NotInTime
+from tests.chaos.field import HEAL_S, MERGE_S, SEGMENT_BYTES, START_S, Field, NotInTime
 from tests.chaos.nodes import ChaosNode
 from tests.chaos.registry import scenario
 
 BUILD = Path(__file__).resolve().parent.parent.parent.parent / "build"
 FIRST_VERSION = BUILD / "first-version" / "installed"
-START_S = 180.0
-"""A node starts, and takes over or is filled with what it lacks, beside the load."""
-
 MAKE = f"""
 import sys
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
@@ -69,17 +66,28 @@ def go_back(field: Field, node: ChaosNode) -> None:
 
 
 def finalize(field: Field) -> None:
-    """Use what this version brings, from here on. Raises NotInTime with what is said instead."""
-    command = [sys.executable, "-m", "samelog", "cluster", "upgrade", "--finalize", "--config"]
-    done = subprocess.run(
-        [*command, str(field.client_file)],
-        env=os.environ | {"NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise NotInTime(f"the upgrade is not finalized: {done.stderr.strip()}")
+    """Use what this version brings, from here on; it is refused for as long as a member that has
+    just started has not said what it supports. Raises NotInTime with what is said instead.
+    """
+    said = ""
+
+    def is_done() -> bool:
+        nonlocal said
+        command = [sys.executable, "-m", "samelog", "cluster", "upgrade", "--finalize", "--config"]
+        done = subprocess.run(
+            [*command, str(field.client_file)],
+            env=os.environ | {"NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stderr.strip()
+        return done.returncode == 0
+
+    try:
+        field.wait_for(is_done, "the upgrade is finalized")
+    except NotInTime as error:
+        raise NotInTime(f"{error}: {said}") from None
 
 
 @scenario("upgrade", prepare=begin_with_first_version, needs=(is_missing,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +22,8 @@ import re2
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_file_option, fail, json_option, printable, wants_json
 from samelog.cli.record_text import as_line, as_value
+from samelog.cli.value_rows import PartitionRows
+from samelog.config.load import load_client
 from samelog.format._kernels import Record, decode_records
 from samelog.format.compression import decompress
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
@@ -146,7 +148,8 @@ def command(
 ) -> None:
     """Print some records of TOPIC as the nodes have them, without copying the topic.
 
-    Values are printed, a line each, or with --json all that there is of a record. Partitions are
+    Values are printed, a line each, or with --json all that there is of a record. Those of Avro and
+    Arrow are printed as rows, by the version of the topic's schema that wrote them. Partitions are
     looked at one after the other, from their oldest record on. The exit code is 1 if no record was
     found, or if the time was over before enough of them were.
 
@@ -160,7 +163,7 @@ def command(
     """
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
 
-    begin = Beginning(**place)
+    begin, client = Beginning(**place), load_client(config)
     begin.check()
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)
     deadline = time.monotonic() + timeout_s
@@ -168,7 +171,9 @@ def command(
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
         with closing(_records(nodes, ranges, deadline)) as records:
-            count = _print(matching(records, RecordFilter(_bytes(key), pattern), limit))
+            chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
+            rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
+            count = _print(chosen, rows)
     if count == 0:
         fail(f"no record of {topic} is as it was asked for")
 
@@ -237,13 +242,14 @@ def matching(records: Iterator[Record], choice: RecordFilter, limit: int) -> Ite
                 return
 
 
-def _print(records: Iterator[Record]) -> int:
+def _print(records: Iterator[Record], rows: Mapping[PartitionName, PartitionRows]) -> int:
     """Print records; how many."""
     count, is_terminal = 0, sys.stdout.isatty()
     for record in records:
-        line = as_line(record) if wants_json() else as_value(record)
+        found = rows[PartitionName(record.topic, record.partition)].of(record)
+        line = as_line(record, found) if wants_json() else as_value(record, found)
         if is_terminal:
-            line = printable(line.decode(errors="backslashreplace"), keep="\t").encode()
+            line = printable(line.decode(errors="backslashreplace"), keep="\t\n").encode()
         click.echo(line)
         count += 1
     return count

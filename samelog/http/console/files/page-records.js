@@ -7,6 +7,7 @@ import { count } from "./format.js";
 import { choices, empty, head, panel, partitionChoices } from "./parts.js";
 import { avroReader } from "./avro.js";
 import { asJson, recordRow } from "./payload.js";
+import { schemasOf } from "./schemas.js";
 
 const FROM = [["last", "the newest"], ["first", "the oldest"], ["offset", "offset"], ["time", "time"]];
 const LIMIT = 50;
@@ -104,22 +105,35 @@ function around(params, data) {
     data.next_offset < data.end_offset ? link(at(data.next_offset), "Newer") : h("span", {}, "the newest"));
 }
 
-function found(params, data) {
+function found(params, { page, schemas, problem }) {
   const topic = params.topic ?? rows("topics")[0]?.name;
-  const schema = asJson(live.document.topics?.[topic]?.settings.value_schema ?? "");
-  const avro = avroOf(params, topic);
-  if (avro?.problem) return h("p", { class: "banner warn" }, avro.problem);
-  return panel("Records found", around(params, data), data.records.length
-    ? h("div", { class: "records" }, data.records.map((each) => recordRow(each, schema, avro)))
-    : empty(`No record up to offset ${count(data.next_offset)} is as asked for.`));
+  const setting = asJson(live.document.topics?.[topic]?.settings.value_schema ?? "");
+  const given = avroOf(params, topic);
+  if (given?.problem) return h("p", { class: "banner warn" }, given.problem);
+  const shown = (each) => {
+    const schema = schemas.get(each.offset);
+    return recordRow(each, schema?.json ?? setting, given ?? schema?.avro ?? null);
+  };
+  return panel("Records found", around(params, page), problem
+    ? h("p", { class: "note" }, `The topic's schema is not known: ${problem}.`) : null, page.records.length
+    ? h("div", { class: "records" }, page.records.map(shown))
+    : empty(`No record up to offset ${count(page.next_offset)} is as asked for.`));
+}
+
+async function load(params) {
+  const topic = params.topic ?? rows("topics")[0]?.name ?? (await get("/topics")).topics[0]?.name;
+  if (!topic) return null;
+  const page = await get(`/topics/${encodeURIComponent(topic)}/records`, query(params));
+  try {
+    return { page, schemas: await schemasOf(topic, params.partition ?? 0, page.records) };
+  } catch (error) {
+    return { page, schemas: new Map(), problem: error.message };
+  }
 }
 
 export default {
   title: () => "Records",
-  load: async (params) => {
-    const topic = params.topic ?? rows("topics")[0]?.name ?? (await get("/topics")).topics[0]?.name;
-    return topic ? get(`/topics/${encodeURIComponent(topic)}/records`, query(params)) : null;
-  },
+  load,
   view: ({ params, data, redraw }) => [
     head("Records"),
     rows("topics").length ? form(params, redraw) : empty("There are no topics."),

@@ -1,0 +1,64 @@
+"""Values of Avro and Arrow as rows, for people to look at: each by the version of its topic's
+schema that wrote it.
+
+Invariant: a value that is no row of that version is left as it is.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from samelog.admin.client import topic_schemas
+from samelog.admin.errors import AdminError
+from samelog.cli.output import talk
+from samelog.format._kernels import Record
+from samelog.format.arrow import ArrowMissing
+from samelog.typed.schema import SchemaFormat, parse_schema
+from samelog.typed.values.codecs import codec_of
+from samelog.typed.versions import SCHEMA_HEADER, parse_mark, version_at
+
+if TYPE_CHECKING:
+    from samelog.admin.answers import SchemaPage
+    from samelog.config.tables.client import ClientConfig
+
+BINARY = (SchemaFormat.AVRO, SchemaFormat.ARROW)
+"""The others are texts."""
+
+
+class PartitionRows:
+    """Of one partition's values. Who has no library for them, or gets no answer, is told once."""
+
+    def __init__(self, config: ClientConfig, topic: str, partition: int) -> None:
+        self._config, self._topic, self._partition = config, topic, partition
+
+    @cached_property
+    def _page(self) -> SchemaPage | None:
+        try:
+            return topic_schemas(self._config, self._topic, self._partition)
+        except AdminError as error:
+            talk(f"samelog: the schema of topic {self._topic} is not known: {error}")
+            return None
+
+    def of(self, record: Record) -> list[dict[str, Any]] | None:
+        """The rows of a record's value; None: it has none, or is a text."""
+        text = None if record.value is None else self._schema(record)
+        schema = None if text is None else parse_schema(text)
+        if schema is None or schema.format not in BINARY:
+            return None
+        try:
+            found = codec_of(schema).decode([record.value])
+        except ArrowMissing as error:
+            talk(f"samelog: {error}")
+            self._page = None
+            return None
+        return None if found.misfits else found.table.to_pylist()
+
+    def _schema(self, record: Record) -> str | None:
+        """The text of the one that wrote a record."""
+        if self._page is None:
+            return None
+        texts = {each.version: each.schema for each in self._page.versions}
+        marks = [value for name, value in record.headers if name == SCHEMA_HEADER]
+        version = parse_mark(marks[-1]) if marks else version_at(self._page.since, record.offset)
+        return texts.get(version or 0)

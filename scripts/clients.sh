@@ -39,7 +39,7 @@ for name in ${*:-kcat java}; do
     mvn) need mvn maven ;;
     nats) need nats-server nats-server ;;
     helm) need_go helm helm.sh/helm/v3/cmd/helm@v3.22.0 ;;
-    kustomize) command -v kubectl >/dev/null || need_go kustomize sigs.k8s.io/kustomize/kustomize/v5@v5.8.3 ;;
+    kustomize) command -v kubectl >/dev/null || need_go kustomize sigs.k8s.io/kustomize/kustomize/v5@v5.8.1 ;;
     esac
 done
 exit 0

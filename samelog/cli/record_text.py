@@ -13,6 +13,7 @@ import msgspec
 
 from samelog.format._kernels import Record
 
+
 def as_value(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
     """A record's value, nothing for null; or its rows, a line each."""
     if rows is not None:

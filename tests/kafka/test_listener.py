@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from samelog.kafka.apis import session
 from samelog.kafka.registry import APIS
 from tests.e2e.harness import World
 from tests.kafka.wire import Wire, request, request_bytes, response
@@ -32,6 +33,13 @@ def test_api_versions_lists_what_is_registered(wire: Wire, version: int) -> None
         assert answer.error_code == 0
         listed = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         assert listed == {api.key: (api.first, api.last) for api in APIS.values()}
+
+
+@pytest.mark.parametrize(("version", "first"), [(0, 1), (3, 1), (4, 0)])
+def test_older_java_clients_meet_no_feature_that_begins_with_0(version: int, first: int) -> None:
+    """Those before 3.9 end at it: any producer, consumer or AdminClient."""
+    (feature,) = session.list_of(APIS.values(), asked_by=version).supported_features
+    assert (feature.min_version, feature.max_version) == (first, session.EPOCH_EACH)
 
 
 def test_a_newer_api_versions_gets_the_list_in_version_0(wire: Wire) -> None:

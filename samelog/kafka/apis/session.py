@@ -124,6 +124,8 @@ class FinalizedFeature(Entity, frozen=True):
 TRANSACTION_VERSION = "transaction.version"
 EPOCH_EACH = 2
 """Of transactions; 0 is without."""
+KNOWS_VERSION_0 = 4
+"""Java clients that ask by an older version end at a feature whose versions begin with 0."""
 
 
 class ApiVersionsResponse(ResponseBody, frozen=True):
@@ -140,14 +142,17 @@ def list_of(
     apis: Iterable[KafkaApi[Any]],
     error: ErrorCode = ErrorCode.none,
     *,
-    has_transactions: bool = False,
+    asked_by: int | None = None,
 ) -> ApiVersionsResponse:
-    """The list of what is served, by key."""
+    """The list of what is served, by key. `asked_by`: the version of a request that is told that
+    there are transactions.
+    """
     ordered = sorted(apis, key=lambda api: api.key)
     keys = [ApiVersionsResponseKey(api.key, api.first, api.last) for api in ordered]
-    if not has_transactions:
+    if asked_by is None:
         return ApiVersionsResponse(keys, error)
-    supported = SupportedFeature(TRANSACTION_VERSION, 0, EPOCH_EACH)
+    first = 0 if asked_by >= KNOWS_VERSION_0 else 1
+    supported = SupportedFeature(TRANSACTION_VERSION, first, EPOCH_EACH)
     finalized = FinalizedFeature(TRANSACTION_VERSION, EPOCH_EACH, EPOCH_EACH)
     return ApiVersionsResponse(keys, error, [supported], EPOCH_EACH, [finalized])
 
@@ -162,7 +167,8 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
                 return list_of(listed, ErrorCode.invalid_request)
             call.client.software = " ".join(words)
         gate = call.broker.transactions
-        return list_of(listed, has_transactions=gate is not None and gate.is_there)
+        has_transactions = gate is not None and gate.is_there
+        return list_of(listed, asked_by=call.version if has_transactions else None)
 
     api = KafkaApi(
         key=KEY,

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from samelog.admin import answers, requests, views
+from samelog.admin import placement_requests as place
+from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.format._kernels import crc32c
-from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, document
+from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, TOPICS, document
 
 HOUR_MS = 3_600_000
 FIRST_ID = (1 << 53) + 1
@@ -122,6 +124,44 @@ def _whoami(request: requests.GetIdentity) -> views.Whoami:
     return views.Whoami("flights-eu", "rt-1", "0.1.0", "samelog://admin/operator", may_change=True)
 
 
+def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
+    groups = tuple(
+        answers.GroupPlacement(
+            number,
+            NODES[number % 3] if number != 4 else None,
+            NODES if number == 0 else tuple(NODES[(number + n) % 3] for n in range(2 - number % 2)),
+            3 if number == 0 else 2,
+            {NODES[(number + 1) % 3]: 1_450 * (number == 3)},
+        )
+        for number in range(6)
+    )
+    partitions = tuple(
+        answers.PartitionPlacement(topic, index, group.group, group.leader, group.members)
+        for number, (topic, index) in enumerate((t, n) for t in TOPICS for n in range(TOPICS[t]))
+        for group in (groups[number % 6],)
+    )
+    return answers.PlacementStatus(groups, partitions)
+
+
+def _tasks(request: object) -> TaskRows:
+    rows = (
+        (12, "fill", 1, "rt-3", None, "running", "too few copies", "rt-3 lacks 1450 entries", 240),
+        (13, "drain", 2, "rt-1", "rt-3", "paused", "rt-3 is drained", "", 600),
+        (-1, "fill", 3, "rt-1", None, "waiting", "too few copies", "", 0),
+        (-1, "replace", 5, None, "rt-3", "blocked", "rt-3 is silent", "no node has room", 0),
+        (11, "lead", 4, "rt-2", None, "done", "leaders are uneven", "", 3_000),
+    )
+    found = [
+        TaskInfo(*row, -1 if row[0] < 0 else BEGAN_MS + 120_000 - 1000 * ago) for *row, ago in rows
+    ]
+    return TaskRows(
+        are_paused=False,
+        running=tuple(found[:2]),
+        waiting=tuple(found[2:4]),
+        ended=tuple(found[4:]),
+    )
+
+
 ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.LogHistory: _files,
     requests.PeekRecords: _records,
@@ -131,5 +171,8 @@ ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.PlanArchive: _plan,
     requests.GetAccess: _access,
     requests.GetIdentity: _whoami,
+    place.GetPlacement: _placement,
+    **dict.fromkeys((place.ListTasks, place.PauseTask, place.ResumeTask, place.CancelTask), _tasks),
+    **dict.fromkeys((place.DrainNode, place.BalanceCluster), _tasks),
     requests.MoveLeadership: lambda request: answers.LeadershipMoved(request.to),
 }

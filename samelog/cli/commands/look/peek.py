@@ -22,13 +22,12 @@ import re2
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_file_option, fail, json_option, printable, wants_json
 from samelog.cli.record_text import as_line, as_value
-from samelog.cli.value_rows import PartitionRows
-from samelog.config.load import load_client
 from samelog.format._kernels import Record, decode_records
 from samelog.format.compression import decompress
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 if TYPE_CHECKING:
+    from samelog.cli.value_rows import PartitionRows
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
     from samelog.spark.plan.catalogue import TopicState
 
@@ -161,6 +160,8 @@ def command(
       samelog peek flights --at 2026-11-20T08:00 --key EWR --config client.toml
       samelog peek flights --last 100000 --grep 'dest.*(LAX|SFO)' --config client.toml
     """
+    from samelog.cli.value_rows import PartitionRows
+    from samelog.config.load import load_client
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
 
     begin, client = Beginning(**place), load_client(config)

@@ -136,6 +136,19 @@ async def _check_pictures() -> None:
 
 
 @needs_chromium
+def test_a_topic_says_which_partitions_groups_hold_back() -> None:
+    asyncio.run(_check_held())
+
+
+async def _check_held() -> None:
+    async with console() as (page, base, _):
+        await page.go(f"{base}#/topic/telemetry")
+        text = "document.getElementById('main').textContent"
+        await page.until(f"{text}.includes('a consumer group has not read it: partition 0, 1.')")
+        assert not page.problems, page.problems
+
+
+@needs_chromium
 def test_a_change_is_asked_for_first() -> None:
     asyncio.run(_check_actions())
 

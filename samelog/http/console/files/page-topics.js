@@ -1,7 +1,7 @@
 // Topics, and one topic: partitions, settings, segments and what became of them.
 
 import { h, link, path, s } from "./dom.js";
-import { byTopic, live, now, rate, rates, rows } from "./live.js";
+import { byTopic, live, now, one, rate, rates, rows } from "./live.js";
 import { get } from "./api.js";
 import { ago, bytes, count, hex, perSecond, plural, sum, time } from "./format.js";
 import {
@@ -141,10 +141,19 @@ function lane(files, partition) {
     h("span", { class: "size" }, bytes(whole)));
 }
 
-function timeline(data, partitions) {
+// What the leader would archive if every consumer group had read it.
+function held(topic) {
+  const found = (one("troubles").archive_held ?? "").split(", ").filter((each) => each.startsWith(`${topic}/`));
+  const numbers = found.map((each) => each.slice(topic.length + 1));
+  return found.length ? h("p", { class: "note" },
+    `Held back from archiving, as a consumer group has not read it: partition ${numbers.join(", ")}.`) : null;
+}
+
+function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
   return [
     legend(Object.entries(FATES)),
+    held(topic),
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
   ];
@@ -204,7 +213,7 @@ export const topic = {
       panel("Partitions", table("Partitions",
         ["Partition", "First#", "End#", "Acknowledged#", "Synced here#", "On a majority#", "Size#", "Segments#",
           "Running checksum", "State"], own.map(partitionRow))),
-      panel("Segments, oldest first", timeline(data, own)),
+      panel("Segments, oldest first", timeline(name, data, own)),
       panel("Settings", settings.length ? pairs(settings) : empty("All settings have their defaults.")),
       newest ? h("p", { class: "note" }, `The newest segment began ${ago(now(), newest.first_ms)}.`) : null,
     ];

@@ -20,6 +20,7 @@ from samelog.cli.output import (
     talk,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 COLUMNS = ("task", "kind", "group", "to", "from", "state", "why", "waits for")
@@ -43,6 +44,7 @@ def command() -> None:
 @click.option("--ended", is_flag=True, help="Those that ended, the newest first.")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig, *, ended: bool) -> None:
     """List tasks that run, and what is to be done after them, the most urgent first.
 

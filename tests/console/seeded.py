@@ -40,7 +40,7 @@ def document(step: int) -> Document:
         "cluster": {"": _cluster(step, now_ms)},
         "totals": {"": _totals(step)},
         "disk": {"": {"used_bytes": 310 << 30, "free_bytes": 170 << 30}},
-        "troubles": {"": {"archive_held": "telemetry/0, telemetry/1"}},
+        "troubles": {"": {"archive_held": "telemetry-0, telemetry-1"}},
         "nodes": {name: _node(name, number, step) for number, name in enumerate(NODES)},
         "topics": {name: _topic(name, count) for name, count in TOPICS.items()},
         "partitions": {

@@ -104,7 +104,7 @@ def _plan(request: requests.PlanArchive) -> answers.ArchivePlan:
     )
     copies = answers.CopyProgress("s3://logs/flights-eu", 212, 3, "flights/1", 3 << 26, 1 << 28)
     policy = '[[rule]]\ntopics = "flights*"\nolder_than = "7d"\n'
-    return answers.ArchivePlan(policy, "", planned, ("telemetry/0", "telemetry/1"), copies)
+    return answers.ArchivePlan(policy, "", planned, ("telemetry-0", "telemetry-1"), copies)
 
 
 def _access(request: requests.GetAccess) -> views.Access:

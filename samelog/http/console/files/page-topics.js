@@ -142,18 +142,18 @@ function lane(files, partition) {
 }
 
 // What the leader would archive if every consumer group had read it.
-function held(topic) {
-  const found = (one("troubles").archive_held ?? "").split(", ").filter((each) => each.startsWith(`${topic}/`));
-  const numbers = found.map((each) => each.slice(topic.length + 1));
+function held(topic, partitions) {
+  const names = (one("troubles").archive_held ?? "").split(", ");
+  const found = partitions.map((each) => each.partition).filter((each) => names.includes(`${topic}-${each}`));
   return found.length ? h("p", { class: "note" },
-    `Held back from archiving, as a consumer group has not read it: partition ${numbers.join(", ")}.`) : null;
+    `Held back from archiving, as a consumer group has not read it: partition ${found.join(", ")}.`) : null;
 }
 
 function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
   return [
     legend(Object.entries(FATES)),
-    held(topic),
+    held(topic, partitions),
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
   ];

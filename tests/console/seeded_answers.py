@@ -143,22 +143,28 @@ def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
     return answers.PlacementStatus(groups, partitions)
 
 
-def _tasks(request: object) -> TaskRows:
-    rows = (
-        (12, "fill", 1, "rt-3", None, "running", "too few copies", "rt-3 lacks 1450 entries", 240),
-        (13, "drain", 2, "rt-1", "rt-3", "paused", "rt-3 is drained", "", 600),
-        (-1, "fill", 3, "rt-1", None, "waiting", "too few copies", "", 0),
-        (-1, "replace", 5, None, "rt-3", "blocked", "rt-3 is silent", "no node has room", 0),
-        (11, "lead", 4, "rt-2", None, "done", "leaders are uneven", "", 3_000),
+def _task(number: int, kind: str, group: int, *said: str | None, ago: int = 0) -> TaskInfo:
+    gets, loses, state, reason, waits_for = said
+    began = -1 if number < 0 else BEGAN_MS + 1000 * (LOOKS - ago)
+    return TaskInfo(
+        number, kind, group, gets, loses, state or "", reason or "", waits_for or "", began
     )
-    found = [
-        TaskInfo(*row, -1 if row[0] < 0 else BEGAN_MS + 120_000 - 1000 * ago) for *row, ago in rows
-    ]
+
+
+def _tasks(request: object) -> TaskRows:
+    lacks, late = "rt-3 lacks 1450 entries", "rt-3 is silent"
+    found = (
+        _task(12, "fill", 1, "rt-3", None, "running", "too few copies", lacks, ago=240),
+        _task(13, "drain", 2, "rt-1", "rt-3", "paused", "rt-3 is drained", "", ago=600),
+        _task(-1, "fill", 3, "rt-1", None, "waiting", "too few copies", ""),
+        _task(-1, "replace", 5, None, "rt-3", "blocked", late, "no node has room"),
+        _task(11, "lead", 4, "rt-2", None, "done", "leaders are uneven", "", ago=3_000),
+    )
     return TaskRows(
         are_paused=False,
-        running=tuple(found[:2]),
-        waiting=tuple(found[2:4]),
-        ended=tuple(found[4:]),
+        running=found[:2],
+        waiting=found[2:4],
+        ended=found[4:],
     )
 
 

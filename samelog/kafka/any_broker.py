@@ -146,6 +146,9 @@ class TransactionGate(Protocol):
     async def join(self, transactional_id: str, producer: tuple[int, int], partition: int) -> None:
         """Let a partition, by its number, take part. Raises ApiError."""
 
+    async def take_part(self, transactional_id: str, partition: int) -> None:
+        """Have the group that has a partition know that it takes part. Raises ApiError."""
+
 
 class AnyBroker(ABC):
     """What the Kafka APIs see of a node or a sidecar."""

@@ -72,7 +72,7 @@ class Broker(AnyBroker):
         self.sent = member.measures.sent
         self.groups = GroupDriver(parts.raft, self.machine, self.clock, self.config.kafka.groups)
         self.transactions: TransactionCoordinator = TransactionCoordinator(
-            parts.raft, self.machine, self.clock
+            parts.raft, self.machine, self.clock, parts.data_groups
         )
         self.patterns = TopicPatterns(lambda: self.machine.state)
         name, number = member.config.name, parts.peers.number
@@ -219,24 +219,24 @@ class Broker(AnyBroker):
 
     def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is committed in a partition, executed here or not."""
-        machine = self._machine_of(topic, index) if topic.is_placed else self.machine
+        machine = self.machine_of(topic, index) if topic.is_placed else self.machine
         known = machine.state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.next_offset
 
-    def _machine_of(self, topic: Topic, index: int) -> StateMachine:
+    def machine_of(self, topic: Topic, index: int) -> StateMachine:
         """The state of the group that has a partition. Raises ApiError."""
         return self.placed.here(topic, index).logs.machine if topic.is_placed else self.machine
 
     def stable(self, topic: Topic, index: int) -> int:
         """The offset below which every transaction is decided, with its marker committed."""
-        state = self._machine_of(topic, index).state
+        state = self.machine_of(topic, index).state
         number, transactions = topic.partition_numbers[index], state.transactions
         stable = transactions.stable_offset(number, self.committed(topic, index))
         return max(stable, self.log_start(topic, index))
 
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived."""
-        known = self._machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
+        known = self.machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.log_start
 
     # --- partitions of data groups ----------------------------------------------------------------
@@ -251,7 +251,7 @@ class Broker(AnyBroker):
         if not topic.is_placed:
             return self.epoch
         known = self.placed.leader(topic, index)
-        return -1 if known is None else known[0]
+        return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         return self.placed.members(topic, index) if topic.is_placed else self.nodes()

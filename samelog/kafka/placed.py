@@ -38,12 +38,15 @@ class PlacedPartitions:
 
     def members(self, topic: Topic, index: int) -> list[int]:
         """Who has a replica of a partition, the one that shall lead first."""
-        group = self._machine.state.placement.groups[self.group_of(topic, index)]
-        return sorted(group.members, key=lambda member: member != group.preferred)
+        return list(self._machine.state.placement.groups[self.group_of(topic, index)].in_order)
 
     def leader(self, topic: Topic, index: int) -> tuple[int, int] | None:
         """(epoch, member) of who leads a partition, as far as is known here."""
         return self._groups.leader(self.group_of(topic, index))
+
+    def epoch_base(self, topic: Topic, index: int) -> int:
+        """What a partition's leader epoch is more than its group's term."""
+        return self._machine.state.placement.partitions[topic.partition_numbers[index]].epoch_base
 
     def here(self, topic: Topic, index: int) -> GroupReplica:
         """This member's replica. Raises ApiError: it has none, or does not know of it yet."""

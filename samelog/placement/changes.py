@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from samelog.format.numbers import Unsigned32
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import (
+    EPOCHS_PER_MOVE,
     NewGroup,
     PlacedGroup,
     PlacedReplica,
@@ -277,7 +278,7 @@ def _confirm(placement: Placement, change: ConfirmGroup) -> None:
     group = group_numbered(placement, change.number)
     if change.version < group.version:
         raise PlacementRefused("OVERTAKEN", f"group {change.number} has a newer configuration")
-    replicas = _with_pending(placement, group, change.replicas)
+    replicas = _in_order(group, _with_pending(placement, group, change.replicas))
     preferred = _preferred(group, [each.member for each in replicas])
     placement.groups[group.number] = replace(
         group, version=change.version, replicas=replicas, preferred=preferred
@@ -299,6 +300,12 @@ def _with_pending(
     return (*configured, pending)
 
 
+def _in_order(group: PlacedGroup, replicas: tuple[PlacedReplica, ...]) -> tuple[PlacedReplica, ...]:
+    """As they were before, and new ones behind them: operators gave an order."""
+    places = {member: place for place, member in enumerate(group.members)}
+    return tuple(sorted(replicas, key=lambda each: places.get(each.member, len(places))))
+
+
 def _preferred(group: PlacedGroup, members: list[int]) -> int:
     """Who comes instead of the preferred leader is preferred as the newest."""
     return group.preferred if group.preferred in members or not members else members[-1]
@@ -314,8 +321,13 @@ def _reach_members(placement: Placement, change: ReachMembers) -> None:
     group = group_numbered(placement, change.group)
     first = group.wanted[0] if group.wanted else group.preferred
     preferred = first if first in group.voters else group.preferred
+    places = {member: place for place, member in enumerate(group.wanted)}
     placement.groups[group.number] = replace(
-        group, copies=group.goal, wanted=(), preferred=preferred
+        group,
+        copies=group.goal,
+        replicas=tuple(sorted(group.replicas, key=lambda each: places.get(each.member, -1))),
+        wanted=(),
+        preferred=preferred,
     )
 
 
@@ -344,8 +356,11 @@ def _want_group(placement: Placement, change: WantGroup) -> None:
 def _partition_moved(placement: Placement, change: PartitionMoved) -> None:
     task = task_numbered(placement, change.task)
     partition = placement.partitions.get(-1 if task.partition is None else task.partition)
-    if partition is not None and task.target is not None:
-        placement.partitions[partition.number] = replace(partition, group=task.target)
+    if partition is not None and task.target not in (None, partition.group):
+        epoch_base = partition.epoch_base + EPOCHS_PER_MOVE
+        placement.partitions[partition.number] = replace(
+            partition, group=task.target, epoch_base=epoch_base
+        )
 
 
 def _drain(placement: Placement, change: DrainMember) -> None:

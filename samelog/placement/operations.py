@@ -6,23 +6,18 @@ in the way and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from samelog.placement.changes import (
     AllowTasks,
     AnyChange,
     DrainMember,
-    PlaceGroups,
     TurnTask,
-    WantGroup,
-    WantMembers,
     task_numbered,
 )
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
-from samelog.placement.topics import check_assignment
-from samelog.placement.values import NewGroup, PlacedPartition
 
 NAMED_AT_MOST = 5
 
@@ -150,96 +145,3 @@ def balance() -> list[AnyChange]:
 def allow(group: int | None = None) -> list[AnyChange]:
     """What was cancelled, of all groups or of one, is begun again where it is still needed."""
     return [AllowTasks(tuple(TaskKind), group)]
-
-
-# --- Kafka's reassignments ------------------------------------------------------------------------
-
-
-def reassign(table: PlacementTable, wanted: Mapping[int, Sequence[int]]) -> list[AnyChange]:
-    """Partitions (by number) shall be on these members. Those that are all of a group take it
-    along, others move to one that has these members, or that is made. Raises PlacementRefused.
-    """
-    for partition, members in wanted.items():
-        if partition not in table.partitions:
-            raise PlacementRefused("UNKNOWN_PARTITION", f"there is no partition {partition}")
-        check_assignment(table, members)
-    changes: list[AnyChange] = []
-    single: dict[int, tuple[int, ...]] = {}
-    for number, partitions in _by_group(table, wanted).items():
-        lists = {tuple(wanted[each]) for each in partitions}
-        if len(lists) == 1 and table.contents[number] <= partitions:
-            changes += [WantGroup(each, None) for each in sorted(partitions & _moving(table))]
-            changes.append(WantMembers(number, lists.pop()))
-        else:
-            single.update((each, tuple(wanted[each])) for each in sorted(partitions))
-    return changes + _moves(table, single)
-
-
-def _by_group(table: PlacementTable, partitions: Iterable[int]) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for each in partitions:
-        found.setdefault(table.partitions[each].group, set()).add(each)
-    return found
-
-
-def _moving(table: PlacementTable) -> set[int]:
-    return set(table.placement.moves)
-
-
-def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list[AnyChange]:
-    """Groups that are made for partitions of one topic, and who is to move where."""
-    homes = {
-        (_topics(table, each.number), each.wanted or each.members): each.number
-        for each in table.groups.values()
-        if each.is_pinned
-    }
-    made: list[NewGroup] = []
-    moves = []
-    for partition, members in single.items():
-        home = frozenset({table.partitions[partition].topic_id}), members
-        if home not in homes:
-            homes[home] = table.placement.next_group + len(made)
-            made.append(NewGroup(len(members), members, members[0], is_pinned=True))
-        is_there = homes[home] == table.partitions[partition].group
-        moves.append(WantGroup(partition, None if is_there else homes[home]))
-    new = [PlaceGroups(table.placement.next_group, tuple(made))] if made else []
-    return [*new, *moves]
-
-
-def _topics(table: PlacementTable, group: int) -> frozenset[str]:
-    """The topics of a group's partitions, and of those that are on their way."""
-    coming = [each for each, number in table.placement.moves.items() if number == group]
-    numbers = [*table.contents[group], *coming]
-    return frozenset(table.partitions[each].topic_id for each in numbers)
-
-
-def stop_reassigning(table: PlacementTable, partition: int) -> list[AnyChange]:
-    """What is under way of a reassignment is undone, or ends. Raises PlacementRefused."""
-    placed = table.partitions.get(partition)
-    if placed is None:
-        raise PlacementRefused("UNKNOWN_PARTITION", f"there is no partition {partition}")
-    changes: list[AnyChange] = []
-    if partition in table.placement.moves:
-        changes.append(WantGroup(partition, None))
-    if table.groups[placed.group].wanted:
-        changes.append(WantMembers(placed.group, ()))
-    changes += [
-        TurnTask(task.number, TaskState.CANCELLING, "an operator cancelled it")
-        for task in table.placement.tasks.values()
-        if task.state is not TaskState.CANCELLING and _reassigns(task, placed)
-    ]
-    if not changes:
-        text = f"partition {partition} is not being reassigned"
-        raise PlacementRefused("NO_REASSIGNMENT", text)
-    return changes
-
-
-def _reassigns(task: PlacementTask, placed: PlacedPartition) -> bool:
-    if task.kind is TaskKind.MOVE_PARTITION:
-        return task.partition == placed.number
-    return task.kind is TaskKind.ASSIGN and task.group == placed.group
-
-
-def elect(table: PlacementTable, groups: Iterable[int]) -> list[AnyChange]:
-    """The preferred members shall lead these groups, whatever was cancelled before."""
-    return [AllowTasks((TaskKind.LEAD,), each) for each in groups if each in table.groups]

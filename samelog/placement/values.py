@@ -5,12 +5,18 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.placement.tasks import PlacementTask, TaskKind
 
 REPLICAS_MOST = 7
+EPOCHS_PER_MOVE = 1 << 18
+"""So far a partition's leader epochs rise with each move to another group, whose terms may be
+lower.
+"""
 
 
 class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +58,11 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
         return tuple(each.member for each in self.replicas)
 
     @property
+    def in_order(self) -> tuple[int, ...]:
+        """The members, the one that shall lead first."""
+        return tuple(sorted(self.members, key=lambda member: member != self.preferred))
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """Whose votes count."""
         return tuple(each.member for each in self.replicas if each.votes)
@@ -83,12 +94,39 @@ class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
-    """A partition and the group that has it."""
+    """A partition and the group that has it. Its leader epoch is that group's term, and
+    `epoch_base` more.
+    """
 
     number: Unsigned32
     topic_id: str
     index: int
     group: Unsigned32
+    epoch_base: int = 0
+
+
+class PassStage(IntEnum):
+    """How far a group is with a partition that comes to it, or leaves it. The numbers are the
+    format.
+
+    COPYING: it comes, and this group has the log up to some offset. OPEN: it has come, with all
+    that is known of it. SEALED: it leaves, and nothing is merged here any more. GONE: nothing of it
+    is here. FORBIDDEN: it will not be sealed for this task.
+    """
+
+    COPYING = 1
+    OPEN = 2
+    SEALED = 3
+    GONE = 4
+    FORBIDDEN = 5
+
+
+class PartitionPass(msgspec.Struct, frozen=True, array_like=True):
+    """A partition on its way between two groups, as one of them has it."""
+
+    task: Unsigned32
+    partition: Unsigned32
+    stage: PassStage
 
 
 class Placement(msgspec.Struct):
@@ -128,6 +166,25 @@ class Placement(msgspec.Struct):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
+    passing: PartitionPass | None = None
+    """In the state of a data group: the newest task that moves, or moved, a partition of it."""
+    left: list[Unsigned32] = []
+    """In the state of a data group: partitions that went to other groups. They come back by a task
+    only.
+    """
+
+    def pass_of(self, task: int) -> PassStage | None:
+        """How far this group is with what a task moves; None: it has not begun."""
+        return None if self.passing is None or self.passing.task != task else self.passing.stage
+
+    def is_on_its_way(self, partition: int) -> bool:
+        """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
+        known = self.passing
+        return (
+            known is not None
+            and known.partition == partition
+            and known.stage in (PassStage.COPYING, PassStage.SEALED)
+        )
 
     def let_in(self, member: int) -> None:
         """A member counts again, whatever it has forgotten."""

@@ -104,6 +104,9 @@ class IntakeListener(Protocol):
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
 
+    def on_input_moved(self, number: int) -> None:
+        """The input's partition goes to other nodes: ask again who takes it."""
+
 
 class SessionIntake(Protocol):
     """Takes session bytes in. The sequencer implements it."""

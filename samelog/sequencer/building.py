@@ -22,7 +22,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.merged import Elsewhere, MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -46,7 +46,9 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.types import State
+from samelog.sequencer.spanning.participant import Participant
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.frames import GROUP
 
 
@@ -61,15 +63,22 @@ class ReplicaOwner(Protocol):
     def merged_syncer(self) -> NodeSyncer:
         """Makes merged logs durable, in rounds of its own; closed by the member."""
 
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """Have group 0 commit these commands. Raises TimeoutError."""
+
     @property
-    def cluster(self) -> State:
-        """The state of group 0, as it is here."""
+    def cluster_machine(self) -> StateMachine:
+        """Of group 0, as it is here."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
 
     def fail(self, error: BaseException) -> None:
         """The replica met an error it was not made for."""
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Where partitions come from that are on their way into this group."""
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -79,6 +88,9 @@ class ReplicaOwner(Protocol):
 
     def placement_changed(self) -> None:
         """The table of data groups is another one."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in this one."""
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
@@ -123,30 +135,12 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    raft = _restored(site, store)
-    entry_bytes = EntryBytes(
-        raft,
-        machine,
-        sessions,
-        sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=site.owner.raft_syncer,
-        on_named=site.events.bytes_named,
-    )
-    group = RaftGroup(
-        raft,
-        store,
-        clock=given.clock,
-        send=partial(site.peers.send_raft, site.seat.group),
-        applier=replica,
-        entry_bytes=entry_bytes,
-        on_fault=site.owner.fail,
-        after_pump=site.owner.after_pump if site.seat.may_rest else None,
-    )
-    replica.decoded = entry_bytes.decoded
+    cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
+    group, entry_bytes = _group(site, store, replica, sessions)
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
+        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
         sessions=sessions,
         group=group,
         clock=given.clock,
@@ -163,6 +157,16 @@ def raft_parts(
         proposer=proposer,
         clock=given.clock,
     )
+    participant = Participant(
+        site.seat.group,
+        machine=machine,
+        cluster=cluster,
+        sessions=sessions,
+        group=group,
+        coordinator=coordinator,
+        clock=given.clock,
+        owner=site.owner,
+    )
     snapshotter = Snapshotter(
         group,
         replica,
@@ -171,8 +175,34 @@ def raft_parts(
         coordinator,
         interval_s=config.snapshot_interval_s,
     )
-    decided = proposer, upgrade, coordinator, staging, snapshotter
+    decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
+
+
+def _group(
+    site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
+) -> tuple[RaftGroup, EntryBytes]:
+    raft = _restored(site, store)
+    entry_bytes = EntryBytes(
+        raft,
+        replica.machine,
+        sessions,
+        sync_always=site.given.config.fsync is Fsync.ALWAYS,
+        syncer=site.owner.raft_syncer,
+        on_named=site.events.bytes_named,
+    )
+    group = RaftGroup(
+        raft,
+        store,
+        clock=site.given.clock,
+        send=partial(site.peers.send_raft, site.seat.group),
+        applier=replica,
+        entry_bytes=entry_bytes,
+        on_fault=site.owner.fail,
+        after_pump=site.owner.after_pump if site.seat.may_rest else None,
+    )
+    replica.decoded = entry_bytes.decoded
+    return group, entry_bytes
 
 
 def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
@@ -252,6 +282,7 @@ def log_parts(
             ask=ask,
             takes_in=lambda: intake.stopped is None,
             budget=Budget(config.recovery_bytes_per_s),
+            elsewhere=site.owner.elsewhere,
         ),
         PieceRepair(site.given.fs, pulls, ask),
     )
@@ -284,7 +315,7 @@ def care_parts(
             raft.coordinator,
             site.presence,
             site.peers,
-            cluster=lambda: site.owner.cluster,
+            cluster=lambda: site.owner.cluster_machine.state,
             peers=ask,
         ),
     )

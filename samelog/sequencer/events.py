@@ -95,6 +95,9 @@ class ApplyEvents(Protocol):
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         """The topic of these inputs was deleted."""
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        """The partition of these inputs goes to another group, which takes the rest of them."""
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         """The files of these inputs are about to be removed."""
 
@@ -114,6 +117,9 @@ class ApplyEvents(Protocol):
 
     def placement_changed(self) -> None:
         """The table of data groups, or a data group's configuration, is another one."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved: begun, decided, or done in this group."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

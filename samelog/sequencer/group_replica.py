@@ -196,6 +196,7 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self.raft.participant.tick()
         self._look_for_bytes()
 
     def _look_for_bytes(self) -> None:
@@ -214,6 +215,7 @@ class GroupReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        self.raft.participant.look()
         if releasable := self.logs.intake.take_releasable():
             self._site.owner.spawn(self._release(releasable))
         if (now := self._site.given.clock.now()) >= self._rest_at:
@@ -360,6 +362,9 @@ class GroupReplica:
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         self.logs.intake.topic_gone(inputs)
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        self.logs.intake.moved(inputs)
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.raft.group.keep_commit()
         self.logs.intake.forget(inputs)
@@ -387,6 +392,10 @@ class GroupReplica:
     def placement_changed(self) -> None:
         self._site.owner.placement_changed()
 
+    def units_moved(self) -> None:
+        self.raft.participant.look_soon()
+        self._site.owner.units_moved()
+
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
@@ -401,6 +410,7 @@ class GroupReplica:
         self.raft.coordinator.leadership_changed()
         self._site.owner.members_changed()
         self._site.owner.placement_changed()
+        self.units_moved()
         self.reporter.state_again()
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:

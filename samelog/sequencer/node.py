@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -33,10 +33,12 @@ from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.repair.merged import NOWHERE, Elsewhere
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.placing import Placing
 from samelog.sequencer.data_groups.routing import RoutedLogs
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
@@ -44,12 +46,14 @@ from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList, PartOfRunClosed
+from samelog.wire.peer_messages import MemberList, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +118,7 @@ class Node:
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
+        self.stages = self._new_stages(links)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given
@@ -125,6 +130,16 @@ class Node:
             presence=presence,
             clock=given.clock,
             send=links.send,
+        )
+
+    def _new_stages(self, links: Links) -> Stages:
+        return Stages(
+            self.peers.number,
+            machine=self.logs.machine,
+            raft=self.raft,
+            data_groups=self.data_groups,
+            send=links.send,
+            clock=self._given.clock,
         )
 
     def _hello(self) -> Hello:
@@ -254,9 +269,35 @@ class Node:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
+    async def catch_up(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.catch_up()
+
+    async def keep_commit(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.group.keep_commit_soon()
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """See replica.ReplicaHost."""
         await self.raft.proposer.propose(ChangePlacement(-1, changes))
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """See building.ReplicaOwner."""
+        return NOWHERE
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self.logs.machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self.raft.proposer.propose_all(commands)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0."""
+        self.data_groups.units_moved()
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -281,6 +322,10 @@ class Node:
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
         self.data_groups.run_ended(session, run_id, ends)
+
+    def pass_reported(self, message: PassReport) -> None:
+        """See peer_events.PeerOwner."""
+        self.placing.hear(message)
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""

@@ -43,6 +43,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
 
 
@@ -102,6 +103,7 @@ class RaftParts:
     upgrade: Upgrade
     coordinator: Coordinator
     staging: Staging
+    participant: Participant
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
 

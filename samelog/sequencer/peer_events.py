@@ -6,7 +6,7 @@ Invariant: a peer is given a report only in a life that nothing known here contr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 from samelog.consensus import GroupMessages
 from samelog.sequencer.admin.parts import ServedNode
@@ -15,6 +15,7 @@ from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -30,8 +31,29 @@ from samelog.wire.peer_messages import (
     MemberState,
     NotQuiet,
     PartOfRunClosed,
+    PassAsked,
+    PassReport,
+    PassTold,
     PeerMessage,
+    RunAsked,
+    RunHeld,
 )
+
+OfDataGroups = (
+    InGroup
+    | PartOfRunClosed
+    | Leads
+    | GroupOrders
+    | PassAsked
+    | PassTold
+    | PassReport
+    | RunAsked
+    | RunHeld
+    | Beat
+    | BeatAnswer
+    | NotQuiet
+)
+OF_DATA_GROUPS = get_args(OfDataGroups)
 
 
 class PeerOwner(ServedNode, Protocol):
@@ -46,6 +68,10 @@ class PeerOwner(ServedNode, Protocol):
         """Its replicas of data groups."""
 
     @property
+    def stages(self) -> Stages:
+        """What writers stage."""
+
+    @property
     def life(self) -> OwnLife:
         """Its own life."""
 
@@ -54,6 +80,9 @@ class PeerOwner(ServedNode, Protocol):
 
     def members_changed(self) -> None:
         """The member list moved."""
+
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves."""
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
@@ -78,20 +107,34 @@ class PeerEvents:
         peers = self._node.peers
         if isinstance(message, MemberState):
             peers.presence.say(node, message, self._node.member.clock.now())
-        elif isinstance(message, InGroup):
-            self._node.data_groups.on_message(node, message)
-        elif isinstance(message, PartOfRunClosed):
-            self._node.part_closed(message)
-        elif isinstance(message, Leads):
-            self._node.data_groups.hear_leads(node, message)
-        elif isinstance(message, GroupOrders):
-            self._node.data_groups.carry_out(message.orders)
-        elif isinstance(message, Beat | BeatAnswer | NotQuiet):
-            self._node.data_groups.on_beat(node, message)
+        elif isinstance(message, OF_DATA_GROUPS):
+            self._of_data_groups(node, message)
         elif not isinstance(message, MemberList):
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _of_data_groups(self, node: int, message: OfDataGroups) -> None:
+        groups = self._node.data_groups
+        match message:
+            case InGroup():
+                groups.on_message(node, message)
+            case PartOfRunClosed():
+                self._node.part_closed(message)
+            case Leads():
+                groups.hear_leads(node, message)
+            case GroupOrders():
+                groups.carry_out(node, message.orders)
+            case PassAsked():
+                groups.passes.answer(node, message)
+            case PassTold():
+                groups.passes.hear(message)
+            case PassReport():
+                self._node.pass_reported(message)
+            case RunAsked() | RunHeld():
+                self._node.stages.hear(node, message)
+            case _:
+                groups.on_beat(node, message)
 
     def on_peer_welcomes(self, node: int, life: Life) -> None:
         """Send a newly connected peer the member list and a whole report."""

@@ -26,6 +26,8 @@ from samelog.wire.bounds import (
 )
 
 ORDERS_MOST = 500
+PIECE_BYTES = 32 << 10
+PIECES_MOST = 1 << 15
 
 
 class InputPosition(NamedTuple):
@@ -219,6 +221,49 @@ class GroupOrders(Message, frozen=True, tag=65):
     orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
 
 
+class PassAsked(Message, frozen=True, tag=68):
+    """To the leader of a data group, the source of a task that moves a partition: what it knows of
+    the partition, `is_sealed`: once it has sealed it.
+    """
+
+    needs: ClassVar[int] = 7
+    task: Unsigned32
+    partition: Unsigned32
+    source: Unsigned32
+    target: Unsigned32
+    is_sealed: bool
+
+
+class PassTold(Message, frozen=True, tag=69):
+    """A piece of the answer, for the target: the piece at `place` of `count`; `checksum`: of the
+    whole.
+    """
+
+    needs: ClassVar[int] = 7
+    task: Unsigned32
+    partition: Unsigned32
+    group: Unsigned32
+    is_sealed: bool
+    checksum: Unsigned32
+    place: Unsigned32
+    count: Annotated[int, msgspec.Meta(ge=1, le=PIECES_MOST)]
+    data: Annotated[bytes, msgspec.Meta(max_length=PIECE_BYTES)]
+
+
+class PassReport(Message, frozen=True, tag=70):
+    """To the leader of group 0: how far a data group that the sender leads is with a partition that
+    a task moves, as placement.values.PassStage, 0: it has not begun; `is_whole`: its voters that
+    are up, and a majority, have all that it knows of.
+    """
+
+    needs: ClassVar[int] = 7
+    group: Unsigned32
+    task: Unsigned32
+    partition: Unsigned32
+    stage: Annotated[int, msgspec.Meta(ge=0, le=5)]
+    is_whole: bool
+
+
 class PartOfRunClosed(Message, frozen=True, tag=67):
     """To the leader of group 0: a data group that the sender leads has closed its part of a run at
     these ends.
@@ -232,6 +277,30 @@ class PartOfRunClosed(Message, frozen=True, tag=67):
     def __post_init__(self) -> None:
         check_session_name(self.session)
         check_run_ends(self.ends)
+
+
+class RunAsked(Message, frozen=True, tag=71):
+    """From the leader of group 0: does a majority of a data group that you lead hold a staged run
+    up to these ends (partition, roll, byte)?
+    """
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    group: Unsigned32
+    session: str
+    run_id: Identifier
+    ends: tuple[tuple[Unsigned32, Place63, Place63], ...]
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+
+
+class RunHeld(Message, frozen=True, tag=72):
+    """The answer."""
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    is_held: bool
 
 
 PeerMessage: TypeAlias = (
@@ -253,5 +322,10 @@ PeerMessage: TypeAlias = (
     | Leads
     | PartOfRunClosed
     | GroupOrders
+    | PassAsked
+    | PassTold
+    | PassReport
+    | RunAsked
+    | RunHeld
 )
 """What a member says on the connections that it dialled."""

@@ -19,12 +19,15 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.placement.commands import MakeGroups
 from tests.cluster_sim.node import NodeActor
+from tests.cluster_sim.operator import Operator
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 STEP_S = 0.3
+ASKS_SHARE = 0.3
+"""So often an operator asks the leader of group 0 for something."""
 EVENTS_MOST = 200
 """In a group: all of them are remembered."""
 
@@ -41,6 +44,7 @@ class DataGroups:
         """(group, applied index) -> digest of the state."""
         self._events: dict[int, list[str]] = {}
         self._next_event = 0
+        self._operator = Operator(world, self._chance)
 
     def plan(self) -> None:
         """Begin to make groups."""
@@ -50,6 +54,8 @@ class DataGroups:
     def _step(self) -> None:
         """Ask whoever leads group 0 for a group, or a data group's leader for an event."""
         if self._world.is_healed and self._made():
+            self._operator.settle()
+            self._world.later(1.0, self._step)
             return
         self._world.later(self._chance.expovariate(1 / STEP_S), self._step)
         actor = self._chance.choice(self._world.nodes)
@@ -58,6 +64,8 @@ class DataGroups:
             return
         if node.raft.group.is_leader and not self._made():
             self._world.loop.call_in(process, 0.0, _make, node, self._wanted(node))
+        elif node.raft.group.is_leader and self._chance.random() < ASKS_SHARE:
+            self._operator.ask(node, process)
         led = [each for each in node.data_groups.replicas.values() if each.raft.is_leader]
         if led and self._next_event < EVENTS_MOST:
             self._next_event += 1
@@ -146,7 +154,7 @@ class DataGroups:
             for actor in present:
                 if waits := self._lacks(actor, number, is_whole=len(present) == len(members)):
                     return waits
-        return "" if self._made() else "not all groups are made"
+        return self._operator.waits_for() if self._made() else "not all groups are made"
 
     def _lacks(self, actor: NodeActor, number: int, *, is_whole: bool) -> str:
         node = actor.node

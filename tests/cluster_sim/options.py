@@ -92,6 +92,10 @@ class Options:
     data_groups: int = 0
     replicas: int = 0
     """Of each data group."""
+    stagers: int = 0
+    """Writers that stage batches for a topic that is in data groups; producers of transactions
+    write there, too. None: there is no such topic.
+    """
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -133,7 +137,10 @@ def _with_groups(options: Options) -> Options:
     is_mild = not (options.minority_stays_away or options.lazy_sync)
     some = is_mild and not set(options.kinds) & set(FORGETTING)
     replicas = draw.choice((1, 2, 3, 3, options.nodes)) if some else options.nodes
-    return replace(options, data_groups=number, replicas=min(replicas, options.nodes))
+    is_plain = not (options.resets or options.upgrades or options.lazy_sync)
+    stagers = draw.choice((1, 2)) if number and is_plain else 0
+    replicas = min(replicas, options.nodes)
+    return replace(options, data_groups=number, replicas=replicas, stagers=stagers)
 
 
 def _resets(seed: int) -> tuple[tuple[float, bool], ...]:

@@ -42,6 +42,7 @@ from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.resets import Resets
+from tests.cluster_sim.spanning import Spanning
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.transactions import Transactions
 from tests.cluster_sim.upgrades import Upgrades
@@ -81,6 +82,7 @@ class World:
         self.faults = Faults(self)
         self.resets = Resets(self)
         self.upgrades = Upgrades(self)
+        self.spanning = Spanning(self)
         self.transactions = Transactions(self)
         self.data_groups = DataGroups(self)
         self._violation: Violation | None = None
@@ -108,10 +110,12 @@ class World:
                 self.membership.plan()
                 self.transactions.plan()
                 self.data_groups.plan()
+                self.spanning.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
                 self.checker.check_end()
+                self.spanning.check_end()
                 self.transactions.check_end()
             finally:
                 self.loop.close_world([task for p in self.processes for task in p.tasks])
@@ -162,6 +166,7 @@ class World:
             self.upgrades,
             self.transactions,
             self.data_groups,
+            self.spanning,
         )
         if waits := next(filter(None, (part.waits_for() for part in parts)), ""):
             return waits

@@ -66,8 +66,13 @@ def write(boot: str, topic: str, values: list[bytes]) -> None:
 
 
 def read(boot: str, topic: str, count: int) -> list[bytes]:
+    return read_all(boot, topic, PARTITIONS, count)
+
+
+def read_all(boot: str, topic: str, partitions: int, count: int) -> list[bytes]:
+    """As many records, of all partitions."""
     consumer = Consumer({"bootstrap.servers": boot, "group.id": f"g-{topic}"})
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
     found: list[bytes] = []
     try:
         while len(found) < count:
@@ -266,3 +271,13 @@ def test_a_topic_has_a_schema(world: World, boot: str, admin: AdminClient) -> No
         while len(found) < 2 * RECORDS:
             found += subscriber.rows(timeout=PATIENCE_S)
     assert Counter((row.values or {})["b"] for row in found) == {None: RECORDS, "x": RECORDS}
+
+
+def test_records_are_deleted(world: World, boot: str, admin: AdminClient) -> None:
+    topic = f"cut-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"%d" % number for number in range(RECORDS)])
+    for made in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
+        assert made.result(PATIENCE_S).low_watermark == 10
+    assert len(read(boot, topic, RECORDS - 10)) == RECORDS - 10

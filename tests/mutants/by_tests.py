@@ -51,6 +51,7 @@ from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
+from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
@@ -329,6 +330,7 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ONE_ROUND,
+            *PASSING,
             *PATIENCE,
             *PROMISES,
             *PLACING,

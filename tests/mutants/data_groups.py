@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.config.values import parse_address
 from samelog.consensus import quiet
 from samelog.consensus.core import Core, Leadership
-from samelog.sequencer.data_groups import seats
+from samelog.replicator.known_nodes import KnownNodes
+from samelog.sequencer.data_groups import ending, seats
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.events import Ends
+from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.placement.commands import OpenPlacedInput
+from samelog.sequencer.state.types import Run, Session, State
+from samelog.wire.bounds import Holder
 from samelog.wire.member_beats import MemberBeats, Silence
 
 
@@ -145,8 +152,51 @@ def hear_any_replica() -> Iterator[None]:
 
 @contextmanager
 def group_0_takes_all() -> Iterator[None]:
-    """Group 0 opens inputs of partitions that are in data groups."""
+    """Group 0 archives partitions that are in data groups."""
     with patch("samelog.sequencer.state.machine.elsewhere", lambda state, number: None):
+        yield
+
+
+@contextmanager
+def close_with_open_parts() -> Iterator[None]:
+    """A run is closed though data groups may still have some of it to merge."""
+
+    def merged(self: RunCloser, session: Session, ends: Ends) -> bool:
+        placed = self._machine.state.placement.partitions
+        return all(each.partition in placed for each in self._machine.inputs_of(session.name))
+
+    with patch.object(RunCloser, "_wholly_merged", merged):
+        yield
+
+
+@contextmanager
+def end_what_goes_on() -> Iterator[None]:
+    """A data group ends its part of a run that is open in group 0."""
+    with patch.object(ending, "_is_over", lambda known, run: True):
+        yield
+
+
+@contextmanager
+def begin_any_run() -> Iterator[None]:
+    """A data group opens whichever run it is asked for."""
+
+    def begin(state: State, command: OpenPlacedInput) -> Run:
+        return state.sessions[command.session].begin(command, command.number, command.asked)
+
+    with patch("samelog.sequencer.state.machine.begin_run", begin):
+        yield
+
+
+@contextmanager
+def go_by_what_is_told() -> Iterator[None]:
+    """A client goes wherever it is told that a node is."""
+
+    def learn(self: KnownNodes, holders: Iterable[Holder], met: object = ()) -> bool:
+        told = {each.name: parse_address(each.address) for each in holders}
+        self._told.update({name: where for name, where in told.items() if where})
+        return True
+
+    with patch.object(KnownNodes, "learn", learn):
         yield
 
 
@@ -154,6 +204,7 @@ _QUIET = "tests/consensus/test_quiet.py::"
 _BEATS = "tests/wire/test_member_beats.py::"
 _SEATS = "tests/sequencer/test_seats.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
+_ENDING = "tests/sequencer/test_ending.py::"
 
 DATA_GROUPS = (
     (
@@ -183,6 +234,14 @@ DATA_GROUPS = (
     ),
     (123, let_in_by_group_0, _SEATS + "test_a_suspect_member_has_suspect_replicas"),
     (124, hear_any_replica, _NODES + "test_what_is_for_another_replica_is_not_heard"),
+    (126, close_with_open_parts, _ENDING + "test_a_run_is_open_until_all_groups_have_ended_it"),
+    (126, end_what_goes_on, _ENDING + "test_what_is_open_in_group_0_goes_on"),
+    (127, begin_any_run, _ENDING + "test_a_run_that_was_closed_begins_no_more"),
+    (
+        128,
+        go_by_what_is_told,
+        "tests/replicator/test_known_nodes.py::test_a_configured_node_goes_by_its_configuration",
+    ),
     (125, group_0_takes_all, _NODES + "test_group_0_changes_nothing_of_what_is_in_a_data_group"),
 )
 """Rule, bug, and the test that finds it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace as changed
 
-from samelog.placement import operations
+from samelog.placement import operations, reassigning
 from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask
 from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
@@ -70,7 +70,7 @@ def moving() -> tuple[PlacementTable, PlacementTask]:
     """Partition 1 moves from group 1 to group 2."""
     table = table_of(4)
     create(table, 8, 2)
-    apply(table, *operations.reassign(table, {1: [3, 4]}))
+    apply(table, *reassigning.reassign(table, {1: [3, 4]}))
     task = next(each for each in begun(table) if each.kind is TaskKind.MOVE_PARTITION)
     return table, task
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from samelog.placement import operations
+from samelog.placement import operations, reassigning
 from samelog.placement.changes import (
     DrainMember,
     PlaceGroups,
@@ -79,23 +79,23 @@ def test_tasks_are_paused_resumed_and_cancelled() -> None:
 def test_a_group_is_reassigned_whole_and_its_partitions_one_by_one() -> None:
     table = table_of(5)
     put(table, place_by_hand(table, [[1, 2], [1, 2], [2, 3]]), "t")
-    assert operations.reassign(table, {3: [4, 5]}) == [WantMembers(2, (4, 5))]
-    assert operations.reassign(table, {1: [4, 5], 2: [4, 5]}) == [WantMembers(1, (4, 5))]
+    assert reassigning.reassign(table, {3: [4, 5]}) == [WantMembers(2, (4, 5))]
+    assert reassigning.reassign(table, {1: [4, 5], 2: [4, 5]}) == [WantMembers(1, (4, 5))]
     new = NewGroup(2, (4, 5), 4, is_pinned=True)
-    assert operations.reassign(table, {1: [4, 5]}) == [PlaceGroups(3, (new,)), WantGroup(1, 3)]
-    assert operations.reassign(table, {1: [2, 3]}) == [WantGroup(1, 2)]
-    apply(table, *operations.reassign(table, {1: [4, 5]}))
-    assert operations.reassign(table, {1: [1, 2]}) == [WantGroup(1, None)]
-    assert operations.stop_reassigning(table, 1) == [WantGroup(1, None)]
+    assert reassigning.reassign(table, {1: [4, 5]}) == [PlaceGroups(3, (new,)), WantGroup(1, 3)]
+    assert reassigning.reassign(table, {1: [2, 3]}) == [WantGroup(1, 2)]
+    apply(table, *reassigning.reassign(table, {1: [4, 5]}))
+    assert reassigning.reassign(table, {1: [1, 2]}) == [WantGroup(1, None)]
+    assert reassigning.stop_reassigning(table, 1) == [WantGroup(1, None)]
     with pytest.raises(PlacementRefused, match="partition 2 is not being reassigned"):
-        operations.stop_reassigning(table, 2)
+        reassigning.stop_reassigning(table, 2)
 
 
 def test_a_plan_of_a_hundred_partitions_makes_a_group_for_each_list() -> None:
     table = table_of(6)
     create(table, 100, 3)
     wanted = {number: [number % 6 + 1, (number + 1) % 6 + 1] for number in range(1, 101)}
-    apply(table, *operations.reassign(table, wanted))
+    apply(table, *reassigning.reassign(table, wanted))
     assert len(table.placement.moves) == 100
     assert len([each for each in table.groups.values() if each.is_pinned]) == 6
     kinds = {task.kind for task in begun(table)}
@@ -115,7 +115,7 @@ def test_reassignments_that_cannot_be_are_refused(wanted: dict[int, list[int]], 
     create(table, 1, 1)
     apply(table, DrainMember(2, is_draining=True))
     with pytest.raises(PlacementRefused, match=why):
-        operations.reassign(table, wanted)
+        reassigning.reassign(table, wanted)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from samelog.placement import operations
+from samelog.placement import operations, reassigning
 from samelog.placement.changes import (
     AnyChange,
     DropGroup,
@@ -280,10 +280,10 @@ class World:
         copies = min(len(members), self.chance.randint(1, 4))
         try:
             if self.chance.random() < 0.3:
-                self.apply(operations.stop_reassigning(self.table, some[0]))
+                self.apply(reassigning.stop_reassigning(self.table, some[0]))
             else:
                 wanted = {each: self.chance.sample(members, copies) for each in some}
-                self.apply(operations.reassign(self.table, wanted))
+                self.apply(reassigning.reassign(self.table, wanted))
         except PlacementRefused:
             return
 

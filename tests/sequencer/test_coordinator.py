@@ -43,6 +43,7 @@ class World:
         anything: Any = SimpleNamespace(
             reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now, owes_markers=False
         )
+        anything.cluster = self.machine
         self.coordinator = Coordinator(
             0,
             machine=self.machine,

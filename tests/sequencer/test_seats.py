@@ -8,13 +8,20 @@ import pytest
 
 from samelog.placement.values import PlacedGroup, PlacedReplica, Placement
 from samelog.sequencer.cluster.node_dir import NodeRecord
-from samelog.sequencer.data_groups.seats import NEVER, ReplicaRecord, SeatFile, begun, seat_of
+from samelog.sequencer.data_groups.seats import (
+    NEVER,
+    ReplicaRecord,
+    SeatFile,
+    begun,
+    is_stale,
+    seat_of,
+)
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import OsFileSystem
 
 OWN = 2
 REPLICA = PlacedReplica(OWN, 9, made_at=4)
-GROUP = PlacedGroup(5, 3, (PlacedReplica(0, 8, made_at=4), REPLICA), 0, (0, OWN))
+GROUP = PlacedGroup(5, 3, (PlacedReplica(0, 8, made_at=4), REPLICA), 0, (0, OWN), made_at=4)
 
 
 def record(*, suspicion: str = "", suspicions: int = 0) -> NodeRecord:
@@ -52,6 +59,21 @@ def test_a_suspect_member_has_suspect_replicas() -> None:
 def test_another_replica_of_the_group_is_not_begun_over_it() -> None:
     with pytest.raises(RaftStoreError, match="replica 3 was here, and the table says 9"):
         begun(ReplicaRecord(1, 3, 0), REPLICA, Placement(), record())
+
+
+def test_a_replica_that_has_ended_begins_no_more(tmp_path: Path) -> None:
+    """Group 0 may forget here that it was to end."""
+    file = SeatFile(OsFileSystem(), str(tmp_path), 5)
+    file.write(ReplicaRecord(1, 9, 0))
+    file.bury(ReplicaRecord(1, 9, 0))
+    known = file.read()
+    assert known == ReplicaRecord(1, 9, 0, is_ended=True)
+    assert is_stale(known, REPLICA)
+    later = PlacedReplica(OWN, 10, made_at=5)
+    assert not is_stale(known, later)
+    assert begun(known, later, Placement(), record()) == ReplicaRecord(1, 10, 0)
+    assert not is_stale(ReplicaRecord(1, 9, 0), REPLICA)
+    assert not is_stale(None, REPLICA)
 
 
 def test_the_file_is_kept_and_checked(tmp_path: Path) -> None:

@@ -203,11 +203,12 @@ class ProduceWork:
         if write.producer is None or gate is None or name is None:
             return
         try:
+            number = topic.partition_numbers[write.index]
             if self._call.version >= JOINS_FROM:
-                number = topic.partition_numbers[write.index]
                 await gate.join(name, write.producer, number)
             else:
                 await self._call.broker.catch_up()
+            await gate.take_part(name, number)
         except ApiError as error:
             write.error = error
         write.is_confirmed = True

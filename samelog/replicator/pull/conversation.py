@@ -25,8 +25,8 @@ from samelog.wire.pull.copies import (
     CopyEffect,
     CopyGivenUp,
     CopyNews,
-    Elsewhere,
     FindPlace,
+    HeldByOthers,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -198,5 +198,5 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_given_up(copy)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
-            case Elsewhere(nodes):
+            case HeldByOthers(nodes):
                 self._events.on_elsewhere(nodes)

@@ -252,3 +252,8 @@ class PushServer(ReplicatorHandler):
         """The handles of the topic's inputs end."""
         self._receiver.topic_gone(number)
         self._send()
+
+    def on_input_moved(self, number: int) -> None:
+        """The handles of the input end; the sender opens it anew, where it is by then."""
+        self._receiver.input_moved(number)
+        self._send()

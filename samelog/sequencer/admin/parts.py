@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.requests import DropStage, HoldStage, PublishStage
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
@@ -45,6 +47,19 @@ class PlacementDesk(Protocol):
         """The states of all members now."""
 
 
+class StageDesk(Protocol):
+    """Publishes what is staged, in whatever groups it is."""
+
+    async def hold(self, request: HoldStage) -> StageHeld:
+        """Wait until majorities hold the runs. Raises NotLeader, ChangeRefused, as all of these."""
+
+    async def publish(self, request: PublishStage) -> StagePublished:
+        """Publish a batch."""
+
+    async def drop(self, request: DropStage) -> StageDropped:
+        """End the runs of a stage."""
+
+
 class ServedNode(Protocol):
     """Its parts, in records."""
 
@@ -75,6 +90,10 @@ class ServedNode(Protocol):
     @property
     def placing(self) -> PlacementDesk:
         """Placement, as the leader of group 0 sees it."""
+
+    @property
+    def stages(self) -> StageDesk:
+        """What writers stage."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

@@ -77,6 +77,11 @@ Plan = int | Sequence[Sequence[int]]
 """How many copies, or the members of each partition."""
 
 
+def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
+    """The table, with the members as this node knows them."""
+    return PlacementTable(state.placement, _members(state, is_there, now_ms))
+
+
 async def until_begun(machine: StateMachine) -> None:
     """Wait until a new cluster has its feature level: nobody knows before whether it has groups.
     Raises TimeoutError.

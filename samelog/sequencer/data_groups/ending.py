@@ -4,42 +4,65 @@ A data group closes its part of a run by itself, where that is merged. Its leade
 group 0, which waits for all of them, has closed the run. A run that group 0 has closed already, or
 that is not its session's newest, ends where the group has merged it.
 
-Invariant: a data group is told that a run has ended only with all of its own ends, or without any,
-because a newer run is to begin.
+Invariant: a data group is told that a run has ended only once all bytes that its sender named have
+a place in the group, or because a newer run is to begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.commands import CloseRun
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
 
 
-def end_run(replica: GroupReplica, session: str, run_id: str, ends: Ends) -> None:
-    """A sender has finished a run: close what this group has of it once that is merged."""
+def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, ends: Ends) -> None:
+    """A sender has finished a run: close what this group has of it once that is merged. `cluster`:
+    the state of group 0, as it is here.
+    """
     machine = replica.logs.machine
     run = machine.open_run_of(session)
     if run is None or run.run_id != run_id:
         return
-    own = _names(machine.state, session)
-    if not ends or own <= ends.keys():
-        told = {name: end for name, end in ends.items() if name in own}
-        replica.raft.coordinator.run_ended(session, run_id, told)
+    group = replica.seat.group
+    own = {name: end for name, end in ends.items() if _is_in(cluster, group, *name)}
+    if not any(_lacks(machine, session, *name) for name, end in own.items() if end != (0, 0)):
+        replica.raft.coordinator.run_ended(session, run_id, own)
 
 
-def _names(state: State, session: str) -> set[tuple[str, int]]:
-    """The partitions of this group that a session has inputs in."""
-    found = set()
-    for entry in state.inputs.values():
-        if entry.session == session:
-            partition = state.partitions[entry.partition]
-            found.add((state.topics[partition.topic_id].name, partition.index))
-    return found
+def _is_in(cluster: State, group: int, name: str, index: int) -> bool:
+    """Whether a group has a partition, by the table."""
+    topic = cluster.topics.get(cluster.names.get(name, ""))
+    if topic is None or not 0 <= index < topic.partitions:
+        return False
+    return cluster.placement.group_of(topic.partition_numbers[index]) == group
+
+
+def _lacks(machine: StateMachine, session: str, name: str, index: int) -> bool:
+    """Whether a session's bytes of a partition have no place here yet."""
+    topic = machine.topic_named(name)
+    partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+    return partition is None or machine.input_of(session, partition.number) is None
+
+
+def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
+    """Close a run that holds what nobody will publish; whether it is such a run."""
+    run = replica.logs.machine.run_of(session, run_id)
+    if run is None or not run.is_held:
+        return False
+    with suppress(NotLeader, Busy):
+        replica.raft.group.propose(
+            [CloseRun(session, run_id, replica.raft.proposer.clock.wall_ms())]
+        )
+    return True
 
 
 def closed_parts(state: State, cluster: State) -> Iterator[PartOfRunClosed]:

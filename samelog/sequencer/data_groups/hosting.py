@@ -11,19 +11,28 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
-from samelog.placement.values import PlacedGroup
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.ending import closed_parts, end_run, overtaken
+from samelog.sequencer.data_groups.ending import (
+    closed_parts,
+    end_run,
+    give_up_held,
+    overtaken,
+)
+from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken
+from samelog.sequencer.data_groups.seats import SeatFile, is_overtaken, is_stale
 from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import LogParts, MemberParts, RaftParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -81,6 +90,14 @@ class DataGroups:
         presence: Presence,
         lives: Lives,
     ) -> None:
+        self.passes = PartitionPasses(
+            member.directory.record.number,
+            self,
+            cluster=lambda: host.cluster,
+            is_there=presence.is_there,
+            send=links.send,
+            on_report=host.pass_reported,
+        )
         self._given = given
         self._host = host
         self._member = member
@@ -92,6 +109,8 @@ class DataGroups:
         self._is_due = False
         """The table is to be looked at."""
         self._confirms = False
+        self._is_confirmed = False
+        """Whether the table has been as new as that of group 0, in this life."""
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self.replicas: dict[int, DataReplica] = {}
@@ -107,8 +126,17 @@ class DataGroups:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
+        self._host.spawn(self._confirm_table())
         for number, placed in self._host.cluster.placement.groups.items():
             self._remove_old(number, placed)
+        self.follow()
+
+    async def _confirm_table(self) -> None:
+        """Have all applied here that was committed in group 0 before this life."""
+        while not self._is_confirmed:
+            with suppress(TimeoutError):
+                await self._host.catch_up()
+                self._is_confirmed = True
         self.follow()
 
     def follow(self) -> None:
@@ -125,24 +153,45 @@ class DataGroups:
             known = self.replicas.keys() | self._ending | self.damaged.keys()
             if not self._runs or number in known:
                 continue
-            if placed.replica_of(own) is not None:
-                self._remove_old(number, placed)
-                self._begin(number)
+            named = placed.replica_of(own)
+            try:
+                if named is not None and self._may_begin(number, placed, named):
+                    self._begin(number)
+            except RaftStoreError as error:
+                self.damaged[number] = str(error)
+                what = "replica cannot begin"
+                log_event(log, logging.CRITICAL, what, group=number, error=error)
+
+    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
+        """A replica without files begins only by a table that was confirmed in this life: one that
+        lags may name a replica that has ended.
+        """
+        self._remove_old(number, placed)
+        known = SeatFile(self._given.fs, self._member.raft_log.directory, number).read()
+        is_new = known is None or known.is_ended
+        return not is_stale(known, named) and (self._is_confirmed or not is_new)
 
     async def _end_old(self, own: int) -> None:
         """Replicas that the table does not name any more. A group that is gone had no partitions;
         what has some all the same stays.
         """
-        for number, replica in tuple(self.replicas.items()):
-            placed = self._host.cluster.placement.groups.get(number)
-            named = None if placed is None else placed.replica_of(own)
-            is_empty = not replica.group_replica.logs.machine.state.partitions
-            if (named is None or named.replica != replica.replica) and (placed or is_empty):
-                del self.replicas[number]
-                self._beats.woke(number)
-                self._ending.add(number)
-                await replica.end()
-                self._ending.discard(number)
+        over = [replica for replica in self.replicas.values() if self._is_over(replica, own)]
+        for replica in over:  # all at once: from now on none of them hears anything
+            del self.replicas[replica.number]
+            self._beats.woke(replica.number)
+            self._ending.add(replica.number)
+        if over:
+            await self._host.keep_commit()
+        for replica in over:
+            await replica.end()
+            self._ending.discard(replica.number)
+
+    def _is_over(self, replica: DataReplica, own: int) -> bool:
+        placed = self._host.cluster.placement.groups.get(replica.number)
+        named = None if placed is None else placed.replica_of(own)
+        is_empty = not replica.group_replica.logs.machine.state.partitions
+        is_named = named is not None and named.replica == replica.replica
+        return not is_named and (placed is not None or is_empty)
 
     def _remove_old(self, number: int, placed: PlacedGroup) -> None:
         """What an earlier replica of this member left when it was ended."""
@@ -150,29 +199,27 @@ class DataGroups:
         file = SeatFile(self._given.fs, self._member.raft_log.directory, number)
         known = file.read()
         newest = self._host.cluster.placement.next_replica
-        if known is not None and is_overtaken(known, placed, own, newest):
+        if known is None or known.is_ended:
+            return
+        if is_overtaken(known, placed, own, newest):
             self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
-            file.remove()
+            file.bury(known)
 
     def _begin(self, number: int) -> None:
+        """Raises RaftStoreError."""
         if not self.replicas:
             self._host.spawn(self._run_beats())
-        try:
-            replica = DataReplica(
-                number,
-                self._given,
-                self._host,
-                self._member,
-                self._links,
-                presence=self._presence,
-                lives=self._lives,
-                on_moved=self._moved,
-            )
-        except RaftStoreError as error:
-            self.damaged[number] = str(error)
-            what = "replica cannot begin"
-            log_event(log, logging.CRITICAL, what, group=number, error=error)
-            return
+        replica = DataReplica(
+            number,
+            self._given,
+            self._host,
+            self._member,
+            self._links,
+            presence=self._presence,
+            lives=self._lives,
+            on_moved=self._moved,
+            here=self._source,
+        )
         self.replicas[number] = replica
         replica.raft.raft.allow_quiet(lambda: self._beats.heard(number))
         replica.group_replica.disk_measured(*self._disk)
@@ -219,6 +266,16 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def replica_of(self, group: int) -> GroupReplica | None:
+        """This member's replica of a group."""
+        replica = self.replicas.get(group)
+        return None if replica is None else replica.group_replica
+
+    def _source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is here, too."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.logs.source
+
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
         replica, told = self.replicas.get(group), self._leaders.get(group)
@@ -238,11 +295,19 @@ class DataGroups:
             if term > self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node
 
-    def carry_out(self, orders: Iterable[GroupOrder]) -> None:
+    def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
         for order in orders:
-            if order.group in self.replicas:
+            if order.partition is not None:
+                self.passes.carry_out(asker, order)
+            elif order.group in self.replicas:
                 self.replicas[order.group].carry_out(order)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0: its part here is looked at."""
+        for replica in self.replicas.values():
+            if replica.raft.raft.leadership is not None:
+                replica.group_replica.raft.participant.look_soon()
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
@@ -270,7 +335,7 @@ class DataGroups:
         """A sender, here or at another member, has finished a run."""
         for replica in self.replicas.values():
             if replica.raft.raft.leadership is not None:
-                end_run(replica.group_replica, session, run_id, ends)
+                end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
@@ -279,7 +344,8 @@ class DataGroups:
             self._links.send_all(told)
             self._host.part_closed(told)
         for session, run_id in overtaken(state, cluster):
-            end_run(replica.group_replica, session, run_id, {})
+            if not give_up_held(replica.group_replica, session, run_id):
+                end_run(replica.group_replica, cluster, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -287,6 +353,7 @@ class DataGroups:
         """To be called some times a second."""
         for replica in self.awake:
             replica.tick()
+        self.passes.tick()
 
     def tick_membership(self) -> None:
         """To be called about four times a second."""
@@ -386,8 +453,8 @@ class DataGroups:
         replica = self.replicas.get(group)
         if replica is None or not receiver:
             return None
-        own = replica.sender.replica(self._member.directory.record.number)
-        return replica if (own, replica.sender.replica(node)) == (receiver, sender) else None
+        there = replica.sender.replica(node)
+        return replica if (replica.replica, there) == (receiver, sender) else None
 
     def welcomed(self, node: int) -> None:
         """The connection to another member stands: it is told everything."""

@@ -55,6 +55,11 @@ class _OfGroup:
         for listener in tuple(self._listeners):
             listener.on_topic_gone(self._first | number)
 
+    def on_input_moved(self, number: int) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_input_moved(self._first | number)
+
 
 class RoutedIntake:
     """One member's."""
@@ -131,9 +136,6 @@ class RoutedIntake:
         if replica is None:
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
         run = await self._cluster.note_input(session, run_id, topic, partition)
-        if run.stage is not None:
-            text = f"topic {topic.name!r} is in data groups, which publish no stages yet"
-            raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "publish it without a stage")
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)
         opened = await intake.open_placed(

@@ -8,7 +8,7 @@ proposed is applied here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from samelog.consensus import Busy, NotLeader
@@ -17,7 +17,8 @@ from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.needs import Need
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
-from samelog.placement.tasks import GroupOrder
+from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask
+from samelog.placement.values import PassStage
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
@@ -25,7 +26,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import ORDERS_MOST, GroupOrders
+from samelog.wire.peer_messages import ORDERS_MOST, GroupOrders, PassReport
 
 CHANGES_MOST = 200
 ASK_AGAIN_S = 1.0
@@ -60,6 +61,8 @@ class Placing:
         """Members that are not up -> since when, as far as this leader knows."""
         self._asked: dict[tuple[int, GroupOrder], float] = {}
         """(leader of the group, order) -> when it was asked for last."""
+        self._passes: dict[int, dict[int, PassReport]] = {}
+        """Task -> group -> how far it says that it is with the partition that moves."""
         self.waits: dict[int, str] = {}
         """Task -> what it waits for."""
 
@@ -69,6 +72,7 @@ class Placing:
         if not self._group.is_leader or state.level < GROUPS:
             self._planner = None
             self._silent.clear()
+            self._passes.clear()
             return
         if self._planner is not None and self._group.applied_index < self._proposed_at:
             return
@@ -77,10 +81,26 @@ class Placing:
             return
         if self._planner is None:
             self._planner = PlacementPlanner(table, self.limits)
-        planned = self._planner.look(self._now_ms(), wall_ms=self._clock.wall_ms())
+        moved = self._moved(table)
+        planned = self._planner.look(self._now_ms(), moved, wall_ms=self._clock.wall_ms())
         self.waits = planned.waits
         self._propose(planned.changes[:CHANGES_MOST])
         self._ask(planned.orders)
+
+    def hear(self, report: PassReport) -> None:
+        """How far a group is with a partition that a task moves."""
+        if report.task in self._cluster().placement.tasks:
+            self._passes.setdefault(report.task, {})[report.group] = report
+
+    def _moved(self, table: PlacementTable) -> dict[int, PartitionMove]:
+        """Task -> how far the partition is that it moves, as far as is known to this leader."""
+        tasks = table.placement.tasks
+        self._passes = {task: said for task, said in self._passes.items() if task in tasks}
+        return {
+            number: moved_by(task, self._passes.get(number, {}))
+            for number, task in tasks.items()
+            if task.target is not None
+        }
 
     @property
     def needs(self) -> list[Need]:
@@ -142,7 +162,7 @@ class Placing:
             by_leader[self._table.leaders[order.group]].append(order)
         for leader, found in by_leader.items():
             if leader == self._presence.number:
-                self._data_groups.carry_out(found)
+                self._data_groups.carry_out(leader, found)
             else:
                 self._send(leader, GroupOrders(tuple(found[:ORDERS_MOST])))
 
@@ -160,3 +180,20 @@ class Placing:
                 self._asked[key] = now
                 due.append(order)
         return due
+
+
+def moved_by(task: PlacementTask, said: Mapping[int, PassReport]) -> PartitionMove:
+    """What both groups say of a partition. A target of which nothing was heard may have files."""
+    source = said.get(task.group)
+    target = None if task.target is None else said.get(task.target)
+    left = None if source is None else source.stage
+    came = None if target is None else target.stage
+    is_whole = target is not None and target.is_whole
+    return PartitionMove(
+        is_copied=came in (PassStage.COPYING, PassStage.OPEN) and is_whole,
+        is_sealed=left in (PassStage.SEALED, PassStage.GONE) or came == PassStage.OPEN,
+        is_open=came == PassStage.OPEN and is_whole,
+        is_dropped=left == PassStage.GONE,
+        has_files=came != PassStage.GONE,
+        is_forbidden=left == PassStage.FORBIDDEN,
+    )

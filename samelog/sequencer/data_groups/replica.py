@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,10 +18,12 @@ import msgspec
 from samelog.placement.changes import AnyChange, ConfirmGroup
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
+from samelog.replicator.interfaces import LogSource
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -29,8 +31,10 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import PartOfRunClosed
+from samelog.wire.peer_messages import PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +56,19 @@ class ReplicaHost(Protocol):
     def cluster(self) -> State:
         """The state of group 0, as it is here."""
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
+
+    async def keep_commit(self) -> None:
+        """Have it on the disk how much of group 0's log is committed."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+
     async def change_placement(self, changes: list[AnyChange]) -> None:
         """Have group 0 take these changes of the table, those of them that hold."""
 
@@ -60,6 +77,9 @@ class ReplicaHost(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """End the member."""
+
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves, if this member asked."""
 
     def part_closed(self, message: PartOfRunClosed) -> None:
         """A data group has closed its part of a run."""
@@ -82,8 +102,11 @@ class DataReplica:
         presence: Presence,
         lives: Lives,
         on_moved: Callable[[DataReplica], None],
+        here: Callable[[int], LogSource | None],
     ) -> None:
-        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken."""
+        """Raises RaftStoreError. `on_moved`: the core may rest now, or may have woken; `here`: see
+        coming.ComingPartitions.
+        """
         self.number = number
         self._host = host
         self._clock = given.clock
@@ -95,7 +118,15 @@ class DataReplica:
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
         self._record = self._begin()
         record = self._directory.record
-        self.sender = GroupSender(links, record.number, lambda: self.placed)
+        self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
+        self.elsewhere = ComingPartitions(
+            number,
+            record.number,
+            machine=lambda: self.group_replica.logs.machine,
+            cluster=lambda: host.cluster,
+            pulls=links,
+            here=here,
+        )
         self.group_replica = GroupReplica(
             _below(given, number),
             member,
@@ -175,8 +206,9 @@ class DataReplica:
         return self._record.replica
 
     async def end(self) -> None:
-        """Stop, and let go of all files: the table, and so the group, names this replica no more.
-        replica.json goes last: a crash before that is made good at the next start.
+        """Stop, and let go of all files: the table, and so the group, names this replica no more,
+        and the disk knows that. replica.json is written last: a crash before that is made good at
+        the next start.
         """
         running = list(self._running)
         for task in running:
@@ -186,7 +218,7 @@ class DataReplica:
         self.group_replica.close()
         self.group_replica.store.forget()
         self._fs.remove_tree(self._data)
-        self._file.remove()
+        self._file.bury(self._record)
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:
@@ -230,6 +262,17 @@ class DataReplica:
         return self._host.merged_syncer
 
     @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self._host.cluster_machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.tell_cluster(commands)
+
+    def units_moved(self) -> None:
+        """Who takes part here looks by itself."""
+
     def cluster(self) -> State:
         """See building.ReplicaOwner."""
         return self._host.cluster

@@ -1,8 +1,8 @@
 """Which replica of a data group this directory has, and whether that has forgotten nothing.
 
-`raft/<group>/replica.json` says so, before the replica says anything. `trusted` is the number of
-times that the directory had become suspect (node.json) when the replica last counted: if it has
-become so again, the replica is suspect too.
+`raft/<group>/replica.json` says so, before the replica says anything, and after it has ended.
+`trusted` is the number of times that the directory had become suspect (node.json) when the replica
+last counted: if it has become so again, the replica is suspect too.
 
 Invariant: a replica that another directory of this member may have had begins as a suspect; it
 counts from an entry of its own group on that names this life.
@@ -33,6 +33,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     format_version: int
     replica: Unsigned32
     trusted: int
+    is_ended: bool = False
+    """The table named it no more, and its files are gone: it never begins again."""
 
 
 class SeatFile:
@@ -65,10 +67,10 @@ class SeatFile:
             self._fs.sync_directory(self._raft_directory)
         self._fs.write_atomically(self._path, encode_checked(record))
 
-    def remove(self) -> None:
-        """The replica is gone, and what else it had here."""
+    def bury(self, record: ReplicaRecord) -> None:
+        """The replica is gone, and what else it had here: only that is left to say."""
         self._fs.remove_tree(self._directory)
-        self._fs.sync_directory(self._raft_directory)
+        self.write(msgspec.structs.replace(record, is_ended=True))
 
 
 def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replica: int) -> bool:
@@ -81,11 +83,16 @@ def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replic
     return replica is None or replica.replica > known.replica
 
 
+def is_stale(known: ReplicaRecord | None, replica: PlacedReplica) -> bool:
+    """Whether the table names a replica that has ended here: it lags behind."""
+    return known is not None and known.is_ended and known.replica >= replica.replica
+
+
 def begun(
     known: ReplicaRecord | None, replica: PlacedReplica, table: Placement, record: NodeRecord
 ) -> ReplicaRecord:
     """What replica.json is to say before the replica says anything. Raises RaftStoreError."""
-    if known is None:
+    if known is None or (known.is_ended and known.replica < replica.replica):
         is_sure = record.may_vote and table.is_first(replica)
         trusted = record.suspicions if is_sure else NEVER
         return ReplicaRecord(FORMAT_VERSION, replica.replica, trusted)

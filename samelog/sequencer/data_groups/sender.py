@@ -20,7 +20,9 @@ class GroupSender:
     """One group's. Implements peers.PeerSender."""
 
     def __init__(self, links: PeerSender, own: int, group: Callable[[], PlacedGroup]) -> None:
-        """`own`: this member's number; `group`: as the table has it now."""
+        """`own`: this replica's number, whatever the table says by now; `group`: as the table has
+        it.
+        """
         self._links = links
         self._own = own
         self._group = group
@@ -46,14 +48,14 @@ class GroupSender:
         """Send Raft messages, or drop them."""
         receiver = self.replica(to)
         if receiver:
-            self._links.send_raft(group, to, messages, (self.replica(self._own), receiver))
+            self._links.send_raft(group, to, messages, (self._own, receiver))
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
         receiver, number = self.replica(to), self._group().number
         if not receiver:
             return False
-        seats = number, self.replica(self._own), receiver
+        seats = number, self._own, receiver
         return all(
             self._links.send(to, InGroup(*seats, encode_message(part)[HEADER_BYTES:]))
             for part in parts_of(message)

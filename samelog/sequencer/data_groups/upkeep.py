@@ -28,6 +28,8 @@ from samelog.wire.bounds import Life
 
 CLOSE_ENTRIES = 256
 COMMANDS_AT_ONCE = 200
+WANTED_S = 10.0
+"""What a replica must have is asked anew after so long."""
 
 
 class DataGroupUpkeep:
@@ -59,8 +61,8 @@ class DataGroupUpkeep:
         """The entry by which topics were followed last."""
         self._whole: set[int] = set()
         """Replicas that were found to be whole."""
-        self._wanted: dict[int, dict[int, int]] = {}
-        """Suspect -> what it must have merged durably."""
+        self._wanted: dict[int, tuple[float, dict[int, int]]] = {}
+        """Replica's member -> since when, and what it must have merged durably."""
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
@@ -94,13 +96,17 @@ class DataGroupUpkeep:
             self._configure(own.version, list(replicas), str(order.task))
 
     def _healthy(self) -> list[int]:
-        """Members whose replicas are whole, and that are up."""
+        """Members whose replicas are up, and have all that there is now."""
         own = self._replica.logs.machine.state.placement.own
         return [
             each.member
             for each in own
-            if self._presence.is_there(each.member) and self._is_whole(each)
+            if self._presence.is_there(each.member) and self._is_whole(each) and self._is_near(each)
         ]
+
+    def _is_near(self, replica: PlacedReplica) -> bool:
+        """Whether it lacks only what came in just now: who was away for long counts, and lacks."""
+        return replica.member == self._presence.number or self._is_close(replica.member)
 
     def _is_whole(self, replica: PlacedReplica) -> bool:
         """Whether it has all that the others have; once it has, that is not asked again."""
@@ -174,13 +180,22 @@ class DataGroupUpkeep:
             return False
         if raft.last_index - progress.match > CLOSE_ENTRIES:
             return False
-        offsets = {each.number: each.next_offset for each in partitions.values()}
-        wanted = self._wanted.setdefault(number, offsets)
+        wanted = self._wanted_of(number)
         merged = self._replica.raft.coordinator.views[number].merged_durable
         if any(merged.get(n, 0) < offset for n, offset in wanted.items() if n in partitions):
             return False
         del self._wanted[number]
         return True
+
+    def _wanted_of(self, number: int) -> dict[int, int]:
+        """Partition -> what a replica must have merged durably, as of lately."""
+        asked_at, wanted = self._wanted.get(number, (float("-inf"), {}))
+        now = self._clock.now()
+        if now - asked_at > WANTED_S:
+            known = self._replica.logs.machine.state.partitions.values()
+            wanted = {each.number: each.next_offset for each in known}
+            self._wanted[number] = now, wanted
+        return wanted
 
     def _hand_over(self, to: int) -> None:
         """Let who shall lead do so, if it has all that this one has."""

@@ -61,6 +61,9 @@ class VerdictListener(Protocol):
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
 
+    def on_input_moved(self, number: int) -> None:
+        """The input's partition goes to another group, with what is committed of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
@@ -219,7 +222,10 @@ class Intake(RunIntake):
             raise RequestRefused(
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
-        entry = self._machine.state.inputs.get(number)
+        entry, placement = self._machine.state.inputs.get(number), self._machine.state.placement
+        is_moved = entry is None and placement.own
+        if is_moved or (placement.passing and entry and placement.is_on_its_way(entry.partition)):
+            raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "open it anew")
         if entry is None:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         if entry.run != run_number:
@@ -412,6 +418,12 @@ class Intake(RunIntake):
         for number in inputs:
             for listener in self._all_listeners():
                 listener.on_topic_gone(number)
+
+    def moved(self, inputs: Sequence[int]) -> None:
+        """The inputs' partition goes to another group."""
+        for number in inputs:
+            for listener in self._all_listeners():
+                listener.on_input_moved(number)
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""

@@ -44,6 +44,10 @@ class SessionRounds:
         self.dirty: set[int] = set()
         """Inputs with bytes that are in no round yet."""
         self._has_failed = False
+        self._begun = self._ended = 0
+        """Rounds; they end in the order in which they begin."""
+        self._followers: list[asyncio.Future[None]] = []
+        """Rounds without files of their own, each of which ends with those before it."""
         self._idle: asyncio.Future[None] | None = None
         self._waits_for_entry = False
 
@@ -86,14 +90,35 @@ class SessionRounds:
         taken = frozenset(numbers)
         self.dirty -= taken
         ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
+        if not (also or files):
+            await self._rounds_before()
+        self._begun += 1
         try:
             await self._syncer.sync([*also, *files])
         except BaseException:
             self._has_failed = True
             raise
+        finally:
+            self._ended += 1
+            if self._followers:
+                self._wake_followers()
         if self._has_failed:
             raise DiskFault("sessions", "sync", errno.EIO)
         self._vouch(ends, files)
+
+    async def _rounds_before(self) -> None:
+        """Wait until all rounds that are under way have ended."""
+        newest = self._begun
+        while self._ended < newest:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._followers.append(ended)
+            await ended
+
+    def _wake_followers(self) -> None:
+        followers, self._followers = self._followers, []
+        for each in followers:
+            if not each.done():
+                each.set_result(None)
 
     def _vouch(self, ends: SyncedEnds, files: Iterable[File]) -> None:
         self._sessions.mark_durable(ends, files)

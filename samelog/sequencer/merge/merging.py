@@ -25,7 +25,12 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.measures import Measures
-from samelog.sequencer.merge.merged_partition import MergedPartition, agrees, gone_log
+from samelog.sequencer.merge.merged_partition import (
+    MergedPartition,
+    agrees,
+    gone_log,
+    moved_log,
+)
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
@@ -145,6 +150,13 @@ class Merging:
             self._compare_with_state(number)
         return opened
 
+    def take_over(self, number: int) -> None:
+        """A partition came from another group, or is known to go further there."""
+        if number in self.partitions:
+            self._compare_with_state(number)
+        else:
+            self.partition(number)
+
     def look(self, number: int) -> MergedPartition:
         """A partition of the state machine as it is now: one that is not open stays so."""
         return self.partitions.get(number) or self._made(number)
@@ -203,7 +215,8 @@ class Merging:
         self.troubles.pop(number, None)
         self._changed.ready.pop(number, None)
         self._changed.dirty.discard(number)
-        gone.fault = gone_log(gone.topic, successor)
+        is_moved = successor is None and gone.made_of.topic_id in self._machine.state.topics
+        gone.fault = moved_log(gone) if is_moved else gone_log(gone.topic, successor)
         gone.changed()
         gone.log.close()
         if successor is None:

@@ -30,6 +30,7 @@ from samelog.sequencer.raft.views import NOWHERE, NodeView, verdict
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
+    EndStage,
     Merge,
     PublishStageCommand,
     Range,
@@ -72,6 +73,7 @@ class Coordinator:
         """`is_there`: whether a node is up, as far as is known here."""
         self._node = node
         self._machine = machine
+        self._cluster = planner.cluster
         self._planner = planner
         self._sessions = sessions
         self._group = group
@@ -215,7 +217,7 @@ class Coordinator:
         if (
             self._unsettled.to_plan
             or self.closer.ended
-            or self._machine.state.transactions.deciding
+            or self._cluster.state.transactions.deciding
         ):
             self.plan_soon()
 
@@ -229,7 +231,7 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        deciding = self._machine.state.transactions.deciding
+        deciding = self._cluster.state.transactions.deciding
         if self._scheduled or not (self._unsettled.to_plan or self.closer.ended or deciding):
             return
         if self._group.raft.leadership is not None:
@@ -247,7 +249,7 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        known, planner = self._machine.state.transactions, self._planner
+        known, planner = self._cluster.state.transactions, self._planner
         while (self._unsettled.to_plan or known.deciding) and planner.has_room:
             if not self._plan_once():
                 break
@@ -346,7 +348,7 @@ class Coordinator:
     def propose_stage(
         self,
         ranges: Mapping[int, Sequence[Range]],
-        make: Callable[[list[Merge]], PublishStageCommand],
+        make: Callable[[list[Merge]], PublishStageCommand | EndStage],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
         now_ms = self._clock.wall_ms()

@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -34,10 +34,13 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    EndStage,
     Expire,
     LetIn,
     Merge,
+    MergeTransactions,
     OpenRunCommand,
+    PinStage,
     PublishStageCommand,
     RaiseLevel,
     RetireSessionCommand,
@@ -50,12 +53,15 @@ from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
     OpenPlacedInput,
+    PassPartition,
     PlacementCommand,
     PlacePartitions,
     PlaceTopic,
 )
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
+from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
@@ -70,6 +76,15 @@ RUN_CHANGES = (
 )
 PLACED = (PlaceTopic, PlacePartitions)
 TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+
+
+UNIT_CHANGES = (
+    PublishStageCommand,
+    EndStage,
+    PinStage,
+    *get_args(SpanningCommand),
+    *TRANSACTION_COMMANDS,
+)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -170,7 +185,8 @@ class Replica:
         if not entry.data:  # a new leader's first
             self._merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
-            isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStageCommand | EndStage)
+            and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self._events.entry_applied(entry.index, commands, rejected=rejected)
@@ -186,22 +202,28 @@ class Replica:
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
             self._merged(command)
+            if isinstance(command, MergeTransactions) and command.ends:
+                self._events.units_moved()
         return outcome
 
     def _apply_change(self, command: AnyCommand) -> Any:
         """Anything but a merge instruction."""
-        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopicCommand) else []
+        gone = self._inputs_concerned(command)
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
-        if isinstance(command, TOPIC_CHANGES):
+        if isinstance(command, PassPartition):
+            self._passed(command, gone)
+        elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
             if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
+        elif isinstance(command, UNIT_CHANGES):
+            self._unit_changed(command)
         else:
             self._pass_on(command, outcome)
         return outcome
@@ -220,18 +242,20 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStageCommand):
-            self._published(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _published(self, command: PublishStageCommand) -> None:
-        for merge in command.merges:
-            self._merged(merge)
-        for session, _ in command.runs:
-            self._events.run_changed(session)
+    def _unit_changed(self, command: AnyCommand) -> None:
+        """Something that may span groups has moved; what was staged may be published."""
+        if isinstance(command, PublishStageCommand | EndStage):
+            for merge in command.merges:
+                self._merged(merge)
+            for session, _ in command.runs:
+                if session in self.machine.state.sessions:
+                    self._events.run_changed(session)
+        self._events.units_moved()
 
     def _reset(self, command: SoftReset | HardReset) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,
@@ -283,11 +307,14 @@ class Replica:
         partition = self._merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
 
-    def _inputs_of_topic(self, command: DeleteTopicCommand) -> list[GoneInput]:
-        """The inputs of a topic that is about to go."""
-        state = self.machine.state
-        topic = state.topics.get(command.topic_id)
-        numbers = set() if topic is None else set(topic.partition_numbers)
+    def _inputs_concerned(self, command: AnyCommand) -> list[GoneInput]:
+        """The inputs of a topic or a partition that is about to go."""
+        state, numbers = self.machine.state, set[int]()
+        if isinstance(command, PassPartition):
+            numbers = {command.partition} & state.partitions.keys()
+        elif isinstance(command, DeleteTopicCommand):
+            topic = state.topics.get(command.topic_id)
+            numbers = set() if topic is None else set(topic.partition_numbers)
         return [
             self._sessions.gone(entry)
             for entry in state.inputs.values()
@@ -299,6 +326,25 @@ class Replica:
         self._forget(gone)
         self._merging.follow()
         self._tidy_soon()
+
+    def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
+        """A partition comes from another group, or goes to one."""
+        number, known = command.partition, self.machine.state.partitions
+        gone = [each for each in inputs if each.number not in self.machine.state.inputs]
+        self._events.inputs_moved([each.number for each in inputs])
+        self._forget(gone)
+        if number not in known:
+            self._merging.follow()
+            self._tidy_soon()
+            return
+        self._merging.take_over(number)
+        places = tuple(
+            (entry.number, entry.place)
+            for entry in self.machine.state.inputs.values()
+            if entry.partition == number
+        )
+        self._marks.setdefault(number, deque()).append(_Mark(known[number].next_offset, places))
+        self._release([number])
 
     def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""

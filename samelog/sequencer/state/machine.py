@@ -44,6 +44,7 @@ from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
     OpenPlacedInput,
+    PassPartition,
     PlacementCommand,
     PlaceTopic,
 )
@@ -52,6 +53,7 @@ from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
     elsewhere,
+    on_its_way,
     problem_with_new,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
@@ -68,6 +70,7 @@ from samelog.sequencer.state.transactions.changes import (
     change_transactions,
 )
 from samelog.sequencer.state.transactions.commands import TransactionCommand
+from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -80,7 +83,7 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
-from samelog.sequencer.state.void_state import agree, give_up
+from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
@@ -224,9 +227,11 @@ class StateMachine:
 
     def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        for partition, roll, byte in command.ends:
+        spanning = self.state.transactions.spanning
+        stays = run is None or run.closed or spanning.is_pinned(command.session)
+        for partition, roll, byte in () if stays else command.ends:
             entry = self.input_of(command.session, partition)
-            if entry is not None and run is not None and not run.closed:
+            if entry is not None:
                 entry.roll, entry.byte = roll, byte
         return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
@@ -234,11 +239,12 @@ class StateMachine:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
-            return Rejection(
-                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-            )
+            return Rejection("UNKNOWN_TOPIC", f"{command.topic_id} has no {command.partition}")
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        problem = on_its_way(self.state, partition.number)
+        if problem is not None:
+            return Rejection(*problem)
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -252,7 +258,9 @@ class StateMachine:
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         if run is None:
-            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+            return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
+        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+            return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.closed = True
             run.ends = [
@@ -271,10 +279,10 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
-        if not session.retired:
-            session.retired = True
-            session.fenced_ids.append(session.session_id)
+            closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            if isinstance(closed, Rejection):
+                return closed
+        session.retire()
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
@@ -326,9 +334,13 @@ class StateMachine:
 
     def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
         if isinstance(command, OpenPartition):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        return command if problem is None else Rejection(*problem)
+        elif isinstance(command, PassPartition):
+            self.reindex()
+        return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
         if isinstance(command, HardReset) and self.state.placement.partitions:
@@ -352,19 +364,22 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+        moves = self.state.placement.passing is not None
+        if moves and (problem := on_its_way(self.state, command.partition)) is not None:
+            return Rejection(*problem)
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         if isinstance(command, MergeTransactions):
-            problem = self.state.transactions.problem_with(command)
-            if problem is not None:
-                return Rejection("PRECONDITION", problem)
+            reason = self.state.transactions.problem_with(command)
+            if reason is not None:
+                return Rejection("PRECONDITION", reason)
             self.state.transactions.merged(command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        if command.sequences or command.watermarks or command.unwrapped:
+        if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
 
@@ -424,7 +439,7 @@ class StateMachine:
         partition = self.state.partitions.get(number)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
-        problem = elsewhere(self.state, number)
+        problem = elsewhere(self.state, number) or on_its_way(self.state, number)
         return partition if problem is None else Rejection(*problem)
 
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
@@ -436,9 +451,7 @@ class StateMachine:
             return Rejection("PRECONDITION", given_up)
         if given_up is command:
             name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-            offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
-            text = f"{name}: {offsets} are void: no node had their records"
-            self.state.remember(RecordEvent(command.at_ms, "void", text))
+            self.state.remember(void_event(name, command))
         return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
@@ -449,13 +462,7 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
-        """What of it is news."""
-        news = []
-        for number, offset, checksum in command.values:
-            partition = self.state.partitions.get(number)
-            if partition is not None and agree(partition, offset, checksum):
-                news.append((number, offset, checksum))
-        return Checkpoint(news)
+        return Checkpoint(news_of(self.state.partitions, command))
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
         problem = self.state.groups.apply(command, self.state.partitions)
@@ -492,5 +499,6 @@ _APPLY: dict[type, Any] = {
     OpenPlacedInput: StateMachine._open_placed_input,
     ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

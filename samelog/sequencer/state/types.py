@@ -95,6 +95,8 @@ class Partition(msgspec.Struct):
     """The running checksum where it begins."""
     rolls: list[tuple[int, int]] = []
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
+    epoch_base: int = 0
+    """In a data group: the leader epoch is so much more than the term."""
     schema_since: list[tuple[int, int]] = []
     """(offset, version): from there on, that version of the topic's schema was in force."""
 
@@ -191,6 +193,12 @@ class Session(msgspec.Struct):
         del self.runs[:-RUNS_REMEMBERED]
         return run
 
+    def retire(self) -> None:
+        """Fence its directory."""
+        if not self.retired:
+            self.retired = True
+            self.fenced_ids.append(self.session_id)
+
     @property
     def is_staged(self) -> bool:
         """Whether its newest run is, or was, staged: then all are."""
@@ -203,6 +211,8 @@ class Stage(msgspec.Struct):
     writer: str
     batch: int
     at_ms: int
+    unit: int = 0
+    """The unit of work that it was; 0: it was in one group."""
 
 
 class Input(msgspec.Struct):

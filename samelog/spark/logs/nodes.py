@@ -34,7 +34,7 @@ from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.spark.errors import DataLoss, NotReadable, SourceError
+from samelog.spark.errors import DataLoss, NotHere, NotReadable, SourceError
 from samelog.spark.logs.homes import Homes
 from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
@@ -176,6 +176,7 @@ class Nodes:
                 f"this host cannot reach the cluster: {error}; the driver and every executor need "
                 "the client.toml that the option config names, and the certificate files in it"
             ) from error
+        self._is_alone = only is not None
         self._homes = Homes(KnownNodes(self.config))
         self._thread = LoopThread("samelog-spark")
         self._pulls: dict[NodeAddress, RangePull] = {}
@@ -303,6 +304,7 @@ class Nodes:
 
         Raises:
             NotReadable: no node has sent anything for the time of the timeout.
+            NotHere: the only node to ask has not got the partition.
             DataLoss: the beginning is archived, or the topic is gone.
         """
         position = wanted.start
@@ -325,6 +327,8 @@ class Nodes:
         if isinstance(error, PullRefused):
             _raise_if_lost(rest, error)
             if error.code is FaultCode.NOT_LEADER:
+                if self._is_alone:
+                    raise NotHere(str(error)) from error
                 self._homes.not_here(rest.name, node, error.holders)
                 self._rest(node, error, deadline)
                 return

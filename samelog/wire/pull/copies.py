@@ -167,13 +167,13 @@ class LeaveNode(msgspec.Struct, frozen=True):
     """Another node may do better: end the connection."""
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class HeldByOthers(msgspec.Struct, frozen=True):
     """Other nodes have what was asked for: these, or nodes that were not told of."""
 
     nodes: tuple[Holder, ...] = ()
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | Elsewhere
+CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (

@@ -40,8 +40,8 @@ from samelog.wire.pull.copies import (
     CopyGivenUp,
     CopyState,
     CopyT,
-    Elsewhere,
     FindPlace,
+    HeldByOthers,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -111,7 +111,7 @@ class PullReceiver(Generic[CopyT]):
             case Welcome():
                 self._welcomed(message, now)
             case Holders():
-                self.effects.append(Elsewhere(message.nodes))
+                self.effects.append(HeldByOthers(message.nodes))
             case _:
                 text = f"unexpected {type(message).__name__}"
                 raise ProtocolFault(FaultCode.PROTOCOL, text)
@@ -306,7 +306,7 @@ class PullReceiver(Generic[CopyT]):
     def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
         topic = self._probes.pop(handle, None)
         if topic is not None and refusal.code is FaultCode.NOT_LEADER:
-            self.effects.append(Elsewhere())
+            self.effects.append(HeldByOthers())
             return
         if topic is not None:
             self.effects.append(TopicRefused(topic, refusal))
@@ -319,7 +319,7 @@ class PullReceiver(Generic[CopyT]):
         if refusal.code is FaultCode.NOT_LEADER:
             copy.enter(CopyState.WAITING, now)
             copy.retry_at, self._not_before[copy] = now, now + PROBE_S
-            self.effects += (Elsewhere(), CopyChanged(copy))
+            self.effects += (HeldByOthers(), CopyChanged(copy))
             return
         if refusal.code is FaultCode.TOPIC_GONE:
             self._gone(copy, refusal.successor, now)

@@ -374,7 +374,7 @@ class RunInputs:
         """List all files of a finished run once more."""
         self.open_new_inputs(now)
         for shipped in self._inputs.values():
-            if shipped.state in (InputState.AHEAD, InputState.SHIPPING):
+            if shipped.state in (InputState.AHEAD, InputState.SHIPPING, InputState.ELSEWHERE):
                 self.unscanned[shipped] = None
 
     @property
@@ -403,19 +403,9 @@ class RunInputs:
                 return False
 
     def ends(self) -> tuple[RunEnd, ...]:
-        """Where the files end that the cluster is to have."""
+        """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
             RunEnd(*name, *shipped.files.end)
             for name, shipped in sorted(self._inputs.items())
-            if shipped.state not in (InputState.GONE, InputState.ELSEWHERE)
-            and not self._is_left_behind(shipped)
+            if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
         )
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether other nodes have all that there is."""
-        states = {shipped.state for shipped in self._inputs.values()}
-        return InputState.ELSEWHERE in states and states <= {
-            InputState.ELSEWHERE,
-            InputState.GONE,
-        }

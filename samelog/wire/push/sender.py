@@ -279,8 +279,6 @@ class PushSender:
             return
         if not self._session.is_over(run.run) or not self.inputs.is_complete:
             return
-        if self.inputs.is_elsewhere:
-            return  # they say where it ends; an end of nothing would end all of it
         if not self._listed_at_end:
             self.effects.append(ListFiles(None))
             return

@@ -23,6 +23,7 @@ def command(config: ClientConfig) -> None:
     """Show the Raft groups with their members, and the group of each partition.
 
     Group 0 is on all nodes; a topic that asked for fewer copies has its partitions in other groups.
+    Copies that are missing are made when there are nodes for them.
     What members lack, in entries, is told by the node that leads a group: without it there is a
     dash.
 
@@ -41,10 +42,7 @@ def command(config: ClientConfig) -> None:
 def _print(found: PlacementStatus) -> None:
     print_table(
         ("group", "leader", "members", "lag"),
-        [
-            (each.group, each.leader or "-", ", ".join(each.members), _lag(each))
-            for each in found.groups
-        ],
+        [(each.group, each.leader or "-", _members(each), _lag(each)) for each in found.groups],
     )
     print_table(
         ("topic", "partition", "group", "leader", "replicas"),
@@ -53,6 +51,12 @@ def _print(found: PlacementStatus) -> None:
             for each in found.partitions
         ],
     )
+
+
+def _members(group: GroupPlacement) -> str:
+    """Their names, and how many are missing."""
+    names, missing = ", ".join(group.members), group.copies - len(group.members)
+    return f"{names} ({missing} missing)" if missing > 0 and group.group else names
 
 
 def _lag(group: GroupPlacement) -> str:

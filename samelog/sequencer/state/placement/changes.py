@@ -16,10 +16,12 @@ from samelog.sequencer.state.placement.commands import (
     ChangePlacement,
     MakeGroups,
     OpenPartition,
+    PassPartition,
     PlacePartitions,
     PlaceTopic,
     SetReplicas,
 )
+from samelog.sequencer.state.placement.passing import pass_partition
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -124,6 +126,8 @@ def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
 
 def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     """Again, too: the settings may be others, and the topic may have more partitions."""
+    if command.number in state.placement.left:
+        return "LEFT", f"partition {command.number} went to another group"
     state.open_partition(command)
     return None
 
@@ -134,4 +138,5 @@ PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     PlacePartitions: _place_partitions,
     OpenPartition: _open_partition,
     SetReplicas: _set_replicas,
+    PassPartition: pass_partition,
 }

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from samelog.format.numbers import Unsigned32
 from samelog.placement.changes import AnyChange
+from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PlacedReplica
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.command_base import Command
@@ -112,6 +113,18 @@ class OpenPlacedInput(Command, frozen=True, tag=79):
     partition: Unsigned32
 
 
+class PassPartition(Command, frozen=True, tag=90):
+    """In a data group: a step of a task that moves a partition into this group, or out of it.
+    `carried`: what comes with it, as passing.Carried; empty where nothing does.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    task: Unsigned32
+    action: Action
+    partition: Unsigned32
+    carried: bytes
+
+
 class SetReplicas(Command, frozen=True, tag=76):
     """In a data group, always its share of a configuration entry of Raft: these are its replicas.
     `level` is the cluster's feature level, `task` asked for it (empty: the group begins), `version`
@@ -134,5 +147,6 @@ PlacementCommand = (
     | ClosePlacedRun
     | OpenPartition
     | OpenPlacedInput
+    | PassPartition
     | SetReplicas
 )

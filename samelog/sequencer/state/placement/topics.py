@@ -43,6 +43,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     for number in gone:
         state.partitions.pop(number, None)
     forget(state.placement, topic.topic_id, gone)
+    state.placement.left = [each for each in state.placement.left if each not in gone]
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]
@@ -60,3 +61,10 @@ def elsewhere(state: State, number: int) -> WhyNot:
     """Why group 0 changes nothing of a partition that is in a data group."""
     group = state.placement.group_of(number)
     return ("ELSEWHERE", f"partition {number} is in data group {group}") if group else None
+
+
+def on_its_way(state: State, number: int) -> WhyNot:
+    """Why nothing of a partition is changed while it moves between two groups."""
+    if not state.placement.is_on_its_way(number):
+        return None
+    return "ON_ITS_WAY", f"partition {number} is on its way between two groups"

@@ -6,23 +6,20 @@ Invariant: JSON holds text where bytes are UTF-8, else {"base64": ...}; nothing 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from samelog.format._kernels import Record
 
 
-def as_value(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
-    """A record's value, nothing for null; or its rows, a line each."""
-    if rows is not None:
-        return b"\n".join(map(msgspec.json.encode, rows))
+def as_value(record: Record) -> bytes:
+    """A record's value; nothing for null."""
     return record.value or b""
 
 
-def as_line(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
-    """All of a record as a JSON object, with its value's rows if it has any."""
+def as_line(record: Record, rows: Sequence[bytes] | None = None) -> bytes:
+    """All of a record as a JSON object, with its value's rows (JSON, too) if it has any."""
     found = {
         "topic": record.topic,
         "partition": record.partition,
@@ -32,7 +29,9 @@ def as_line(record: Record, rows: Sequence[Mapping[str, Any]] | None = None) -> 
         "value": as_text(record.value),
         "headers": [[name, as_text(value)] for name, value in record.headers],
     }
-    return msgspec.json.encode(found if rows is None else {**found, "rows": rows})
+    if rows is not None:
+        found["rows"] = list(map(msgspec.Raw, rows))
+    return msgspec.json.encode(found)
 
 
 def as_text(data: bytes | None) -> object:

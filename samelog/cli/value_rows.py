@@ -1,13 +1,16 @@
-"""Values of Avro and Arrow as rows, for people to look at: each by the version of its topic's
-schema that wrote it.
+"""Rows for people to look at, and values of Avro and Arrow as such rows: each by the version of its
+topic's schema that wrote it.
 
-Invariant: a value that is no row of that version is left as it is.
+Invariant: a value that is no row of that version is left as it is; each row is one line of JSON,
+whatever its cells are.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from samelog.admin.client import topic_schemas
 from samelog.admin.errors import AdminError
@@ -19,11 +22,38 @@ from samelog.typed.values.codecs import codec_of
 from samelog.typed.versions import SCHEMA_HEADER, parse_mark, version_at
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from samelog.admin.answers import SchemaPage
     from samelog.config.tables.client import ClientConfig
 
 BINARY = (SchemaFormat.AVRO, SchemaFormat.ARROW)
 """The others are texts."""
+
+
+def lines(table: pa.Table) -> list[bytes]:
+    """The rows, as JSON. Python has no times after the year 9999: they are as Arrow has them."""
+    try:
+        return [msgspec.json.encode(row, enc_hook=_iso) for row in table.to_pylist()]
+    except (OverflowError, ValueError):
+        return [msgspec.json.encode(row) for row in _with_texts(table).to_pylist()]
+
+
+def _iso(moment: Any) -> Any:
+    """Of nanoseconds: pandas' own type."""
+    return moment.isoformat()
+
+
+def _with_texts(table: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    def shown(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_list(kind):
+            return pa.list_(shown(kind.value_type))
+        is_moment = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return pa.string() if is_moment else kind
+
+    return table.cast(pa.schema([each.with_type(shown(each.type)) for each in table.schema]))
 
 
 class PartitionRows:
@@ -40,7 +70,7 @@ class PartitionRows:
             talk(f"samelog: the schema of topic {self._topic} is not known: {error}")
             return None
 
-    def of(self, record: Record) -> list[dict[str, Any]] | None:
+    def of(self, record: Record) -> list[bytes] | None:
         """The rows of a record's value; None: it has none, or is a text."""
         text = None if record.value is None else self._schema(record)
         schema = None if text is None else parse_schema(text)
@@ -52,7 +82,7 @@ class PartitionRows:
             talk(f"samelog: {error}")
             self._page = None
             return None
-        return None if found.misfits else found.table.to_pylist()
+        return None if found.misfits else lines(found.table)
 
     def _schema(self, record: Record) -> str | None:
         """The text of the one that wrote a record."""

@@ -191,7 +191,7 @@ def told(config: object, topic: str, partition: int) -> SchemaPage:
 
 def shown(found: Record) -> str:
     rows = PartitionRows(None, "t", 0).of(found)  # type: ignore[arg-type]
-    return as_value(found, rows).decode(errors="replace")
+    return b"\n".join([as_value(found)] if rows is None else rows).decode(errors="replace")
 
 
 def test_values_are_rows_by_the_version_that_wrote_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +209,27 @@ def test_values_are_rows_by_the_version_that_wrote_them(monkeypatch: pytest.Monk
         assert shown(found) == (value or b"").decode()
     rows = PartitionRows(None, "t", 0).of(record(4, value=old))  # type: ignore[arg-type]
     assert json.loads(as_line(record(4, value=old), rows))["rows"] == [{"old": "first"}]
+
+
+def test_each_row_is_a_line_whatever_its_cells_are() -> None:
+    late = pa.array([1 << 60, 5])
+    table = pa.table(
+        {
+            "ns": pa.array([1 << 60, 5], pa.timestamp("ns")),
+            "text": ["a\nb", None],
+            "late": late.cast(pa.timestamp("ms", "UTC")),
+            "list": pa.array([[1 << 60], [5]], pa.list_(pa.timestamp("us"))),
+            "day": pa.array([2**31 - 1, 5], pa.int32()).cast(pa.date32()),
+        }
+    )
+    found = value_rows.lines(table)
+    assert not any(b"\n" in line for line in found)
+    first, second = map(json.loads, found)
+    assert second["day"] == "1970-01-06"
+    for each in ([first, second], list(map(json.loads, value_rows.lines(table.select([0, 1]))))):
+        assert each[0]["text"] == "a\nb"
+        assert each[0]["ns"][:10] == "2006-07-14"
+        assert each[1]["ns"][-9:] == "000000005"
 
 
 def test_who_gets_no_answer_is_told_once(

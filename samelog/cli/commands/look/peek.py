@@ -245,12 +245,18 @@ def matching(records: Iterator[Record], choice: RecordFilter, limit: int) -> Ite
 
 def _print(records: Iterator[Record], rows: Mapping[PartitionName, PartitionRows]) -> int:
     """Print records; how many."""
-    count, is_terminal = 0, sys.stdout.isatty()
+    count = 0
     for record in records:
         found = rows[PartitionName(record.topic, record.partition)].of(record)
-        line = as_line(record, found) if wants_json() else as_value(record, found)
-        if is_terminal:
-            line = printable(line.decode(errors="backslashreplace"), keep="\t\n").encode()
-        click.echo(line)
+        if wants_json():
+            found = [as_line(record, found)]
+        for line in [as_value(record)] if found is None else found:
+            _echo(line)
         count += 1
     return count
+
+
+def _echo(line: bytes) -> None:
+    if sys.stdout.isatty():
+        line = printable(line.decode(errors="backslashreplace"), keep="\t").encode()
+    click.echo(line)

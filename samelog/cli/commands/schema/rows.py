@@ -7,7 +7,7 @@ Invariant: each record is printed, or named with the reason why not.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -23,6 +23,7 @@ from samelog.cli.output import (
     talk,
     wants_json,
 )
+from samelog.cli.value_rows import lines
 from samelog.config.load import load_client
 from samelog.format.arrow import to_arrow
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
@@ -113,7 +114,7 @@ def _print_rows(
             to_arrow(chunk.data, 0, chunk.size, topic=topic, partition=partition), wanted
         )
         found = selection.of(reader.read(records, known.since), records)
-        for row, source in zip(found.table.to_pylist(), found.sources, strict=True):
+        for row, source in zip(lines(found.table), found.sources, strict=True):
             click.echo(_line(row, records["offset"][source].as_py()))
         for each in found.unread:
             talk(f"samelog: {each}")
@@ -131,6 +132,7 @@ def _within(records: pa.Table, wanted: OffsetRange) -> pa.Table:
     return records.filter(is_in)
 
 
-def _line(row: dict[str, Any], offset: int) -> str:
-    shown = {"offset": offset, "row": row} if wants_json() else row
-    return msgspec.json.encode(shown).decode()
+def _line(row: bytes, offset: int) -> bytes:
+    if wants_json():
+        return msgspec.json.encode({"offset": offset, "row": msgspec.Raw(row)})
+    return row

@@ -22,6 +22,7 @@ ALL = (
     "backlog",
     "archived_around",
     "catch_up",
+    "compaction",
     "kafka_requests",
     "hostile",
     "partitions",

@@ -25,7 +25,7 @@ from dataclasses import asdict
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
-from samelog.archiver.copies.manifests import FORMATS, Manifest
+from samelog.archiver.copies.manifests import FORMATS, Manifest, formats_of
 from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
 from samelog.archiver.plan import (
@@ -38,7 +38,16 @@ from samelog.archiver.plan import (
     majority_time,
     plan_archiving,
 )
-from samelog.archiver.policy import Policy, PolicyError, hold_of, parse_policy, rules_of
+from samelog.archiver.policy import (
+    CLEANUP_POLICY,
+    Policy,
+    PolicyError,
+    Rules,
+    hold_of,
+    is_compacted,
+    parse_policy,
+    rules_of,
+)
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
@@ -248,10 +257,17 @@ class ArchiveRounds:
             ],
             segments[-1].size,
             merged,
-            rules_of(self._policy.policy, topic.settings),
+            self._rules(topic.settings),
             self._hold(partition.number, topic.settings),
             partition.log_start,
         )
+
+    def _rules(self, settings: Mapping[str, str]) -> Rules:
+        """What counts. Compacted segments are not copied: while copies are required, they stay."""
+        is_compact = is_compacted(settings.get(CLEANUP_POLICY, ""))
+        if is_compact and formats_of(settings, self._parts.config.archive.copy_formats):
+            return Rules(counts=False, for_ever=True)
+        return rules_of(self._policy.policy, settings)
 
     def _hold(self, number: int, settings: Mapping[str, str]) -> Hold | None:
         rule = hold_of(settings)

@@ -103,6 +103,11 @@ class Broker(AnyBroker):
         """How many nodes a record is on before it is acknowledged."""
         return len(self.parts.raft.group.raft.voters) // 2 + 1
 
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self.parts.raft.replica.level
+
     def nodes(self) -> list[int]:
         """The numbers of all members."""
         return sorted(self.parts.peers.members.all)

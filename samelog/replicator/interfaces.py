@@ -203,6 +203,12 @@ class MergedReading(Protocol):
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""
 
+    def number_of(self, segment_base: int) -> int:
+        """Of the compaction that made a segment; 0: it is as it was merged."""
+
+    def compacted_around(self, base: int) -> int | None:
+        """Where the compacted segment begins that stands for one that began there, if any."""
+
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
 

@@ -28,6 +28,7 @@ from samelog.sequencer.cluster.restoring import restored
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
+from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.events import NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
@@ -200,7 +201,7 @@ def log_parts(
 def care_parts(
     site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
 ) -> CareParts:
-    """What looks after files: damage, loss, archiving."""
+    """What looks after files: damage, loss, archiving, compaction."""
     given, merging, repair = site.given, logs.merging, logs.repair.pieces
     fs, in_thread, clock = given.fs, given.host.in_thread, given.clock
     scrubber = Scrubber(
@@ -226,4 +227,22 @@ def care_parts(
             peers=ask,
         ),
     )
-    return CareParts(scrubber, guard, NodeArchive(archive))
+    compactor = Compactor(
+        CompactorParts(
+            fs=fs,
+            in_thread=in_thread,
+            random=given.rng,
+            machine=logs.machine,
+            merging=merging,
+            group=raft.group,
+            coordinator=raft.coordinator,
+            proposer=raft.proposer,
+            presence=site.presence,
+            pieces=repair,
+            room=logs.intake.room,
+            mending=scrubber.mending,
+            segment_bytes=given.config.segment_bytes,
+            number=site.directory.record.number,
+        )
+    )
+    return CareParts(scrubber, guard, NodeArchive(archive), compactor)

@@ -156,7 +156,8 @@ class GroupReplica:
         spawn(self.logs.intake.rounds.run())
         spawn(self.logs.merging.run_syncer())
         self.care.archive.start(spawn)
-        for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
+        care = self.care
+        for part in (self.raft.snapshotter, care.scrubber, care.file_guard, care.compactor):
             spawn(part.run())
         spawn(self.care.scrubber.serve_complaints())
 

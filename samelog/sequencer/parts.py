@@ -29,6 +29,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
+from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
@@ -113,6 +114,7 @@ class CareParts:
     scrubber: Scrubber
     file_guard: FileGuard
     archive: NodeArchive
+    compactor: Compactor
 
 
 @dataclass(frozen=True, slots=True)

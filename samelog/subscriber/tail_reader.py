@@ -254,11 +254,19 @@ class TailReader:
             self._find_later_start()
             return
         data = self._pread(1)
-        if self._is_replaced() or (not data and self._has_successor()):
+        is_replaced = self._is_replaced()
+        if is_replaced and self._comes_again():
+            return
+        if is_replaced or (not data and self._has_successor()):
             self._close_file()
             self.seek(self.next_offset)
         elif data and self._must_be_whole():
             self._check_batch()
+
+    def _comes_again(self) -> bool:
+        """Whether what was read is still to come: it was compacted, and is being copied anew."""
+        first, end = self.bounds()
+        return first <= self._base and end < self.next_offset
 
     def _check_batch(self) -> None:
         data = self._pread(told_size(self._pread(LENGTH_PREFIX_BYTES)))

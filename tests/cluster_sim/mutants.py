@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.cluster_sim.mutants_archiving import ARCHIVING
+from tests.cluster_sim.mutants_compaction import COMPACTION
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
@@ -35,6 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RESETS,
     *UPGRADES,
     *TRANSACTIONS,
+    *COMPACTION,
 )
 
 POWER = ("power_loss", "power_loss_all", "fuse")
@@ -61,6 +63,15 @@ IN_TRANSACTIONS: dict[str, Any] = {
     "append_every_s": 0.5,
     "latency_s": 0.002,
     "safety_s": 8.0,
+}
+COMPACTED: dict[str, Any] = {
+    "keys": 5,
+    "tombstones_stay_ms": 20_000,
+    "topics": 1,
+    "segment_bytes": 1 << 12,
+    "value_bytes": 100,
+    "append_every_s": 0.05,
+    "safety_s": 24.0,
 }
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
@@ -184,6 +195,12 @@ FOCUS: dict[str, dict[str, Any]] = {
         "slow_s": 0.05,
         "restart_s": 0.1,
     },
+    "drop_tombstones_at_once": {"kinds": (), **COMPACTED},
+    "compact_the_active_file": {"kinds": (), **COMPACTED},
+    "look_for_some_keys_only": {"kinds": (), **COMPACTED, "keys": 500},
+    "swap_without_sync": {"kinds": ("power_loss_all",), **COMPACTED, "nodes": 1},
+    "go_on_inside": {"kinds": ("wipe", "kill", "split", "mend"), **COMPACTED},
+    "leave_what_was_covered": {"kinds": ("kill_all",), **COMPACTED, "nodes": 1},
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
@@ -203,6 +220,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
         "changes": (),
         "upgrades": False,
         "producers": 0,
+        "keys": 0,
     }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:

@@ -89,6 +89,9 @@ class Options:
     """Nodes run two builds side by side, one of which knows more."""
     producers: int = 0
     """Of transactions; two share each transactional id."""
+    keys: int = 0
+    """Of records, in topics that are compacted; 0: they are not."""
+    tombstones_stay_ms: int = 0
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -107,6 +110,7 @@ def from_seed(seed: int) -> Options:
     resets = _resets(seed)
     producers = 0 if resets else _producers(seed)
     options = replace(_drawn(seed), resets=resets, upgrades=upgrades, producers=producers)
+    options = _compacted(options)
     if seed % 10:
         return replace(options, changes=_changes(seed)) if _has_changes(options) else options
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)
@@ -132,6 +136,24 @@ def _producers(seed: int) -> int:
     """Of each fourth world. Drawn apart, too."""
     draw = random.Random(f"producers {seed}")
     return draw.choice((2, 2, 4)) if draw.random() < 0.25 else 0
+
+
+def _compacted(options: Options) -> Options:
+    """Each fourth world. Drawn apart, too."""
+    draw = random.Random(f"compacts {options.seed}")
+    if draw.random() >= 0.25:
+        return options
+    return replace(
+        options,
+        keys=draw.choice((1, 5, 50)),
+        tombstones_stay_ms=draw.choice((0, 1000, 20_000)),
+        producers=0,
+        resets=(),
+        segment_bytes=draw.choice((1 << 12, 1 << 12, 1 << 14)),
+        append_every_s=min(options.append_every_s, 0.1),
+        safety_s=max(options.safety_s, 24.0),
+        retention_bytes=draw.choice((-1, -1, 1 << 14)),
+    )
 
 
 def _has_changes(options: Options) -> bool:

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
+from samelog.sequencer.compaction import compactor
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
@@ -28,6 +29,7 @@ from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker
+from tests.cluster_sim.compaction import compacts
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
@@ -176,6 +178,8 @@ class World:
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
+                if self.options.keys:
+                    settings |= compacts(self.options)
                 if self.options.copies:
                     settings[ARCHIVE_COPY] = SEGMENTS
                 command = CreateTopicCommand(
@@ -299,5 +303,7 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(member_log, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
+        stack.enter_context(patch.object(compactor, "INTERVAL_S", 0.3))
+        stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
         yield

@@ -42,6 +42,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.compacting import COMPACTING
 from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
@@ -334,6 +335,7 @@ PLANTED = (
             *SHARING,
             *TELLING,
             *TYPED,
+            *COMPACTING,
             *UPGRADING,
         ),
     ),

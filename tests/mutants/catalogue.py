@@ -54,6 +54,12 @@ GROUP_RULES = {
     "release_before_the_commit_is_kept": "rule 45",
 }
 CLUSTER_RULES = {
+    "drop_tombstones_at_once": "rule 68",
+    "look_for_some_keys_only": "rule 68",
+    "compact_the_active_file": "rule 69",
+    "swap_without_sync": "rule 70",
+    "leave_what_was_covered": "rule 70",
+    "go_on_inside": "rule 71",
     "saved_before_sync": "Raft 5, figure 2",
     "forgive_failed_syncs": "rule 28",
     "forget_votes": "Raft 5.2",

@@ -100,7 +100,7 @@ def _topic(call: NodeCall, name: str) -> Altered:
     return Altered(
         topic.settings,
         topic_defaults(broker),
-        partial(check_settings, majority=broker.majority),
+        partial(check_settings, majority=broker.majority, level=broker.level),
         partial(AlterTopicCommand, topic.topic_id),
     )
 

@@ -122,13 +122,13 @@ def check_replicas(count: int, nodes: int) -> None:
         raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 
-def check_settings(settings: Mapping[str, str | None], majority: int) -> dict[str, str]:
+def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:
     """The settings, those left out that are null (their default). Raises ApiError."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if value is None and key in KNOWN:
             continue
-        problem = problem_with(key, value or "", majority)
+        problem = problem_with(key, value or "", majority, level)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
         found[key] = value or ""

@@ -35,7 +35,8 @@ from samelog.kafka.codec.produce import (
 from samelog.kafka.recompression import other_codec, recompressed
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
-from samelog.sequencer.ingest.batch_check import any_producer
+from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.ingest.batch_check import any_producer, check_keys
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
 
@@ -216,6 +217,11 @@ class ProduceWork:
             client.refusals.add(self._call.broker.clock.now())
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refusal.message)
+        try:
+            if write.topic is not None:
+                check_keys(write.topic, checked.taken)
+        except RequestRefused as refused:
+            raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         write.count = checked.taken.records
 
     async def _open(self, write: _PartitionWrite) -> None:

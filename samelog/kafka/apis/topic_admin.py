@@ -134,7 +134,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, broker.majority)
+    settings = check_settings(given, broker.majority, broker.level)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)

@@ -24,6 +24,7 @@ from samelog.wire.pull.copies import (
     CopyEffect,
     CopyGivenUp,
     CopyNews,
+    CutCopy,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
@@ -167,8 +168,8 @@ class PullConversation(ReplicatorHandler):
                 place = LogStart(start.offset, start.base_offset, start.checksum)
                 self._events.on_archived(copy, place)
                 self._receiver.archived(copy, start.handle)
-            case RollSegment(copy):
-                copy.log.roll()
+            case RollSegment() | CutCopy():
+                _end_segment(effect)
             case TopicFound(topic, topic_id, partitions):
                 copies = self._events.on_topic(topic, topic_id, partitions)
                 self._receiver.copies_made(copies, self._now())
@@ -188,3 +189,11 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_given_up(copy)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+
+
+def _end_segment(effect: RollSegment[Copy] | CutCopy[Copy]) -> None:
+    match effect:
+        case RollSegment(copy):
+            copy.log.roll()
+        case CutCopy(copy, base):
+            copy.cut(base)

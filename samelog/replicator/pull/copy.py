@@ -3,7 +3,8 @@
 A copy begins at the start of the segment that holds the wanted offset, so that its files are those
 of the nodes, byte for byte.
 
-Invariant: a copy's bytes are never cut or replaced here; what does not fit is refused.
+Invariant: a copy's bytes are never cut or replaced here, but where the cluster has compacted them;
+what does not fit is refused.
 """
 
 from __future__ import annotations
@@ -58,6 +59,15 @@ class Copy(PulledCopy):
         if is_behind or not keep:
             self.log.archive(start)
         return not keep
+
+    def cut(self, base: int) -> None:
+        """It goes back to where a segment begins, which was compacted. Raises LogFormatError."""
+        text = "%s-%d: what is behind offset %d was compacted, and is copied anew"
+        log.info(text, *self.name, base)
+        start = self.log.segments()[0].base_offset
+        self.log.cut_back(max(base, start))
+        if base < start:
+            self.log.start_at(base, checksum=0)
 
     def begin(self, offset: int, file: int, *, log_start: int) -> None:
         """It begins with the segment `file`, because `offset` is wanted; what is below `log_start`

@@ -193,9 +193,10 @@ class RepairPull:
         sink: PullSink,
         *,
         budget: Budget | None = None,
+        number: int = 0,
     ) -> bool:
         """Pull a merged partition from `start` until the sink has enough, or the peer has no more;
-        no faster than `budget` allows.
+        no faster than `budget` allows. `number`: of the compaction that made the segment there.
 
         Returns whether the sink has enough.
 
@@ -205,7 +206,7 @@ class RepairPull:
             Exception: what the sink raised.
         """
         return await self._pull(
-            lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start),
+            lambda handle: OpenMerged(handle, *name, Start.POSITION, number + 1, *start),
             start,
             sink,
             budget=budget,

@@ -22,7 +22,7 @@ from samelog.replicator.interfaces import (
 )
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
-from samelog.wire.errors import FaultCode
+from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
 from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
@@ -54,6 +54,10 @@ class ServedMerged:
         self.stream = stream
         self._read = 0
         """The segment that was read last."""
+        self._numbers: dict[int, int] = {}
+        """Segment -> the compaction that had made it when it was first sent."""
+        self._is_exact = False
+        """Whether the reader says which compactions made the segments that it wants."""
         self.is_asked = False
         """Whether the cluster is being asked where it ends."""
 
@@ -62,7 +66,11 @@ class ServedMerged:
         Raises RequestRefused (OUT_OF_RANGE, NOT_READY, FORK).
         """
         if message.start is Start.POSITION:
-            return 0, self._client_place(message)
+            place = self._client_place(message)
+            self._is_exact = message.value > 0
+            if self._is_exact:
+                self._check_number(message.value - 1, place)
+            return 0, place
         offset = self._first_offset(message)
         log = self.stream.log
         if not log.start_offset <= offset <= log.next_offset:
@@ -96,10 +104,28 @@ class ServedMerged:
             return self.log_start().segment, 0
         if extent is None and message.base_offset < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
+        compacted = self.stream.log.compacted_around(message.base_offset)
+        try:
+            self._check_end(message, extent)
+        except ProtocolFault:
+            if compacted is None or message.value > 0:
+                raise
+            return compacted, 0  # the reader's copy is from before: it takes that segment anew
+        return place
+
+    def _check_end(self, message: OpenMerged, extent: FileExtent | None) -> None:
+        """Raises ProtocolFault: the client's copy is not a beginning of this log."""
+        place = message.base_offset, message.byte
         if extent is None or message.byte > extent.end:
             raise _fork(message.handle, place)
         _check_last(self, message, place)
-        return place
+
+    def _check_number(self, wanted: int, place: FilePosition) -> None:
+        """A node names the compaction that made the segment. Raises RequestRefused."""
+        number = self._numbers[place[0]] = self.stream.log.number_of(place[0])
+        if number != wanted:
+            text = f"segment {place[0]} is of compaction {number} here, not {wanted}"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry, or ask another node")
 
     def _first_base(self) -> int:
         return self.stream.log.segments()[0].base_offset
@@ -110,6 +136,10 @@ class ServedMerged:
 
     def extent(self, file: int) -> FileExtent | None:
         """How far a segment reaches."""
+        number = self.stream.log.number_of(file)
+        known = self._numbers.setdefault(file, 0 if self._is_exact else number)
+        if number != known:
+            return None  # it was compacted: the reader has to ask anew
         growing, size = self.stream.log.end()
         if file == growing:
             return FileExtent(size, None)

@@ -181,7 +181,7 @@ def _check_settings(node: ServedNode, settings: dict[str, str]) -> None:
     """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
     majority = len(node.raft.group.raft.voters) // 2 + 1
     for key, value in settings.items():
-        problem = problem_with(key, value, majority)
+        problem = problem_with(key, value, majority, node.raft.replica.level)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
 

@@ -18,7 +18,9 @@ import msgspec
 
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Effects, HardState, Snapshot
-from samelog.format.errors import DirectoryInUse
+from samelog.format.directory_files import CompactedFile
+from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.format.file_names import COMPACTED_FILE
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -40,6 +42,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import MemberLives, Rejection
 from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.json_files import read_json_file
 
 TERM_STEP = 1000
 """The new life's terms are so far above what this node knew that no lost node can have had them."""
@@ -102,6 +105,7 @@ def begin_anew(
         text = _possible_loss(life.finding)
         life.machine.apply(RecordEvent(wall_ms, kind, text))
         _stand_alone(life, config)
+        _keep_own_segments(fs, life, config)
         return life.finding, _write(fs, config, life, wall_ms)
     finally:
         lock.close()
@@ -193,6 +197,23 @@ def _stand_alone(life: _Life, config: NodeConfig) -> None:
     state.members_version += VERSION_STEP
     state.next_member = highest + 1 + NUMBER_STEP
     state.started = {record.number: MemberLives(record.boot, record.incarnation)}
+
+
+def _keep_own_segments(fs: FileSystem, life: _Life, config: NodeConfig) -> None:
+    """Nobody is left to get compacted segments from: those that are here count."""
+    state = life.machine.state
+    for partition in state.partitions.values():
+        if partition.compacted is None:
+            continue
+        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+        path = os.path.join(config.data, "merged", name, COMPACTED_FILE)
+        try:
+            own = read_json_file(fs, path, CompactedFile) or CompactedFile()
+        except CorruptLog as error:
+            raise NodeDirectoryError(str(error)) from error
+        partition.compacted.keep(
+            own.segments if own.copied is None else [*own.segments, own.copied]
+        )
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:

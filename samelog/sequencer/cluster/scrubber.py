@@ -67,7 +67,8 @@ class Scrubber:
         self._damaged: dict[str, str] = {}
         """Path -> what is wrong with it that no other node could mend."""
         self._complaint = asyncio.Event()
-        self._mending = asyncio.Lock()
+        self.mending = asyncio.Lock()
+        """Held while a piece of a segment is looked at and mended."""
         self._known: ScrubFile | None = None
         self._saved_at = clock.now()
 
@@ -151,11 +152,14 @@ class Scrubber:
     async def _scrub(
         self, partition: MergedPartition, segment: Segment, path: str, bytes_per_s: int
     ) -> None:
-        begin, end = partition.log.checksums(segment.base_offset)
+        begin, end = partition.log.file_checksums(segment.base_offset)
+        number = partition.log.number_of(segment.base_offset)
         known = ScrubProgress(0, segment.base_offset, begin)
         while known.byte < segment.size:
             before = known
-            async with self._mending:  # two may read, one mends
+            async with self.mending:  # two may read, one mends
+                if partition.log.number_of(segment.base_offset) != number:
+                    return  # compacted meanwhile
                 known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
                 if partition.log.segment(segment.base_offset) is None:
                     break  # archived meanwhile

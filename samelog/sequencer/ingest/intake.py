@@ -23,7 +23,7 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
-from samelog.sequencer.ingest.batch_check import Taken, own_producer, whole_batches
+from samelog.sequencer.ingest.batch_check import Taken, check_keys, own_producer, whole_batches
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
@@ -153,6 +153,7 @@ class Intake(RunIntake):
         checked = self.checker.now(entry.session, fresh, own)
         if checked is None:
             return self._append_later(entry, at, memoryview(bytes(fresh)))
+        self._check_keys(entry, checked.taken)
         self._write(entry, held, at, checked.taken)
         return None
 
@@ -160,10 +161,17 @@ class Intake(RunIntake):
         own = own_producer(self._machine, entry.session)
         taken = (await self.checker.later(entry.session, data, lambda: own)).taken
         entry = self._open_entry(entry.number, entry.run)
+        self._check_keys(entry, taken)
         held = self._log(entry.number)
         end = held.end(entry.run)
         fresh = _behind(end, at, taken.data)
         self._write(entry, held, end, taken._replace(data=data[:0] if fresh is None else fresh))
+
+    def _check_keys(self, entry: Input, taken: Taken) -> None:
+        """Raises RequestRefused."""
+        if not taken.has_keys:
+            state = self._machine.state
+            check_keys(state.topics[state.partitions[entry.partition].topic_id], taken)
 
     def append_checked(
         self, number: int, run_number: int, roll: int, byte: int, taken: Taken
@@ -194,7 +202,7 @@ class Intake(RunIntake):
         """Write what passed the checks at the end of the input. Raises RequestRefused, also for
         what did not pass.
         """
-        fresh, records, refusal = taken
+        fresh, records, refusal, _ = taken
         if fresh:
             self.room.use(len(fresh))
             try:

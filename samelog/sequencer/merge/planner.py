@@ -42,9 +42,9 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
-    SEGMENT_MS,
     SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
+    longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
 
@@ -409,7 +409,7 @@ class Planner:
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
-        limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
+        limit_ms = longest_segment_ms(settings, self._limits.segment_ms)
         old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0

@@ -17,6 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
@@ -352,6 +353,7 @@ AnyCommand = (
     | ResetCommand
     | GroupCommand
     | TransactionCommand
+    | CompactionCommand
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from samelog.archiver.compaction import (
+    CompactCommand,
+    RewrittenCommand,
+    apply_order,
+    apply_rewritten,
+)
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -94,6 +100,17 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
     return None
 
 
+def _compact(state: State, command: CompactCommand | RewrittenCommand) -> Problem:
+    partition = state.partitions.get(command.partition)
+    if partition is None:
+        return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
+    if isinstance(command, CompactCommand):
+        problem = apply_order(partition, command)
+    else:
+        problem = apply_rewritten(partition, command)
+    return None if problem is None else ("PRECONDITION", problem)
+
+
 def _change_access(state: State, command: AccessCommand) -> Problem:
     return change_access(state.access, command)
 
@@ -107,4 +124,6 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    CompactCommand: _compact,
+    RewrittenCommand: _compact,
 }

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from samelog.archiver.compaction import HasCompactions
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
@@ -62,7 +63,7 @@ class Topic(msgspec.Struct):
         return len(self.partition_numbers)
 
 
-class Partition(msgspec.Struct):
+class Partition(HasCompactions, msgspec.Struct):
     """One merged log: what comes next in it, and its last agreed checksum."""
 
     number: Unsigned32

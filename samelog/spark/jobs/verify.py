@@ -55,6 +55,7 @@ from samelog.store.merged.check import (
     find_copies,
     first_difference,
     index_faults,
+    is_comparable,
     rolled_differently,
     segment_path,
     segment_sizes,
@@ -176,7 +177,7 @@ def _plan_in_common(
         series = series_of(copy)
         for base, size in sizes.items():
             common = min(size, theirs.get(base, 0))
-            if not common or size == theirs[base]:
+            if not common or size == theirs[base] or not is_comparable(longest, copy, base):
                 continue
             path, other = (segment_path(each, base, LOG) for each in (longest, copy))
             plan.tasks.append(CommonBytes(series, path, other, base, common))

@@ -1,7 +1,8 @@
 """Checks copies of merged logs from their files alone: each by itself, then against each other.
 
 By itself: every batch whole with the right CRC, offsets dense from the first one, indexes those
-that the log gives. Against each other: byte-identical as far as two copies reach.
+that the log gives. Against each other: byte-identical as far as two copies reach, but where only
+one of them was compacted.
 
 Invariant: nothing is written, and nothing a running process says is believed.
 """
@@ -12,9 +13,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from samelog.format.directory_files import PartitionFile
+from samelog.format.compaction import CompactedSegment
+from samelog.format.directory_files import CompactedFile, PartitionFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import (
+    COMPACTED_FILE,
     INDEX,
     LOG,
     PARTITION_FILE,
@@ -45,6 +48,7 @@ class PartitionCopy:
     size_bytes: int = 0
     checksum: int = 0
     faults: list[str] = field(default_factory=list)
+    compacted: list[CompactedSegment] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -61,10 +65,18 @@ def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
             known = read_json_file(OsFileSystem(), file, PartitionFile)
             if known is not None:
                 whose = known.topic, known.topic_id, known.partition
-                copies.append(
-                    PartitionCopy(place, *whose, known.start_offset, checksum=known.start_checksum)
+                copy = PartitionCopy(
+                    place, *whose, known.start_offset, checksum=known.start_checksum
                 )
+                copy.compacted = _compacted_in(place)
+                copies.append(copy)
     return copies
+
+
+def _compacted_in(place: str) -> list[CompactedSegment]:
+    path = os.path.join(place, COMPACTED_FILE)
+    known = read_json_file(OsFileSystem(), path, CompactedFile)
+    return [] if known is None else known.segments
 
 
 def _partition_directories(directory: str) -> Iterator[str]:
@@ -103,10 +115,20 @@ def check_copy(copy: PartitionCopy, advance: Advance) -> None:
             copy.faults.append(f"segment {base} follows offset {copy.end_offset}")
         checked = check_file(copy, base, size, advance)
         copy.faults += map(str, index_faults(copy, checked, is_sealed=base != newest))
-        copy.end_offset, copy.checksum = checked.segment.next_offset, checked.checksum
+        copy.end_offset, copy.checksum = checked.segment.next_offset, _running(copy, checked)
         copy.size_bytes += checked.segment.size
         if checked.fault is not None:
             copy.faults.append(str(checked.fault))
+
+
+def _running(copy: PartitionCopy, checked: SegmentCheck) -> int:
+    """The running checksum behind a segment, which is that of the bytes as merged."""
+    known = [each for each in copy.compacted if each.base == checked.segment.base_offset]
+    if not known:
+        return checked.checksum
+    if checked.fault is None and checked.checksum != known[0].bytes_checksum:
+        copy.faults.append(f"segment {known[0].base} is not the one that was compacted")
+    return known[0].sealed.checksum
 
 
 def check_file(copy: PartitionCopy, base: int, size: int, advance: Advance) -> SegmentCheck:
@@ -166,6 +188,8 @@ def compare(first: PartitionCopy, second: PartitionCopy, advance: Advance) -> st
     """Where two copies of a partition differ, as far as both reach; None if nowhere."""
     ours, theirs = segment_sizes(first), segment_sizes(second)
     for base, size in ours.items():
+        if not is_comparable(first, second, base):
+            continue
         common = min(size, theirs.get(base, 0))
         place = first_difference(
             segment_path(first, base, ".log"), segment_path(second, base, ".log"), common, advance
@@ -175,6 +199,15 @@ def compare(first: PartitionCopy, second: PartitionCopy, advance: Advance) -> st
         if rolled_differently(ours, theirs, base):
             return f"segment {base}, byte {common}: one copy ends there, the other goes on"
     return None
+
+
+def is_comparable(first: PartitionCopy, second: PartitionCopy, base: int) -> bool:
+    """Whether a segment has to be the same in both: not where only one of them was compacted."""
+    own, other = (
+        [each for each in copy.compacted if each.base <= base < each.stop]
+        for copy in (first, second)
+    )
+    return own == other
 
 
 def rolled_differently(ours: dict[int, int], theirs: dict[int, int], base: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 
 from samelog.format.errors import CorruptLog
@@ -86,6 +87,13 @@ class SegmentFiles:
     def forget(self) -> None:
         """The log was cut: drop the indexes in memory."""
         self._indexes.clear()
+
+    def remove(self, bases: Sequence[int]) -> None:
+        """Remove segments, durably. Raises DiskFault."""
+        for base in bases:
+            self._fs.unlink(self.path(base, LOG))
+            self.unlink_indexes(base)
+        self._fs.sync_directory(self.directory)
 
     def unlink_indexes(self, base: int) -> None:
         """Remove a segment's index files."""

@@ -123,6 +123,13 @@ class ArchiveCopy(msgspec.Struct, Generic[CopyT], frozen=True):
     start: LogArchived
 
 
+class CutCopy(msgspec.Struct, Generic[CopyT], frozen=True):
+    """The copy goes back to where this segment begins: it was compacted, and comes anew."""
+
+    copy: CopyT
+    base: int
+
+
 class RollSegment(msgspec.Struct, Generic[CopyT], frozen=True):
     """What follows is for the next segment."""
 
@@ -174,6 +181,7 @@ CopyEffect = (
     | FindPlace[CopyT]
     | BeginCopy[CopyT]
     | ArchiveCopy[CopyT]
+    | CutCopy[CopyT]
     | RollSegment[CopyT]
     | CopyNews[CopyT]
     | TopicFound

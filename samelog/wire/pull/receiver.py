@@ -39,6 +39,7 @@ from samelog.wire.pull.copies import (
     CopyGivenUp,
     CopyState,
     CopyT,
+    CutCopy,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
@@ -251,8 +252,12 @@ class PullReceiver(Generic[CopyT]):
         self.effects.append(CopyChanged(copy))
 
     def _begin_at_segment(self, copy: CopyT, at: MergedStartsAt, now: float) -> None:
-        """The wanted offset lies inside a segment: ask for all of it."""
-        if copy.log.end() != (at.base_offset, 0):
+        """The wanted offset lies inside a segment: ask for all of it. A copy of what the cluster
+        has compacted since goes back to where the compacted segment begins.
+        """
+        if (at.base_offset, at.byte) < copy.log.end() and at.byte == 0:
+            self.effects.append(CutCopy(copy, at.base_offset))
+        elif copy.log.end() != (at.base_offset, 0):
             text = f"a copy that ends at {copy.log.end()} was opened at another place"
             raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, {(at.base_offset, at.byte)}")
         self._close(at.handle)

@@ -20,18 +20,20 @@ from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
-from samelog.format.errors import LogFormatError
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import end_all
+from samelog.sequencer.cluster.repair.compacted import begin_next, place_to_cut
 from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.merged.lost_records import append_spare
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH
 from samelog.wire.receiver import ResumePoint
@@ -139,7 +141,29 @@ class MergedRepair:
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         sink = MergedSink(self._machine, self._merging, number, partition)
-        await pull.merged(stream, _end_of(partition), sink, budget=self._budget)
+        if not self._takes_compacted(number, partition):
+            return
+        place, compaction = _end_of(partition), partition.log.number_of(partition.log.end()[0])
+        await pull.merged(stream, place, sink, budget=self._budget, number=compaction)
+
+    def _takes_compacted(self, number: int, partition: MergedPartition) -> bool:
+        """Make ready for what the cluster has compacted; False: the log had to be opened anew.
+        Raises LogFormatError.
+        """
+        segments = self._machine.state.partitions[number].compactions.segments
+        place = place_to_cut(partition.log, segments)
+        if place is None:
+            try:
+                begin_next(partition.log, segments)
+                return True
+            except CorruptLog:
+                copied = partition.log.generations.copied
+                if copied is None:
+                    raise
+                place = copied.base
+        partition.log.cut_back(place)
+        self._merging.reopen(number, f"it was compacted from offset {place} on")
+        return False
 
     # --- what nobody has --------------------------------------------------------------------------
 
@@ -162,7 +186,7 @@ class MergedRepair:
         for _ in partition.log.spares.read_new():
             await asyncio.sleep(0)
         first = partition.log.next_offset
-        while (lack := self._lack(number)) is not None and partition.log.append_spare():
+        while (lack := self._lack(number)) is not None and append_spare(partition.log):
             self._merging.copied(number)
             await asyncio.sleep(0)
             first = min(first, lack.end)
@@ -203,9 +227,9 @@ class MergedSink:
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
         """A piece; of which the merger may have written a part meanwhile."""
-        if self._is_gone():
-            return
         merged = self.partition.log
+        if self._is_gone() or self._begins_compacted(file):
+            return
         segment, end = merged.end()
         if (file, byte + len(data)) <= (segment, end):
             return
@@ -217,7 +241,15 @@ class MergedSink:
         first, checksum = merged.next_offset, merged.checksum
         merged.append_copy(file, byte, data)
         self.merging.copied(self.number)
+        if byte == 0:  # behind a compacted segment it is not that of the bytes that were copied
+            checksum = merged.checksums(file)[0]
         self._compare(first, checksum, data)
+
+    def _begins_compacted(self, file: int) -> bool:
+        """Whether this is of a segment that was compacted: that is asked for as such."""
+        segments = self.machine.state.partitions[self.number].compactions.segments
+        number = next((each.number for each in segments if each.base == file), 0)
+        return number != self.partition.log.number_of(file)
 
     def _committed(self, data: memoryview) -> memoryview:
         """The batches that this node knows to be committed: the peer may know of more."""
@@ -232,7 +264,8 @@ class MergedSink:
         """If the piece reaches over the offset of the newest agreed checksum: is that ours, too?"""
         agreed = self.machine.state.partitions[self.number]
         is_in = first < agreed.checked_offset <= self.partition.log.next_offset
-        if agreed.checked_sum is None or not is_in:
+        is_compacted = self.partition.log.generations.copied is not None
+        if agreed.checked_sum is None or not is_in or is_compacted:
             return
         size = _size_of(data, agreed.checked_offset - first)
         own = kernels.crc32c(data[:size], checksum)
@@ -246,7 +279,8 @@ class MergedSink:
 
     def has_enough(self) -> bool:
         """Whether all is here that the cluster has merged, or the copy is not wanted any more."""
-        return self._is_gone() or self.partition.log.next_offset >= self._known()
+        end = self.partition.log.next_offset
+        return self._is_gone() or end >= self._known() or self._begins_compacted(end)
 
     def _is_gone(self) -> bool:
         """The topic was deleted, or its log begun anew or halted."""

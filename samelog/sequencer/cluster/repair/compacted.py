@@ -1,0 +1,40 @@
+"""What a log that copies from peers does where the cluster has compacted meanwhile.
+
+A peer has only the compacted segments. A log that ends where one begins copies it as such: it is
+sealed with the running checksum of what it stands for. One that ends inside goes back to where it
+begins, because what it has of it goes on nowhere. A majority has all of it, or it would not be
+decided.
+
+Invariant: nothing is cut but what lies in a compacted segment, or behind one that was copied in
+part and is not the cluster's any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samelog.format.compaction import CompactedSegment
+from samelog.store.merged.log import MergedLog
+
+
+def place_to_cut(log: MergedLog, segments: Sequence[CompactedSegment]) -> int | None:
+    """Where the log has to end before it can copy on; None: it can."""
+    copied, (growing, size), end = log.generations.copied, log.end(), log.next_offset
+    if copied is not None:
+        return None if copied in segments else copied.base
+    covering = next((each for each in segments if each.base <= growing < each.stop), None)
+    if covering is None or end >= covering.stop or (growing, size) == (covering.base, 0):
+        return None
+    return covering.base
+
+
+def begin_next(log: MergedLog, segments: Sequence[CompactedSegment]) -> None:
+    """If a compacted segment begins where the log ends, that is what comes. Raises LogFormatError:
+    what was copied is not what the cluster has.
+    """
+    following = next((each for each in segments if each.base == log.next_offset), None)
+    if following is None:
+        return
+    if log.end() != (following.base, 0):
+        log.roll()
+    log.begin_copy(following)

@@ -36,6 +36,7 @@ console-test: setup ## every page of the console in headless Chromium (ARGS=--re
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results), and Kafka's dump tool
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
+	@$(PYTHON) -m pytest -q -m campaign tests/interop
 	@$(PYTHON) -m tests.interop.dump
 
 spark-versions: setup ## Spark's tests and pages of docs/ with other versions of PySpark (fetches 1.5 GB, once)

@@ -25,6 +25,7 @@ ALL = (
     "compaction",
     "kafka_requests",
     "hostile",
+    "groups",
     "partitions",
     "spark",
     "plain",

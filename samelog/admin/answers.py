@@ -64,6 +64,8 @@ class PartitionInfo(AdminAnswer, frozen=True):
     merged_offset: int = 0
     halted: str = ""
     wanted_offset: int = 0
+    elsewhere: str = ""
+    """The nodes that have it, if this one has not: then all numbers are 0."""
 
 
 class TopicDescription(AdminAnswer, frozen=True):
@@ -192,6 +194,35 @@ class LevelRaised(AdminAnswer, frozen=True):
 
     level: int
     since: int
+
+
+class GroupPlacement(AdminAnswer, frozen=True):
+    """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
+    shall have, and how many entries each member lacks, by the node that leads it (else empty).
+    """
+
+    group: int
+    leader: str | None
+    members: tuple[str, ...]
+    copies: int
+    lag: dict[str, int]
+
+
+class PartitionPlacement(AdminAnswer, frozen=True):
+    """A partition, the group that has it, who leads that, and who has a replica."""
+
+    topic: str
+    partition: int
+    group: int
+    leader: str | None
+    replicas: tuple[str, ...]
+
+
+class PlacementStatus(AdminAnswer, frozen=True):
+    """What is where. Group 0 is on all members."""
+
+    groups: tuple[GroupPlacement, ...]
+    partitions: tuple[PartitionPlacement, ...]
 
 
 class ResetTopic(AdminAnswer, frozen=True):

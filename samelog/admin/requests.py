@@ -170,6 +170,12 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
     topic: TopicName
     partitions: Annotated[int, Meta(ge=1, le=MAX_31, description="How many; at most 10,000.")]
     settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
+    replication_factor: (
+        Annotated[
+            int, Meta(ge=1, le=7, description="How many nodes have each partition; absent: all.")
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class CreatePartitions(AdminRequest[TopicInfo], frozen=True):

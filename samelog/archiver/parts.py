@@ -13,6 +13,7 @@ from typing import Protocol
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.copies.process import SegmentCopier
 from samelog.config.tables.node import NodeConfig
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.threads import InThread
 from samelog.store.disk.files import FileSystem
@@ -167,3 +168,5 @@ class ArchiverParts:
     merging: MergedLogs
     replication: Replication
     cluster: ClusterView
+    at_work: AtWork
+    """While one of its tasks works."""

@@ -117,6 +117,7 @@ class ArchiveRounds:
         self._policy = policy
         self._copies = copies
         self._due = due
+        self._next_at = parts.clock.now() + parts.config.archive.interval_s
         self.held: list[str] = []
         """Partitions of which the last round left something to the groups that hold it."""
 
@@ -127,15 +128,21 @@ class ArchiveRounds:
     async def run(self) -> None:
         """A round every now and then, until cancelled."""
         while True:
+            left_s = max(0.0, self._next_at - self._parts.clock.now())
             with suppress(TimeoutError):  # wait_for would lose a cancellation to a wake-up
-                async with asyncio.timeout(self._parts.config.archive.interval_s):
+                async with asyncio.timeout(left_s):
                     await self._due.wait()
-            self._due.clear()
-            self.held = []
-            if self._parts.replication.is_leader:
-                await self.round()
-            else:
-                self._copies.require([])
+            with self._parts.at_work:
+                await self._look()
+
+    async def _look(self) -> None:
+        self._next_at = self._parts.clock.now() + self._parts.config.archive.interval_s
+        self._due.clear()
+        self.held = []
+        if self._parts.replication.is_leader:
+            await self.round()
+        else:
+            self._copies.require([])
 
     async def round(self) -> None:
         """Archive what is to go now. What cannot be read is not archived."""

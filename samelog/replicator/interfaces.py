@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
@@ -23,6 +24,7 @@ from samelog.wire.receiver import ResumePoint
 
 __all__ = [
     "FilePosition",
+    "HeldElsewhere",
     "InputName",
     "IntakeListener",
     "LogSource",
@@ -68,6 +70,16 @@ class RequestRefused(ProtocolFault):
         self.successor = successor
 
 
+class HeldElsewhere(RequestRefused):
+    """Other nodes have the partition."""
+
+    def __init__(self, topic: str, partition: int, holders: Sequence[Holder]) -> None:
+        names = ", ".join(holder.name for holder in holders) or "nodes that are not known here yet"
+        text = f"partition {partition} of topic {topic!r} is on {names}"
+        super().__init__(FaultCode.NOT_LEADER, text, "samelog placement says what is where")
+        self.holders = tuple(holders)
+
+
 # --- push ---------------------------------------------------------------------------------------
 
 
@@ -91,6 +103,9 @@ class IntakeListener(Protocol):
 
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
+
+    def on_input_moved(self, number: int) -> None:
+        """The input's partition goes to other nodes: ask again who takes it."""
 
 
 class SessionIntake(Protocol):

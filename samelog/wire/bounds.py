@@ -91,6 +91,14 @@ class RunEnd(NamedTuple):
     byte: Place63
 
 
+class Holder(NamedTuple):
+    """A node that has a partition: its name, where other nodes reach it, and its rack."""
+
+    name: ShortText
+    address: ShortText
+    rack: ShortText
+
+
 def check_run_ends(ends: tuple[RunEnd, ...]) -> None:
     """Raises InvalidName for the first topic name that none may have."""
     for end in ends:

@@ -25,6 +25,7 @@ from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
     Handle,
+    Holder,
     Identifier,
     LastStart,
     Life,
@@ -105,6 +106,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """RAFT: the sender knows BULK, and sends what is long there if the receiver knows it too."""
     parts: bool = False
     """PULL: the sender takes batches in parts."""
+    roams: bool = False
+    """PUSH, PULL: the sender goes to nodes that it is told of (Holders)."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -171,6 +174,12 @@ class Close(Message, frozen=True, tag=6):
 
 
 # --- push: runs and inputs ----------------------------------------------------------------------
+
+
+class Holders(Message, frozen=True, tag=7):
+    """These nodes have what was asked for and is refused next, with NOT_LEADER: to who `roams`."""
+
+    nodes: tuple[Holder, ...]
 
 
 class OpenRun(Message, frozen=True, tag=10):
@@ -423,6 +432,7 @@ AnyMessage: TypeAlias = (
     | Ping
     | Refused
     | Close
+    | Holders
     | OpenRun
     | RunOpened
     | OpenInput

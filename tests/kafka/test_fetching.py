@@ -40,7 +40,7 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
     there = SimpleNamespace(stream=stream, committed=5)
     monkeypatch.setattr(fetch, "readable", lambda *asked: there)
 
-    async def confirm_ends() -> None:
+    async def confirm_ends(asked: object) -> None:
         there.committed = committed
 
     async def main() -> None:

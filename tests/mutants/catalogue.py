@@ -120,6 +120,14 @@ CLUSTER_RULES = {
     "archive_what_is_not_copied": "invariant 7",
     "believe_what_was_written": "invariant 7",
     "believe_what_is_there": "invariant 7",
+    "decide_by_the_first": "rule 141",
+    "forget_what_is_decided": "rule 141",
+    "prepared_by_word": "rule 141",
+    "carry_out_a_part": "rule 142",
+    "done_by_word": "rule 142",
+    "forget_pins_in_snapshots": "rule 142",
+    "say_markers_and_write_none": "rule 143",
+    "take_behind_the_marker": "rule 143",
 }
 
 

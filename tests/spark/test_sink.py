@@ -102,6 +102,25 @@ def test_a_stream_is_written_once_though_its_batches_come_again(
     wait_written(spark, world, "sink-out", numbers(0, 150))
 
 
+def test_batches_span_data_groups(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """The sink's partitions have two copies on three nodes each; a node dies meanwhile."""
+    create(world, "span-in")
+    ask(world.cluster.client_config(), CreateTopic("span-out", 4, {}, 2))
+    publish(world, "span-in", 0, 200)
+    copy(spark, world, ("span-in", "span-out"), tmp_path / "c")
+    wait_written(spark, world, "span-out", numbers(0, 200))
+    commits = tmp_path / "c" / "commits"
+    newest = max(int(name) for name in os.listdir(commits) if name.isdigit())
+    for name in (str(newest), f".{newest}.crc"):  # as if the driver had died before it wrote them
+        (commits / name).unlink()
+    leader = world.leader()
+    leader.kill()
+    leader.start()
+    copy(spark, world, ("span-in", "span-out"), tmp_path / "c")
+    world.wait_live(leader)
+    wait_written(spark, world, "span-out", numbers(0, 200))
+
+
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_task_that_fails_leaves_nothing(
     spark: SparkSession, world: World, tmp_path: Path

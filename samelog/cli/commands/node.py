@@ -22,8 +22,10 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask, ask_node
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.placing.tasks import show
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
@@ -186,6 +188,25 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
         talk(f"{name} is in maintenance until {_when(answer.until_ms)}")
     else:
         talk(f"{name} is not in maintenance")
+
+
+@command.command()
+@click.argument("name", shell_complete=complete_nodes)
+@click.option("--end", is_flag=True, help="It may have replicas again.")
+@client_option
+@json_option
+def drain(config: ClientConfig, *, name: str, end: bool) -> None:
+    """Move all replicas of data groups from the node NAME to others, before it is removed.
+
+    A node that cannot be reached any more is given up by this: its copies are remade elsewhere at
+    once.
+
+    \b
+    Examples:
+      samelog node drain rt-sequencer-4 --config client.toml
+      samelog node drain rt-sequencer-4 --end --config client.toml
+    """
+    show(ask(config, DrainNode(name, end)))
 
 
 @command.command()

@@ -214,6 +214,12 @@ class ClientConfig(ConfigTable):
         Reload.YES,
     ] = ()
     cluster: Annotated[str, "The cluster's name", _NAME]
+    rack: Annotated[
+        str,
+        "Where this client is: of nodes that have a partition, one in this rack is read from first",
+        Without("none is preferred"),
+        Reload.YES,
+    ] = ""
     tls: Annotated[TlsFiles, Inlined(without="`{}_pem` has it", instead=PemTexts)]
     kafka_bootstrap: Annotated[
         str, "`bootstrap.servers` for Kafka clients", Without("there is none")

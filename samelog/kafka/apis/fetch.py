@@ -265,7 +265,12 @@ class FetchWork:
     async def _confirm(self) -> None:
         """Have the leader say what exists: only then is an offset out of range."""
         try:
-            await self._call.broker.confirm_ends()
+            await self._call.broker.confirm_ends(
+                (UUID(bytes=read.key) if isinstance(read.key, bytes) else read.key, index)
+                for read in self._reads
+                for index in (read.asked.partition,)
+                if read.error is ErrorCode.none
+            )
         except ApiError:
             return
         self._is_confirmed, self._is_ahead = True, False

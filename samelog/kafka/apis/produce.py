@@ -146,7 +146,10 @@ class ProduceWork:
             name = str(write.key) if write.topic is None else write.topic.name
             if not broker.may_write(self._call.client, name):
                 raise denied(name)
-            write.result = None if write.topic is None else self._append(write.topic, write)
+            if write.topic is not None:
+                if not 0 <= write.index < len(write.topic.partition_numbers):
+                    raise no_partition(name, write.index)
+                write.result = self._append(write.topic, write)
         except ApiError as error:
             write.error = error
             return True
@@ -157,8 +160,6 @@ class ProduceWork:
         the topic has another codec, or it is not known whether a transaction has room for it.
         Raises ApiError.
         """
-        if not 0 <= write.index < len(topic.partition_numbers):
-            raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
@@ -174,7 +175,10 @@ class ProduceWork:
         is_special = topic.settings or write.producer is not None
         if is_special and self._is_to_wait(topic, write, data):
             return None
-        result = broker.batches.append(topic, write.index, data, write.count)
+        batches = broker.batches
+        if topic.is_placed:
+            batches = broker.batches_of(topic, write.index)
+        result = batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
 
@@ -200,11 +204,12 @@ class ProduceWork:
         if write.producer is None or gate is None or name is None:
             return
         try:
+            number = topic.partition_numbers[write.index]
             if self._call.version >= JOINS_FROM:
-                number = topic.partition_numbers[write.index]
                 await gate.join(name, write.producer, number)
             else:
                 await self._call.broker.catch_up()
+            await gate.take_part(name, number)
         except ApiError as error:
             write.error = error
         write.is_confirmed = True
@@ -231,7 +236,7 @@ class ProduceWork:
                 raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {write.key}")
             if topic is None or not 0 <= write.index < len(topic.partition_numbers):
                 raise no_partition(str(write.key), write.index)
-            await self._call.broker.batches.open(topic, write.index)
+            await self._call.broker.batches_of(topic, write.index).open(topic, write.index)
         except ApiError as error:
             write.error = error
 

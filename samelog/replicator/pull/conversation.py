@@ -6,7 +6,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, failing
@@ -15,6 +15,7 @@ from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import AnyMessage, CaughtUp, Welcome
 from samelog.wire.pull.copies import (
@@ -26,6 +27,7 @@ from samelog.wire.pull.copies import (
     CopyNews,
     CutCopy,
     FindPlace,
+    HeldByOthers,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -61,6 +63,9 @@ class PullEvents(Protocol):
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The cluster began its log anew."""
+
+    def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
+        """The node has not all that was asked for: these, or others, have."""
 
 
 class PullConversation(ReplicatorHandler):
@@ -100,6 +105,11 @@ class PullConversation(ReplicatorHandler):
         """Go on with another copy."""
         self._receiver.replaced(old, new)
         self.tick()
+
+    def found(self, copies: Iterable[Copy]) -> None:
+        """These are to be copied, from this node as far as it has them and nobody else copies."""
+        self._receiver.copies_made(copies, self._now())
+        self._carry_out()
 
     def tick(self) -> None:
         """Some time has passed. What is over opens nothing: its answer would never come."""
@@ -189,6 +199,8 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_given_up(copy)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+            case HeldByOthers(nodes):
+                self._events.on_elsewhere(nodes)
 
 
 def _end_segment(effect: RollSegment[Copy] | CutCopy[Copy]) -> None:

@@ -14,6 +14,7 @@ from samelog.replicator.interfaces import FilePosition
 from samelog.replicator.pull.acknowledger import Acknowledger, Budget
 from samelog.runtime.errors import ConnectionLost, RuntimeFault
 from samelog.runtime.network.transport import Connection
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     AnyMessage,
@@ -21,6 +22,7 @@ from samelog.wire.messages import (
     Close,
     ConfirmEnd,
     EndConfirmed,
+    Holders,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -49,6 +51,8 @@ class PullRefused(RuntimeFault):
         self.earliest = earliest
         self.message = message
         self.remedy = remedy
+        self.holders: tuple[Holder, ...] = ()
+        """With NOT_LEADER: the nodes that have it, as the one that was asked said."""
 
 
 class PullReader(Protocol):
@@ -89,6 +93,8 @@ class Handles(ReplicatorHandler):
         self._readers: dict[int, PullReader] = {}
         self._budgets: dict[int, Budget] = {}
         self._next = 0
+        self._holders: tuple[Holder, ...] = ()
+        """Of what is refused next."""
 
     def open(self, reader: PullReader, make_open: MakeOpen, budget: Budget | None = None) -> int:
         """Ask the peer to send a log to `reader`, no faster than `budget` allows; the handle."""
@@ -124,8 +130,8 @@ class Handles(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case Welcome():
-                return
+            case Welcome() | Holders():
+                self._holders = message.nodes if isinstance(message, Holders) else ()
             case MergedStartsAt() | SessionStartsAt():
                 self._opened(message)
             case RollSealed(handle, roll, length):
@@ -136,11 +142,8 @@ class Handles(ReplicatorHandler):
                 self._told_end(message)
             case LogArchived():
                 self._archived(message)
-            case TopicGone(handle):
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
-                self._refused(handle, gone)
-            case Refused(handle, code, text, remedy, earliest):
-                self._refused(handle, PullRefused(code, text, remedy, earliest))
+            case TopicGone() | Refused():
+                self._refused(message)
             case _:
                 raise unexpected(message)
 
@@ -194,8 +197,15 @@ class Handles(ReplicatorHandler):
             self.close(message.handle)
             reader.on_fault(PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
-    def _refused(self, handle: int, refused: PullRefused) -> None:
-        self._receiver.forget(handle)
-        reader = self._readers.pop(handle, None)
+    def _refused(self, message: TopicGone | Refused) -> None:
+        """The peer does not, or does no more, send what was asked for."""
+        if isinstance(message, TopicGone):
+            refused = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        else:
+            code, text, remedy = message.code, message.message, message.remedy
+            refused = PullRefused(code, text, remedy, message.earliest)
+            refused.holders, self._holders = self._holders, ()
+        self._receiver.forget(message.handle)
+        reader = self._readers.pop(message.handle, None)
         if reader is not None:
             reader.on_fault(refused)

@@ -108,7 +108,8 @@ class RangePull:
         made: list[Handles] = []
 
         def open_handler(connection: Connection) -> Handles:
-            connection.send(Hello(role=ConnectionRole.PULL, cluster=cluster, parts=True))
+            role = ConnectionRole.PULL
+            connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
             made.append(Handles(connection, Acknowledger(connection)))
             return made[0]
 

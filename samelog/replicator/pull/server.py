@@ -17,7 +17,13 @@ from functools import partial
 from samelog.config.authorisation import Rights
 from samelog.format.errors import LogFormatError
 from samelog.replicator.handler import ReplicatorHandler, fail, unexpected
-from samelog.replicator.interfaces import FilePosition, LogSource, RequestRefused, StreamListener
+from samelog.replicator.interfaces import (
+    FilePosition,
+    HeldElsewhere,
+    LogSource,
+    RequestRefused,
+    StreamListener,
+)
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
@@ -34,7 +40,10 @@ from samelog.wire.messages import (
     AnyMessage,
     Close,
     ConfirmEnd,
+    ConnectionRole,
     EndConfirmed,
+    Hello,
+    Holders,
     MergedStartsAt,
     OpenMerged,
     OpenSession,
@@ -61,13 +70,13 @@ class PullServer(ReplicatorHandler):
         source: LogSource,
         rights: Rights,
         *,
-        takes_parts: bool = False,
+        hello: Hello = Hello(ConnectionRole.PULL),  # noqa: B008 - a frozen value
         sender: Sender | SharedSender | None = None,
         clock: Clock | None = None,
         on_merged_sent: Callable[[bytes], None] | None = None,
         on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
-        """`takes_parts`: the reader does. `sender`: what bounds what is under way; None: one
+        """`hello`: what the reader takes. `sender`: what bounds what is under way; None: one
         window. `on_merged_sent` is told of batches of merged logs.
         """
         self._connection = connection
@@ -77,7 +86,7 @@ class PullServer(ReplicatorHandler):
         self._loop = asyncio.get_running_loop()
         one_window = Sender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
         self._sender = PullSender(sender or one_window)
-        self._takes_parts = takes_parts
+        self._takes_parts, self._roams = hello.parts, hello.roams
         self._served: dict[int, tuple[Served, StreamListener]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.since = self._loop.time()
@@ -141,6 +150,8 @@ class PullServer(ReplicatorHandler):
         try:
             open_it()
         except ProtocolFault as fault:
+            if self._roams and isinstance(fault, HeldElsewhere):
+                self._connection.send(Holders(fault.holders))
             self._sender.refuse(number, _refusal(fault))
         except LogFormatError as error:
             self._sender.refuse(number, _unreadable(error))

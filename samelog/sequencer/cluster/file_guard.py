@@ -19,6 +19,7 @@ from contextlib import suppress
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
@@ -57,12 +58,14 @@ class FileGuard:
         *,
         in_thread: InThread,
         events: Recording,
+        at_work: AtWork,
     ) -> None:
         self._fs = fs
         self._merging = merging
         self._repair = repair
         self._in_thread = in_thread
         self._events = events
+        self._at_work = at_work
         self._lost: dict[str, str] = {}
         """Path -> what is wrong with it, until it is put back."""
 
@@ -76,7 +79,8 @@ class FileGuard:
         looked_at = 0
         while True:
             await asyncio.sleep(max(LOOK_S, looked_at / FILES_PER_S))
-            looked_at = await self.look()
+            with self._at_work:
+                looked_at = await self.look()
 
     async def look(self) -> int:
         """Look at all files once: how many there are."""

@@ -40,7 +40,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import MemberLives, Rejection
+from samelog.sequencer.state.types import MemberLives, Rejection, State
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.json_files import read_json_file
 
@@ -82,13 +82,15 @@ class _Life:
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
     """What there is; nothing is changed, but for what every start does to the log: a torn tail is
-    cut, an older version's log carried over. Raises NodeDirectoryError if a
-    node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
-    build does not know what they hold.
+    cut, an older version's log carried over. Raises NodeDirectoryError if a node runs on the
+    directory, or there are data groups; RaftStoreError if its Raft files are damaged; OtherVersion
+    if this build does not know what they hold.
     """
     lock = _lock(fs, config)
     try:
-        return _read(fs, config).finding
+        life = _read(fs, config)
+        _check_is_all(life.machine.state)
+        return life.finding
     finally:
         lock.close()
 
@@ -102,6 +104,7 @@ def begin_anew(
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
+        _check_is_all(life.machine.state)
         text = _possible_loss(life.finding)
         life.machine.apply(RecordEvent(wall_ms, kind, text))
         _stand_alone(life, config)
@@ -109,6 +112,20 @@ def begin_anew(
         return life.finding, _write(fs, config, life, wall_ms)
     finally:
         lock.close()
+
+
+def _check_is_all(state: State) -> None:
+    """Only group 0 can be recovered: it would forget the data groups, whose files are here and on
+    other members. Raises NodeDirectoryError.
+    """
+    if state.placement.groups:
+        topics = [each.name for each in state.topics.values() if each.is_placed]
+        names = ", ".join(sorted(topics)[:10]) or "none of whose topics is left"
+        text = f"there are {len(state.placement.groups)} data groups ({names})"
+        raise NodeDirectoryError(
+            f"{text}, and this recovers group 0 only: bring a majority of the members back, or "
+            "restore the topics from their archive copies into a new cluster; nothing is changed"
+        )
 
 
 def _lock(fs: FileSystem, config: NodeConfig) -> File:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -34,6 +34,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import CorruptLog, LogFormatError, NotContiguous
 from samelog.format.file_names import LOG, segment_name
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.presence import Presence
@@ -56,7 +57,8 @@ from samelog.store.merged.rewriting import Rewriting
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 5.0
+INTERVAL_S = 3.0
+"""Less than a replica stays at work when there is nothing to do: see data_groups.working."""
 BYTES_PER_S = 64 << 20
 MEMORY_BYTES = 128 << 20
 ROUNDS_BETWEEN_TRIES = 120
@@ -84,6 +86,9 @@ class CompactorParts:
     """Of a topic that says nothing."""
     number: int
     """Of this member."""
+    committed: Callable[[str, int], int]
+    """Name of a consumer group and partition -> the offset it has committed; 0: none."""
+    at_work: AtWork
 
 
 class Compactor:
@@ -100,8 +105,9 @@ class Compactor:
             await asyncio.sleep(INTERVAL_S)
             if self._parts.machine.state.level < COMPACTION:
                 continue
-            for number in tuple(filter(self._concerns, self._parts.merging.partitions)):
-                await self._try(number)
+            with self._parts.at_work:
+                for number in tuple(filter(self._concerns, self._parts.merging.partitions)):
+                    await self._try(number)
 
     def _concerns(self, number: int) -> bool:
         """Whether the partition is compacted, or was."""
@@ -189,9 +195,7 @@ class Compactor:
         rule = hold_of(state.topics[known.topic_id].settings)
         if rule is None:
             return known.next_offset
-        groups = [state.groups.by_id.get(name) for name in rule.groups]
-        committed = [group.offsets.get(known.number) if group else None for group in groups]
-        return min(each.offset if each else 0 for each in committed)
+        return min(self._parts.committed(name, known.number) for name in rule.groups)
 
     # --- writing -------------------------------------------------------------------------------
 

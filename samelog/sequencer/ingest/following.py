@@ -58,6 +58,18 @@ class Following:
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything that can be followed is not."""
+        return any(
+            number not in self._busy and self._is_there(node) and self._is_open(number)
+            for node, number in self._inputs
+        )
+
+    def _is_open(self, number: int) -> bool:
+        entry = self._machine.state.inputs.get(number)
+        return entry is not None and self._machine.open_run_of(entry.session) is not None
+
     def tick(self) -> None:
         """Begin to follow what is not followed yet; to be called some times a second."""
         now = self._clock.now()

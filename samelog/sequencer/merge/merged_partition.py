@@ -62,6 +62,12 @@ def gone_log(name: str, successor: Topic | None) -> RequestRefused:
     return RequestRefused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
 
 
+def moved_log(gone: MergedPartition) -> RequestRefused:
+    """Why a partition that went to another group is not read here any more."""
+    text = f"partition {gone.index} of topic {gone.topic!r} is on other members now"
+    return RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
+
+
 def agrees(log: MergedLog, void: VoidRecordsCommand) -> bool:
     """Whether a merged log begins behind a void, ends before it where it can go on, or has it."""
     first = void.base_offset

@@ -84,11 +84,19 @@ class Planner:
     verified and, where need be, sliced: an error in between leaves what was booked consistent.
     """
 
-    def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        limits: PlannerLimits,
+        cluster: StateMachine | None = None,
+    ) -> None:
+        """`cluster`: of group 0; None: this is of group 0 itself."""
         self._machine = machine
+        self.cluster = cluster or machine
+        """Of group 0, which decides transactions."""
         self._limits = limits
         self._dedup = DedupView(machine)
-        self._transactions = TransactionView(machine)
+        self._transactions = TransactionView(machine, cluster or machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
@@ -180,7 +188,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._machine.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
@@ -198,10 +206,12 @@ class Planner:
         was first last time.
         """
         ready: list[tuple[Input, SessionPosition]] = []
-        inputs = self._machine.state.inputs
+        inputs, placement = self._machine.state.inputs, self._machine.state.placement
         for number, reach in available.items():
             entry = inputs.get(number)
             if entry is None or entry.session in self._closing or number in self.damaged:
+                continue
+            if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
             place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
@@ -422,7 +432,7 @@ class Planner:
         fields = (
             draft.partition,
             draft.base_offset,
-            epoch,
+            epoch + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,
             draft.ranges,

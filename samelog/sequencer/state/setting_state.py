@@ -95,6 +95,8 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if command.partitions < topic.partitions:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
+    if topic.is_placed:
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
     while topic.partitions < command.partitions:
         state.add_partition(topic)
     return None

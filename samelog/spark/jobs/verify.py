@@ -24,7 +24,7 @@ from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import LOG, segment_name
-from samelog.spark.errors import SourceError
+from samelog.spark.errors import NotHere, SourceError
 from samelog.spark.jobs.archives import (
     Read,
     faults_of,
@@ -212,6 +212,8 @@ class NodeFile(NamedTuple):
         try:
             with closing(Nodes(self.config, timeout_s=TIMEOUT_S, only=self.node)) as node:
                 read = _read(node.read(wanted), wanted)
+        except NotHere:
+            return CheckOutcome(None)
         except SourceError as error:
             return unreadable(whose, self.first, file, error)
         return outcome_of(whose, file, read, self.behind, self._findings(file, read))

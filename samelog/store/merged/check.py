@@ -57,7 +57,9 @@ class PartitionCopy:
 
 
 def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
-    """Every copy at or below the directories: of nodes, of subscribers, or of one partition."""
+    """Every copy at or below the directories: of nodes, with all data groups that they have, of
+    subscribers, or of one partition.
+    """
     copies = []
     for directory in directories:
         for place in _partition_directories(directory):
@@ -84,7 +86,15 @@ def _partition_directories(directory: str) -> Iterator[str]:
         yield directory
         return
     merged = os.path.join(directory, "merged")
-    parent = merged if os.path.isdir(merged) else directory
+    yield from _partitions_in(merged if os.path.isdir(merged) else directory)
+    groups = os.path.join(directory, "groups")
+    for number in sorted(os.listdir(groups)) if os.path.isdir(groups) else ():
+        of_group = os.path.join(groups, number, "merged")
+        if os.path.isdir(of_group):
+            yield from _partitions_in(of_group)
+
+
+def _partitions_in(parent: str) -> Iterator[str]:
     for name in sorted(os.listdir(parent)):
         place = os.path.join(parent, name)
         if os.path.exists(os.path.join(place, PARTITION_FILE)):

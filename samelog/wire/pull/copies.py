@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from samelog.format.errors import LogFormatError
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import LogArchived, MergedStartsAt, Start
 from samelog.wire.pull.refusal import Refusal
@@ -173,7 +174,13 @@ class LeaveNode(msgspec.Struct, frozen=True):
     """Another node may do better: end the connection."""
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
+class HeldByOthers(msgspec.Struct, frozen=True):
+    """Other nodes have what was asked for: these, or nodes that were not told of."""
+
+    nodes: tuple[Holder, ...] = ()
+
+
+CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (

@@ -318,6 +318,13 @@ class PushReceiver:
             self._forget(handle)
             self.messages.append(TopicGone(handle))
 
+    def input_moved(self, number: int) -> None:
+        """The handles of an input end, whose partition goes to other nodes."""
+        fault = ProtocolFault(FaultCode.NOT_READY, "the partition goes to other nodes", "retry")
+        for handle in tuple(self._handles.get(number, ())):
+            self._forget(handle)
+            self._refuse(handle, fault)
+
     def closed(self) -> None:
         """The connection is gone."""
         self._inputs.clear()

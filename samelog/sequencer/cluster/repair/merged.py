@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.replicator.pull.acknowledger import Budget
-from samelog.replicator.pull.repair_pull import MergedName
+from samelog.replicator.pull.repair_pull import MergedName, PullSink
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -44,6 +45,40 @@ MANY_RECORDS = 10_000
 """Copying fewer is not worth a line of the log."""
 
 
+class MergedPull(Protocol):
+    """A way to merged logs of one member."""
+
+    async def merged(
+        self, name: MergedName, start: ResumePoint, sink: PullSink, *, budget: Budget | None = None
+    ) -> bool:
+        """See RepairPull."""
+
+
+class OtherGroups(Protocol):
+    """Members of another group, from which a partition is on its way into this one."""
+
+    def members(self, number: int) -> Sequence[int]:
+        """Who has a partition; empty if it is not on its way, or known to be here."""
+
+    def pull(self, member: int) -> MergedPull | None:
+        """The way to one of them, which may be this member itself; None: there is none now."""
+
+
+class NowhereElse:
+    """Of group 0, into which no partition moves. Implements OtherGroups."""
+
+    def members(self, number: int) -> Sequence[int]:
+        """Nobody."""
+        return ()
+
+    def pull(self, member: int) -> MergedPull | None:
+        """None."""
+        return None
+
+
+NOWHERE = NowhereElse()
+
+
 class CopyDiffers(LogFormatError):
     """What a peer gives is whole, but not what a majority has."""
 
@@ -61,10 +96,12 @@ class MergedRepair:
         ask: Callable[[], list[int]],
         takes_in: Callable[[], bool],
         budget: Budget,
+        elsewhere: OtherGroups,
     ) -> None:
         """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room;
         `budget`: of all copies together.
         """
+        self._elsewhere = elsewhere
         self._pulls = pulls
         self._budget = budget
         self._machine = machine
@@ -75,6 +112,11 @@ class MergedRepair:
         self._plan = CopyPlan()
         self._to_look_at: set[int] = set()
         self._busy: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a partition may lack something."""
+        return bool(self._to_look_at or self._busy)
 
     def look_at(self, number: int) -> None:
         """A partition may lack something."""
@@ -112,8 +154,7 @@ class MergedRepair:
         number, partition = order.partition, self._merging.partitions[order.partition]
         failed = False
         try:
-            if order.peer is not None:
-                await self._copy_from(order.peer, number, partition)
+            await self._copy_from(order.peer, number, partition)
         except (RuntimeFault, ProtocolFault, LogFormatError) as error:
             log_event(log, logging.INFO, "copying failed", partition=_name(partition), error=error)
             failed = True
@@ -125,9 +166,12 @@ class MergedRepair:
         self._to_look_at.add(number)  # what it lacks now, if anything, is for the next look
         self.tick()
 
-    async def _copy_from(self, peer: int, number: int, partition: MergedPartition) -> None:
-        pull = self._pulls.get(peer)
-        if pull is None:
+    async def _copy_from(self, peer: int | None, number: int, partition: MergedPartition) -> None:
+        pull: MergedPull | None = None if peer is None else self._pulls.get(peer)
+        if members := self._elsewhere.members(number):
+            peer = members[self._plan.fruitless(number) % len(members)]
+            pull = self._elsewhere.pull(peer)
+        if pull is None or peer is None:
             return
         first, until = partition.log.next_offset, self._machine.state.partitions[number].next_offset
         log_event(
@@ -137,7 +181,7 @@ class MergedRepair:
             partition=_name(partition),
             first=first,
             until=until,
-            source=self._pulls.name(peer),
+            member=peer,
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         sink = MergedSink(self._machine, self._merging, number, partition)
@@ -169,7 +213,8 @@ class MergedRepair:
 
     def has_given_up(self, number: int) -> bool:
         """Whether every peer that could be asked was, and none has what a partition needs next."""
-        return self._plan.fruitless(number) > len(self._ask())
+        is_asked_elsewhere = bool(self._elsewhere.members(number))
+        return not is_asked_elsewhere and self._plan.fruitless(number) > len(self._ask())
 
     def wanted(self, number: int) -> int:
         """The offset up to which records are missing that nobody has who could be asked; 0: none

@@ -25,7 +25,7 @@ from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.command_group import CommandGroup
-from samelog.cli.commands.placing.tasks import show
+from samelog.cli.commands.placing.tasks import show, wait_empty
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
@@ -193,9 +193,10 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
 @command.command()
 @click.argument("name", shell_complete=complete_nodes)
 @click.option("--end", is_flag=True, help="It may have replicas again.")
+@click.option("--wait", "wait_s", default=0.0, help="Wait so many seconds for it to have none.")
 @client_option
 @json_option
-def drain(config: ClientConfig, *, name: str, end: bool) -> None:
+def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
     """Move all replicas of data groups from the node NAME to others, before it is removed.
 
     A node that cannot be reached any more is given up by this: its copies are remade elsewhere at
@@ -203,10 +204,13 @@ def drain(config: ClientConfig, *, name: str, end: bool) -> None:
 
     \b
     Examples:
-      samelog node drain rt-sequencer-4 --config client.toml
+      samelog node drain rt-sequencer-4 --wait 600 --config client.toml
       samelog node drain rt-sequencer-4 --end --config client.toml
     """
-    show(ask(config, DrainNode(name, end)))
+    if end and wait_s:
+        raise click.UsageError("who may have replicas again loses none: leave --wait out")
+    tasks = ask(config, DrainNode(name, end))
+    show(wait_empty(config, name, wait_s) if wait_s else tasks)
 
 
 @command.command()

@@ -11,12 +11,14 @@ from samelog.admin.answers import GroupPlacement, PlacementStatus
 from samelog.admin.client import ask
 from samelog.admin.placement_requests import GetPlacement
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 
 @click.command()
 @client_option
 @json_option
+@watchable
 def command(config: ClientConfig) -> None:
     """Show the Raft groups with their members, and the group of each partition.
 

@@ -5,25 +5,37 @@ Invariant: a change is reported as done only when a majority of the nodes has it
 
 from __future__ import annotations
 
+import time
+
 import click
 from msgspec import UNSET
 
 from samelog.admin.client import ask
-from samelog.admin.placement_requests import CancelTask, ListTasks, PauseTask, ResumeTask
+from samelog.admin.placement_requests import (
+    CancelTask,
+    GetPlacement,
+    ListTasks,
+    PauseTask,
+    ResumeTask,
+)
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import (
     client_option,
+    fail,
     json_option,
     print_json,
     print_table,
     talk,
+    waiting,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 COLUMNS = ("task", "kind", "group", "to", "from", "state", "why", "waits for")
 WAITING_SHOWN = 20
+POLL_S = 0.25
 
 
 @click.group(cls=CommandGroup)
@@ -43,6 +55,7 @@ def command() -> None:
 @click.option("--ended", is_flag=True, help="Those that ended, the newest first.")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig, *, ended: bool) -> None:
     """List tasks that run, and what is to be done after them, the most urgent first.
 
@@ -103,6 +116,26 @@ def cancel(config: ClientConfig, *, number: int) -> None:
       samelog tasks cancel 12 --config client.toml
     """
     show(ask(config, CancelTask(number)))
+
+
+def wait_empty(config: ClientConfig, name: str, wait_s: float) -> TaskRows:
+    """Wait until a node has no replica of a data group, and show how many of how many are gone. The
+    tasks then.
+    """
+    deadline, most = time.monotonic() + wait_s, 0
+    with waiting(name) as progress:
+        while left := _replicas(config, name):
+            most = max(most, left)
+            if time.monotonic() > deadline:
+                fail(f"{name} has {left} replicas after {wait_s:g} s: samelog tasks list")
+            progress(most - left, most, f"{name}: replicas that are gone")
+            time.sleep(POLL_S)
+    return ask(config, ListTasks())
+
+
+def _replicas(config: ClientConfig, name: str) -> int:
+    groups = ask(config, GetPlacement()).groups
+    return sum(name in each.members for each in groups if each.group > 0)
 
 
 def show(found: TaskRows) -> None:

@@ -354,13 +354,12 @@ def care_parts(
             group=raft.group,
             coordinator=raft.coordinator,
             proposer=raft.proposer,
-            presence=site.presence,
+            members=members,
             pieces=repair,
             room=logs.intake.room,
             mending=scrubber.mending,
             segment_bytes=given.config.segment_bytes,
             number=site.directory.record.number,
-            committed=members.committed_offset,
             at_work=site.at_work,
         )
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, no_partition
@@ -19,7 +20,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
 from samelog.kafka.placement.table import change, error_unless, in_kafkas_words, table_of
-from samelog.placement.changes import AnyChange
+from samelog.placement.changes import AnyChange, WantGroup
 from samelog.placement.reassigning import reassign, stop_reassigning, under_way
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
@@ -112,9 +113,20 @@ class _Wishes:
     def planned(self, table: PlacementTable) -> list[AnyChange]:
         """Raises PlacementRefused."""
         changes = reassign(table, self._moved)
+        for each in changes:
+            if isinstance(each, WantGroup) and each.group is not None:
+                self._check_may_move(each.partition)
         for number in self._stopped:
             changes += stop_reassigning(table, number)
         return changes
+
+    def _check_may_move(self, number: int) -> None:
+        """Raises PlacementRefused."""
+        state = self._broker.machine.state
+        topic = state.topics[self._table.partitions[number].topic_id]
+        if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+            text = f"topic {topic.name!r} is compacted: move all partitions of a group together"
+            raise PlacementRefused("INVALID_REPLICA_ASSIGNMENT", text)
 
 
 def _check_everywhere(nodes: Sequence[int], wanted: Sequence[int] | None) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -37,7 +37,7 @@ from samelog.format.file_names import LOG, segment_name
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.levels import COMPACTION
@@ -77,7 +77,7 @@ class CompactorParts:
     group: RaftGroup
     coordinator: Coordinator
     proposer: Proposer
-    presence: Presence
+    members: MemberViews
     pieces: PieceRepair
     room: Room
     mending: asyncio.Lock
@@ -86,8 +86,6 @@ class CompactorParts:
     """Of a topic that says nothing."""
     number: int
     """Of this member."""
-    committed: Callable[[str, int], int]
-    """Name of a consumer group and partition -> the offset it has committed; 0: none."""
     at_work: AtWork
 
 
@@ -174,8 +172,9 @@ class Compactor:
 
     def _now_ms(self) -> int:
         """What a majority's clocks have reached."""
-        voters, health = self._parts.group.raft.voters, self._parts.presence.health
-        known = [health[number].wall_ms for number in voters if number in health]
+        voters = self._parts.group.raft.voters
+        health = filter(None, map(self._parts.members.health, voters))
+        known = [each.wall_ms for each in health]
         return majority_time(known, len(voters))
 
     def _facts(self, here: MergedPartition, known: Partition) -> CompactionFacts:
@@ -195,7 +194,7 @@ class Compactor:
         rule = hold_of(state.topics[known.topic_id].settings)
         if rule is None:
             return known.next_offset
-        return min(self._parts.committed(name, known.number) for name in rule.groups)
+        return min(self._parts.members.committed_offset(name, known.number) for name in rule.groups)
 
     # --- writing -------------------------------------------------------------------------------
 

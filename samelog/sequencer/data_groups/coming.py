@@ -79,13 +79,19 @@ class LocalPull:
         self._source = source
 
     async def merged(
-        self, name: MergedName, start: ResumePoint, sink: PullSink, *, budget: Budget | None = None
+        self,
+        name: MergedName,
+        start: ResumePoint,
+        sink: PullSink,
+        *,
+        budget: Budget | None = None,
+        number: int = 0,
     ) -> bool:
         """As RepairPull; of a member's own disk no budget is spared. Raises RequestRefused,
         LogFormatError.
         """
         served = ServedMerged(self._source.open_merged(*name))
-        _, (file, byte) = served.start(OpenMerged(0, *name, Start.POSITION, 0, *start))
+        _, (file, byte) = served.start(OpenMerged(0, *name, Start.POSITION, number + 1, *start))
         while not sink.has_enough():
             extent = served.extent(file)
             if extent is None or (byte >= extent.end and extent.next_file is None):

@@ -106,11 +106,13 @@ def _compact(state: State, command: CompactCommand | RewrittenCommand) -> Proble
     partition = state.partitions.get(command.partition)
     if partition is None:
         return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
+    if state.placement.is_on_its_way(command.partition):
+        return "ON_ITS_WAY", f"partition {command.partition} is on its way between two groups"
     if isinstance(command, CompactCommand):
-        problem = apply_order(partition, command)
+        why_not = apply_order(partition, command)
     else:
-        problem = apply_rewritten(partition, command)
-    return None if problem is None else ("PRECONDITION", problem)
+        why_not = apply_rewritten(partition, command)
+    return None if why_not is None else ("PRECONDITION", why_not)
 
 
 def _change_access(state: State, command: AccessCommand) -> Problem:

@@ -49,7 +49,13 @@ class MergedPull(Protocol):
     """A way to merged logs of one member."""
 
     async def merged(
-        self, name: MergedName, start: ResumePoint, sink: PullSink, *, budget: Budget | None = None
+        self,
+        name: MergedName,
+        start: ResumePoint,
+        sink: PullSink,
+        *,
+        budget: Budget | None = None,
+        number: int = 0,
     ) -> bool:
         """See RepairPull."""
 

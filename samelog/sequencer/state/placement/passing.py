@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.errors import InvariantError
 from samelog.placement.tasks import Action
@@ -118,6 +119,8 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
     known = state.partitions.get(number)
     if known is None:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
+    if known.compacted is not None or is_compacted(_policy_of(state, known)):
+        return "COMPACTED", f"partition {number} is compacted: it moves with its group only"
     if state.transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
     if state.transactions.spanning.pins_partition(number):
@@ -126,6 +129,10 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "STAGED", f"records of partition {number} are staged, and not published"
     _enter(state, command, PassStage.SEALED)
     return None
+
+
+def _policy_of(state: State, partition: Partition) -> str:
+    return state.topics[partition.topic_id].settings.get(CLEANUP_POLICY, "")
 
 
 def _is_staged(state: State, number: int) -> bool:

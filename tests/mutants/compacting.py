@@ -13,12 +13,14 @@ import msgspec
 from samelog.archiver import compaction
 from samelog.archiver.compaction import CompactedPartition, Compactions, RewrittenCommand
 from samelog.format.compaction import CompactedSegment
+from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
 from samelog.sequencer.compaction.compactor import CompactorParts
 from samelog.sequencer.ingest.room import Room
 from samelog.store.merged import rewriting
 from samelog.store.merged.generations import Generations
+from samelog.store.merged.log import MergedLog
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.rewriting import OldSegment, Rewriting
 from samelog.store.merged.tail import MergedTail
@@ -174,6 +176,38 @@ def name_what_is_set_aside() -> Iterator[None]:
 
 
 @contextmanager
+def forget_what_is_still_there() -> Iterator[None]:
+    """A copy of a compacted segment that is cut is no such one, before its bytes are gone."""
+    original = MergedLog.cut_back
+
+    def cut_back(self: MergedLog, base: int, *, keep: bool = False) -> list[str]:
+        self.generations.forget_from(base)
+        return original(self, base, keep=keep)
+
+    with patch.object(MergedLog, "cut_back", cut_back):
+        yield
+
+
+@contextmanager
+def remove_what_is_to_come() -> Iterator[None]:
+    """What a subscriber's copy has of compacted segments goes before the new ones are here."""
+    original = MergedLog.cut_back
+
+    def cut_back(self: MergedLog, base: int, *, keep: bool = False) -> list[str]:
+        return original(self, base)
+
+    with patch.object(MergedLog, "cut_back", cut_back):
+        yield
+
+
+@contextmanager
+def take_forks_for_copies_of_before() -> Iterator[None]:
+    """Whatever does not fit into a compacted segment is a copy of what was there before."""
+    with patch.object(ServedMerged, "_has_forked", lambda self, base, message: False):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -196,6 +230,7 @@ _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
 _FETCH = "tests/kafka/test_fetching.py::"
+_COPIES = "tests/replicator/test_pull_compacted.py::"
 _MERGER = "tests/sequencer/test_merger.py::"
 COMPACTING = (
     (68, win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
@@ -228,6 +263,13 @@ COMPACTING = (
         merge_into_what_is_compacted,
         "tests/sequencer/test_merger.py::test_nothing_is_merged_into_what_is_copied_as_compacted",
     ),
+    (
+        71,
+        forget_what_is_still_there,
+        _FILES + "test_what_is_cut_is_never_taken_for_bytes_as_merged",
+    ),
+    (71, remove_what_is_to_come, _COPIES + "test_what_was_compacted_is_copied_anew"),
+    (71, take_forks_for_copies_of_before, _COPIES + "test_a_copy_of_another_log_is_refused"),
     (
         71,
         sum_up_what_is_left,

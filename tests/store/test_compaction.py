@@ -222,6 +222,49 @@ def test_a_reader_follows_a_copy_that_begins_a_segment_anew(tmp_path: Path) -> N
     keyed.log.close()
 
 
+class Dying(OsFileSystem):
+    """Ends the process at the n-th change of what is there."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise DiskFault("a file", "unlink", 5)
+
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
+        self._count()
+        super().unlink(path, within=within)
+
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
+        self._count()
+        super().write_atomically(path, data, durable=durable)
+
+
+@pytest.mark.parametrize("step", range(7))
+def test_what_is_cut_is_never_taken_for_bytes_as_merged(tmp_path: Path, step: int) -> None:
+    """Its running checksum would be wrong: a crash while it is cut leaves what it was."""
+    keyed = random_log(tmp_path / "log", 33)
+    [segment] = rewrite(keyed.log, keyed.log.end()[0])
+    keyed.log.swap([segment])
+    copy = open_merged(tmp_path / "copy")
+    copy.begin_copy(segment)
+    copy.append_copy(0, 0, keyed.log.read(0, 0, 1 << 30))
+    keyed.log.close()
+    sync_merged(copy)
+    copy.save_marks()
+    dying = Dying(step)
+    copy._fs = copy.generations._fs = copy._dirty._fs = copy._segment_files._fs = dying
+    with suppress(DiskFault):
+        copy.cut_back(0)
+    assert (dying.left < 0) is (step < 5)
+    copy.close()
+    opened = open_merged(tmp_path / "copy")
+    assert opened.next_offset == 0 or opened.number_of(0) == 1
+    opened.close()
+
+
 def test_copies_of_different_generations_are_not_compared(tmp_path: Path) -> None:
     """Until both are compacted; and damage is found in each."""
     keyed = random_log(tmp_path / "log", 33)

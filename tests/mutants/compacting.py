@@ -10,15 +10,17 @@ from unittest.mock import patch
 
 import msgspec
 
-from samelog.archiver import compaction
+from samelog.archiver import compaction, compaction_plan
 from samelog.archiver.compaction import CompactedPartition, Compactions, RewrittenCommand
+from samelog.archiver.compaction_progress import CompactionProgress
+from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.compaction import CompactedSegment
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
-from samelog.sequencer.compaction.compactor import CompactorParts
+from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.ingest.room import Room
-from samelog.store.merged import rewriting
+from samelog.store.merged import generations, rewriting
 from samelog.store.merged.generations import Generations
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.reader import MergedReader
@@ -208,6 +210,72 @@ def take_forks_for_copies_of_before() -> Iterator[None]:
 
 
 @contextmanager
+def trust_topics_to_stay() -> Iterator[None]:
+    """A partition is looked up as if no topic could be deleted meanwhile."""
+
+    def known(self: Compactor, number: int, here: Any) -> Any:
+        return self._parts.machine.state.partitions[number]
+
+    with patch.object(Compactor, "_known", known):
+        yield
+
+
+@contextmanager
+def go_on_with_what_is_given_up() -> Iterator[None]:
+    """A compaction is carried out to its end, though it was ordered no more long before."""
+    with patch.object(Compactor, "_is_wanted", lambda self, *given: True):
+        yield
+
+
+@contextmanager
+def archive_what_goes_on() -> Iterator[None]:
+    """What takes longer than an hour to compact is archived meanwhile, and never compacted."""
+    with patch.object(ArchiveRounds, "_waits", lambda self, each: False):
+        yield
+
+
+@contextmanager
+def wait_for_words_that_differ() -> Iterator[None]:
+    """An order of which nothing comes stays for ever."""
+    with patch.object(CompactionProgress, "goes_on", lambda self, number, now: True):
+        yield
+
+
+@contextmanager
+def be_refused_in_silence() -> Iterator[None]:
+    """What a node wrote is told again and again, though nobody takes it."""
+    with patch.object(Compactor, "_wait", lambda self, number, event, why: None):
+        yield
+
+
+@contextmanager
+def name_too_many_segments() -> Iterator[None]:
+    """A large partition of small segments becomes more of them than an entry can name."""
+    with patch.object(compaction_plan, "_segment_bytes", lambda facts, taken: 1 << 20):
+        yield
+
+
+@contextmanager
+def read_a_megabyte_only() -> Iterator[None]:
+    """A log with many compacted segments cannot be opened again."""
+    with patch.object(generations, "LIMIT_BYTES", 1 << 20):
+        yield
+
+
+@contextmanager
+def compare_all_again() -> Iterator[None]:
+    """Every round compares all compacted segments."""
+    original = Compactor._lacking
+
+    def lacking(self: Compactor, *given: Any) -> list[CompactedSegment]:
+        self._settled.clear()
+        return original(self, *given)
+
+    with patch.object(Compactor, "_lacking", lacking):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -228,6 +296,7 @@ def _summed(each: CompactedSegment) -> CompactedSegment:
 
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
+_ORDERS = "tests/sequencer/test_compaction_orders.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
 _FETCH = "tests/kafka/test_fetching.py::"
 _COPIES = "tests/replicator/test_pull_compacted.py::"
@@ -251,6 +320,26 @@ COMPACTING = (
         believe_what_no_crc_covers,
         _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
     ),
+    (69, trust_topics_to_stay, _ORDERS + "test_a_topic_may_go_at_any_moment"),
+    (
+        69,
+        go_on_with_what_is_given_up,
+        _ORDERS + "test_what_is_ordered_no_more_is_not_gone_on_with",
+    ),
+    (
+        69,
+        archive_what_goes_on,
+        _ORDERS + "test_archiving_waits_for_a_compaction_that_goes_on",
+    ),
+    (69, wait_for_words_that_differ, _ORDERS + "test_what_does_not_end_is_ordered_anew"),
+    (69, be_refused_in_silence, _ORDERS + "test_a_word_that_is_refused_is_told_of"),
+    (69, compare_all_again, _ORDERS + "test_where_nothing_is_new_segments_are_not_looked_at"),
+    (
+        69,
+        name_too_many_segments,
+        _COMMANDS + "test_new_segments_are_larger_where_they_would_be_too_many",
+    ),
+    (70, read_a_megabyte_only, _FILES + "test_a_log_may_have_many_compacted_segments"),
     (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
     (
         69,

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samelog.archiver.compaction_plan import SEGMENTS_MOST
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Bytes, read_header
 from samelog.format.compression import Codec
-from samelog.format.errors import LogFormatError
+from samelog.format.directory_files import CompactedFile
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.check import check_all, find_copies
+from samelog.store.merged.generations import read_compacted
 from samelog.store.merged.log import MergedLog
 from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
 from tests.store.storage import TOPIC_ID, open_merged, sync_merged
@@ -321,6 +324,24 @@ def test_what_takes_the_place_of_damage_stays(tmp_path: Path) -> None:
     assert not opened.damaged
     assert read_all(opened) == anew.records
     opened.close()
+
+
+def test_a_log_may_have_many_compacted_segments(tmp_path: Path) -> None:
+    """As many as an order may make, and more; what could not be read is not written."""
+    keyed = random_log(tmp_path / "log", 33)
+    [segment] = rewrite(keyed.log, keyed.log.end()[0])
+    generations = keyed.log.generations
+    many = CompactedFile(number=1, segments=[segment] * 2 * SEGMENTS_MOST)
+    generations._write(many)
+    assert read_compacted(OsFileSystem(), keyed.log.path) == many
+    with pytest.raises(CorruptLog, match="would be longer"):
+        generations._write(CompactedFile(number=1, segments=[segment] * 100_000))
+    assert read_compacted(OsFileSystem(), keyed.log.path) == many
+    assert generations.segments == many.segments
+    generations.complete(int(Path(generations.make_folder(2)).suffix[1:]), many.segments)
+    generations._read_written()
+    assert generations.written == {2: many.segments}
+    keyed.log.close()
 
 
 def test_what_was_written_is_found_again(tmp_path: Path) -> None:

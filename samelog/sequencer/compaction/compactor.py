@@ -275,8 +275,7 @@ class Compactor:
     async def _has_written(self, here: MergedPartition, lacking: list[CompactedSegment]) -> bool:
         """Whether this node has written the segments itself, and they are as they were."""
         merged, number = here.log, lacking[-1].number
-        written = merged.generations.written.get(number, [])
-        if not all(each in written for each in lacking):
+        if not set(lacking) <= set(merged.generations.written.get(number, ())):
             return False
         for each in lacking:
             path = os.path.join(merged.generations.folder(number), segment_name(each.base, LOG))

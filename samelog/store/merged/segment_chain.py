@@ -117,7 +117,7 @@ class SegmentChain:
             each.base_offset: each for each in sorted(kept, key=lambda each: each.base_offset)
         }
         self._bases = list(self.sealed)
-        self.compacted = {base: c for base, c in self.compacted.items() if base not in gone}
+        self.compacted = {b: c for b, c in self.compacted.items() if not first <= b < stop}
         self.compacted.update((each.base, each) for each in new)
         return gone
 

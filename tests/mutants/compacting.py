@@ -276,6 +276,13 @@ def compare_all_again() -> Iterator[None]:
 
 
 @contextmanager
+def rest_before_it_is_in_place() -> Iterator[None]:
+    """A data group rests though a compaction was decided that is not in place."""
+    with patch.object(Compactor, "is_busy", False):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -340,6 +347,7 @@ COMPACTING = (
         _COMMANDS + "test_new_segments_are_larger_where_they_would_be_too_many",
     ),
     (70, read_a_megabyte_only, _FILES + "test_a_log_may_have_many_compacted_segments"),
+    (69, rest_before_it_is_in_place, _NODE + "test_who_has_not_what_was_decided_is_busy"),
     (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
     (
         69,

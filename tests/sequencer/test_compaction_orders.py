@@ -86,7 +86,7 @@ def test_a_topic_may_go_at_any_moment(tmp_path: Path, step: int) -> None:
         care._parts = replace(care._parts, in_thread=threads)
         care._waits[7] = 3
         await compact(nodes[0], lambda node: threads.left <= 0)
-        await care.look_at_all()
+        await care.look()
         assert (care._waits, care._settled, care._parts.orders._closed) == ({}, {}, {})
 
     run_with(tmp_path, 1, body)
@@ -174,8 +174,8 @@ def test_a_word_that_is_refused_is_told_of(
         care = nodes[0].care.compactor
         refused = AsyncMock(return_value=Rejection("TOO_LARGE", "a megabyte too much"))
         with patch.object(Proposer, "propose", refused), caplog.at_level(logging.WARNING):
-            await care.look_at_all()
-            await care.look_at_all()
+            await care.look()
+            await care.look()
         assert refused.await_count == 1
         assert "a megabyte too much" in caplog.text
         assert care._waits == {NUMBER: compactor.ROUNDS_BETWEEN_TRIES - 1}

@@ -84,6 +84,13 @@ class Compactor:
         """Partition -> in how many rounds it is tried again."""
         self._settled: dict[int, tuple[list[CompactedSegment], list[CompactedSegment]]] = {}
         """Partition -> what was wanted and held, and the same."""
+        self._unfinished: set[int] = set()
+        """Partitions that the last round left with an order, or without what was decided."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there will be something to do in the next round."""
+        return bool(self._unfinished)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -92,17 +99,18 @@ class Compactor:
             if self._parts.machine.state.level < COMPACTION:
                 continue
             with self._parts.at_work:
-                await self.look_at_all()
+                await self.look()
 
-    async def look_at_all(self) -> None:
+    async def look(self) -> None:
         """One round."""
-        numbers = tuple(filter(self._concerns, self._parts.merging.partitions))
-        self._waits = {number: left for number, left in self._waits.items() if number in numbers}
+        concerned = set(filter(self._concerns, self._parts.merging.partitions))
+        self._unfinished &= concerned
+        self._waits = {number: left for number, left in self._waits.items() if number in concerned}
         self._settled = {
-            number: seen for number, seen in self._settled.items() if number in numbers
+            number: seen for number, seen in self._settled.items() if number in concerned
         }
-        self._parts.orders.forget_others(numbers)
-        for number in numbers:
+        self._parts.orders.forget_others(concerned)
+        for number in sorted(concerned):
             await self._try(number)
 
     def _concerns(self, number: int) -> bool:
@@ -119,14 +127,25 @@ class Compactor:
         if left > 0:
             self._waits[number] = left - 1
             return
+        self._unfinished.discard(number)
         try:
             await self.look_at(number)
+            if self._is_unfinished(number):
+                self._unfinished.add(number)
         except LogFormatError as error:
             self._wait(number, "not compacted", error)
 
     def _wait(self, number: int, event: str, why: object) -> None:
         self._waits[number] = ROUNDS_BETWEEN_TRIES
         log_event(log, logging.WARNING, event, partition=number, why=why)
+
+    def _is_unfinished(self, number: int) -> bool:
+        here = self._parts.merging.partitions.get(number)
+        known = None if here is None else self._known(number, here)
+        if here is None or known is None:
+            return False
+        wanted, held = known.compactions.segments, here.log.generations.segments
+        return known.compactions.order is not None or bool(self._lacking(number, wanted, held))
 
     async def look_at(self, number: int) -> None:
         """Do what is to be done now for one partition. Raises LogFormatError."""

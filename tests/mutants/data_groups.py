@@ -27,6 +27,7 @@ from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
 from samelog.wire.push.effects import InputName, InputState
 from samelog.wire.push.inputs import RunInputs
+from samelog.wire.push.receiver import PushReceiver
 
 
 @contextmanager
@@ -274,6 +275,13 @@ def end_what_goes_on() -> Iterator[None]:
 
 
 @contextmanager
+def take_what_is_closed() -> Iterator[None]:
+    """A node goes on taking bytes for what its group has closed and let go of."""
+    with patch.object(PushReceiver, "part_closed", lambda self, session, run_id, ends: None):
+        yield
+
+
+@contextmanager
 def begin_any_run() -> Iterator[None]:
     """A data group opens whichever run it is asked for."""
 
@@ -368,6 +376,7 @@ _WORKING = "tests/sequencer/test_working.py::"
 _CONTENTS = "tests/sequencer/test_contents.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
 _ENDING = "tests/sequencer/test_ending.py::"
+_RECEIVER = "tests/wire/test_push_receiver.py::"
 
 DATA_GROUPS = (
     (
@@ -434,6 +443,11 @@ DATA_GROUPS = (
         130,
         recover_group_0_alone,
         "tests/sequencer/test_recovery.py::test_a_node_with_data_groups_does_not_go_on_alone",
+    ),
+    (
+        127,
+        take_what_is_closed,
+        _RECEIVER + "test_nothing_more_is_taken_of_a_part_that_a_group_has_closed",
     ),
     (127, begin_any_run, _ENDING + "test_a_run_that_was_closed_begins_no_more"),
     (

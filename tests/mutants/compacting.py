@@ -15,7 +15,7 @@ from samelog.archiver.compaction import CompactedPartition, Compactions, Rewritt
 from samelog.format.compaction import CompactedSegment
 from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
-from samelog.sequencer.compaction.compactor import CompactorParts
+from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.ingest.room import Room
 from samelog.store.merged import rewriting
 from samelog.store.merged.generations import Generations
@@ -174,6 +174,13 @@ def name_what_is_set_aside() -> Iterator[None]:
 
 
 @contextmanager
+def rest_before_it_is_in_place() -> Iterator[None]:
+    """A data group rests though a compaction was decided that is not in place."""
+    with patch.object(Compactor, "is_busy", False):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -216,6 +223,7 @@ COMPACTING = (
         believe_what_no_crc_covers,
         _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
     ),
+    (69, rest_before_it_is_in_place, _NODE + "test_who_has_not_what_was_decided_is_busy"),
     (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
     (
         69,

@@ -96,6 +96,13 @@ class Compactor:
         self._parts = parts
         self._waits: dict[int, int] = {}
         """Partition -> in how many rounds it is tried again."""
+        self._unfinished: set[int] = set()
+        """Partitions that the last round left with an order, or without what was decided."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there will be something to do in the next round."""
+        return bool(self._unfinished)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -104,8 +111,14 @@ class Compactor:
             if self._parts.machine.state.level < COMPACTION:
                 continue
             with self._parts.at_work:
-                for number in tuple(filter(self._concerns, self._parts.merging.partitions)):
-                    await self._try(number)
+                await self.look()
+
+    async def look(self) -> None:
+        """One round."""
+        concerned = set(filter(self._concerns, self._parts.merging.partitions))
+        self._unfinished &= concerned
+        for number in sorted(concerned):
+            await self._try(number)
 
     def _concerns(self, number: int) -> bool:
         """Whether the partition is compacted, or was."""
@@ -121,11 +134,24 @@ class Compactor:
         if left > 0:
             self._waits[number] = left - 1
             return
+        self._unfinished.discard(number)
         try:
             await self.look_at(number)
+            if self._is_unfinished(number):
+                self._unfinished.add(number)
         except LogFormatError as error:
             self._waits[number] = ROUNDS_BETWEEN_TRIES
             log_event(log, logging.WARNING, "not compacted", partition=number, error=error)
+
+    def _is_unfinished(self, number: int) -> bool:
+        here = self._parts.merging.partitions.get(number)
+        known = self._parts.machine.state.partitions.get(number)
+        if here is None or known is None or here.fault is not None:
+            return False
+        held = here.log.generations.segments
+        return known.compactions.order is not None or bool(
+            _lacking(known.compactions.segments, held)
+        )
 
     async def look_at(self, number: int) -> None:
         """Do what is to be done now for one partition. Raises LogFormatError."""

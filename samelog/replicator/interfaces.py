@@ -101,6 +101,9 @@ class IntakeListener(Protocol):
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
 
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """A group has closed its part of a run: it takes nothing more of what is named."""
+
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
 

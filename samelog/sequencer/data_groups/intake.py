@@ -47,7 +47,12 @@ class _OfGroup:
             listener.on_progress(self._first | number, run, durable, acknowledged, merged)
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Group 0 says so when all groups have closed it."""
+        """Its part of it: that all groups have closed theirs, group 0 says."""
+        for listener in tuple(self._listeners):
+            listener.on_part_closed(session, run_id, ends)
+
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Nothing is below a data group that would say so."""
 
     def on_topic_gone(self, number: int) -> None:
         """See IntakeListener."""
@@ -137,6 +142,7 @@ class RoutedIntake:
             partitions=opened.partitions,
             position=opened.position,
             merged=opened.merged,
+            end=opened.end,
         )
 
     # --- bytes ------------------------------------------------------------------------------------

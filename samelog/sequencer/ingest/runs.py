@@ -207,12 +207,15 @@ class RunIntake(ABC):
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
         asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])
+        ends = {number: (roll, byte) for number, roll, byte in run.ends}
+        end = ends.get(entry.number, (0, 0)) if run.closed else None
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=ResumePoint(0, 0, -1, 0) if run.closed else self.position(entry),
+            position=self.position(entry) if end is None else ResumePoint(*end),
             merged=(entry.roll, entry.byte),
+            end=end,
         )
 
     async def _topic(self, name: str, partition: int) -> Topic:

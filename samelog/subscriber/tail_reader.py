@@ -33,12 +33,15 @@ _LAST_OFFSET = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Whole valid batches: `data[:size]` holds the offsets [first_offset, next_offset)."""
+    """Whole valid batches: `data[:size]` holds the offsets [first_offset, next_offset), or what is
+    left of them. `attributes`: of all batches.
+    """
 
     data: bytes
     size: int
     first_offset: int
     next_offset: int
+    attributes: int = 0
 
 
 def chunk_of(data: bytes, scan: kernels.Scan) -> Chunk | None:
@@ -47,7 +50,7 @@ def chunk_of(data: bytes, scan: kernels.Scan) -> Chunk | None:
     last_base, last_delta = _LAST_OFFSET.unpack_from(data, scan.last_start)
     next_offset = last_base + last_delta + 1
     is_dense = next_offset - first == scan.records
-    return Chunk(data, scan.end, first, next_offset) if is_dense else None
+    return Chunk(data, scan.end, first, next_offset, scan.attributes) if is_dense else None
 
 
 class TailReader:
@@ -61,10 +64,13 @@ class TailReader:
         self.next_offset = whose.start_offset
         """Of the next record to read."""
         self._fs = fs
+        self._whose = whose
         self._start_offset = whose.start_offset
         self._log_start = whose.log_start
         self.log_path = ""
         """The file that is read now, or will be."""
+        self.growing_path = ""
+        """The file in which what is waited for comes."""
         self._base = 0
         self._byte = 0
         self._least_offset = 0
@@ -93,6 +99,14 @@ class TailReader:
             return max(self._earliest(), log.start_offset), log.next_offset
         finally:
             log.close()
+
+    def stable_end(self) -> int:
+        """Up to there it can be read now. Raises as `bounds`."""
+        return self.bounds()[1]
+
+    def end_within(self, stop: int) -> int:
+        """Where reading ends that is to end at `stop`."""
+        return stop
 
     def locate_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset with this timestamp or a later one; None if there is none yet."""
@@ -125,7 +139,7 @@ class TailReader:
     def _go_to(self, base: int, byte: int) -> None:
         """Read the segment that begins with offset `base` next, from `byte` on."""
         self._base, self._byte, self._least_offset = base, byte, base
-        self.log_path = os.path.join(self.path, segment_name(base, LOG))
+        self.log_path = self.growing_path = os.path.join(self.path, segment_name(base, LOG))
 
     def seek_earliest(self) -> int:
         """Go on from the first offset that is not archived, and return it. Raises DiskFault."""
@@ -227,6 +241,13 @@ class TailReader:
         self._byte += scan.end
         self.next_offset = self._least_offset = chunk.next_offset
         return chunk
+
+    def put_back(self, chunk: Chunk, size: int, offset: int) -> None:
+        """Read again what is behind the first `size` bytes of what was read last, from where the
+        batch of `offset` begins.
+        """
+        self._byte -= chunk.size - size
+        self.next_offset = self._least_offset = offset
 
     def _pread(self, size: int) -> bytes:
         """What there is of `size` bytes.

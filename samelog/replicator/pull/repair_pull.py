@@ -26,6 +26,7 @@ from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.member_queues import GroupQueues
 from samelog.wire.messages import (
+    AbortedFound,
     AnyMessage,
     Hello,
     MergedStartsAt,
@@ -107,6 +108,9 @@ class _Request:
 
     def on_end(self, end_offset: int) -> None:
         """Never asked for: a node knows from Raft where its logs end."""
+
+    def on_aborted(self, found: AbortedFound) -> None:
+        """Never asked for: a node finds out by itself."""
 
     def on_fault(self, error: Exception) -> None:
         if not self.outcome.done():

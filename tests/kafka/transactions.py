@@ -23,8 +23,8 @@ Seen = dict[int, list[bytes]]
 def make_topic(boot: str) -> str:
     """A topic of several partitions."""
     name = f"topic-{uuid.uuid4()}"
-    made = AdminClient({"bootstrap.servers": boot}).create_topics([NewTopic(name, PARTITIONS)])
-    made[name].result(PATIENCE_S)
+    admin = AdminClient({"bootstrap.servers": boot})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(PATIENCE_S)
     return name
 
 
@@ -95,8 +95,8 @@ def seen_by_kafka(boot: str, topic: str) -> Seen:
         message = consumer.poll(PATIENCE_S)
         assert message is not None
         if message.error():
-            at_end.add(message.partition())
+            at_end.add(message.partition() or 0)
         else:
-            seen[message.partition()].append(message.value())
+            seen[message.partition() or 0].append(message.value() or b"")
     consumer.close()
     return seen

@@ -40,6 +40,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
@@ -341,6 +342,7 @@ PLANTED = (
             *SPANNING,
             *TELLING,
             *TYPED,
+            *COMMITTING,
             *COMPACTING,
             *UPGRADING,
         ),

@@ -76,6 +76,19 @@ def test_subscribers_see_what_kafka_consumers_see(
         assert local.batch(1, 0.0) == []
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_kafka_consumers_read_what_native_publishers_compress(
+    world: World, boot: str, topic: str, codec: str
+) -> None:
+    wanted = [b"a line of text, again and again: %d" % number for number in range(3000)]
+    with world.publisher(topic, topic, partitions=PARTITIONS, compression=codec) as publisher:
+        for number in range(PARTITIONS):
+            publisher.append_many(wanted, partition=number)
+        publisher.wait_merged(timeout=PATIENCE_S)
+    assert world.merged_bytes(world.cluster.nodes[0], topic).count(wanted[-1]) == 0
+    assert seen_by_kafka(boot, topic) == dict.fromkeys(range(PARTITIONS), wanted)
+
+
 def test_a_copy_that_begins_late_says_what_was_aborted_of_it(
     world: World, boot: str, topic: str, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
+from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
@@ -331,6 +332,7 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ONE_ROUND,
+            *PACKING,
             *PASSING,
             *PATIENCE,
             *PROMISES,

@@ -108,12 +108,17 @@ def test_nodes_take_every_batch_that_was_compressed() -> None:
 
 def test_the_configuration_says_it_unless_the_program_does(tmp_path: Path) -> None:
     assert PublisherConfig().compression is Compression.NONE
+    for name in ("ca.pem", "node.pem", "node.key"):
+        (tmp_path / name).touch(mode=0o600)
     path = tmp_path / "client.toml"
     path.write_text(f'{CLIENT}[publisher]\ncompression = "lz4"\n', encoding="utf-8")
     config = load_client(str(path))
-    told = {"directory": tmp_path, "config": config, "ship": False}
-    assert resolve("t", "s", {**told}).codec is Codec.LZ4  # type: ignore[typeddict-item]
-    for given, codec in (("none", Codec.NONE), (Compression.ZSTD, Codec.ZSTD)):
-        assert resolve("t", "s", {**told, "compression": given}).codec is codec  # type: ignore[typeddict-item]
+
+    def codec(**said: Any) -> Codec:
+        return resolve("t", "s", {"directory": tmp_path, "config": config, **said}).codec
+
+    assert codec() is Codec.LZ4
+    assert codec(compression="none") is Codec.NONE
+    assert codec(compression=Compression.ZSTD) is Codec.ZSTD
     with pytest.raises(ValueError, match="brotli"):
         Publisher("t", session="s", directory=tmp_path, compression="brotli")

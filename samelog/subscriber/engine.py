@@ -52,6 +52,11 @@ class Choice:
     follow: bool
     isolation: Isolation = Isolation.READ_UNCOMMITTED
 
+    @property
+    def reader(self) -> type[TailReader]:
+        """What reads a partition."""
+        return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
+
 
 class Engine:
     """The partitions of one subscriber, below one directory."""
@@ -73,8 +78,6 @@ class Engine:
         self._fs = fs
         self._directory = directory
         self.choice = choice
-        is_plain = choice.isolation is Isolation.READ_UNCOMMITTED
-        self._reader = TailReader if is_plain else CommittedReader
         self._finder = finder
         self._store = store
         self._starting: dict[Name, _Starting] = {}
@@ -101,7 +104,7 @@ class Engine:
         soon = False
         for name in self._new_names():
             path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
-            reader = self._reader.open(self._fs, path)
+            reader = self.choice.reader.open(self._fs, path)
             if reader is None:
                 soon = True  # its directory is being made
             else:

@@ -65,8 +65,6 @@ class TailReader:
         """Of the next record to read."""
         self._fs = fs
         self._whose = whose
-        self._start_offset = whose.start_offset
-        self._log_start = whose.log_start
         self.log_path = ""
         """The file that is read now, or will be."""
         self.growing_path = ""
@@ -145,17 +143,17 @@ class TailReader:
         """Go on from the first offset that is not archived, and return it. Raises DiskFault."""
         self._close_file()
         self._go_to(self._earliest(), 0)
-        self.next_offset = max(self._base, self._log_start)
+        self.next_offset = max(self._base, self._whose.log_start)
         return self.next_offset
 
     def _earliest(self) -> int:
         """The first offset whose segment is not archived."""
         self._read_start()
         held = segment_bases(self._fs.list_directory(self.path))
-        bases = [base for base in held if base >= self._start_offset]
+        bases = [base for base in held if base >= self._whose.start_offset]
         while len(bases) > 1 and self._size(bases[0]) == 0:
             del bases[0]
-        return bases[0] if bases else self._start_offset
+        return bases[0] if bases else self._whose.start_offset
 
     def _read_start(self) -> None:
         """Raises LogReset when the directory is that of another log by now."""
@@ -163,7 +161,7 @@ class TailReader:
         if whose is not None:
             if whose.topic_id != self.topic_id:
                 raise LogReset(self.topic, self.partition)
-            self._start_offset, self._log_start = whose.start_offset, whose.log_start
+            self._whose = whose
 
     def _size(self, base: int) -> int:
         return self._fs.size(os.path.join(self.path, segment_name(base, LOG)))

@@ -24,7 +24,6 @@ import msgspec
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
-    AbortedPart,
     Handle,
     Holder,
     Identifier,
@@ -52,6 +51,7 @@ from samelog.wire.frames import (
     bad_header,
 )
 from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
 
@@ -426,32 +426,6 @@ class EndConfirmed(Message, frozen=True, tag=38):
     end_offset: Place63
 
 
-class FindAborted(Message, frozen=True, tag=39):
-    """Which transactions of an open merged log were aborted that have records in [first, stop), and
-    a marker behind the offset `behind`? Answered by AbortedFound, or Refused.
-    """
-
-    handle: Handle
-    first: Place63
-    stop: Place63
-    behind: Signed64 = -1
-
-
-ABORTED_TOLD = 1000
-"""In one AbortedFound."""
-
-
-class AbortedFound(Message, frozen=True, tag=29):
-    """These, by the order of their markers, or the first ABORTED_TOLD of them. The node's log ends
-    at `end_offset`; below `stable_offset` all transactions are decided.
-    """
-
-    handle: Handle
-    stable_offset: Place63
-    end_offset: Place63
-    found: tuple[AbortedPart, ...]
-
-
 AnyMessage: TypeAlias = (
     Hello
     | Welcome
@@ -481,10 +455,9 @@ AnyMessage: TypeAlias = (
     | LogArchived
     | ConfirmEnd
     | EndConfirmed
-    | FindAborted
-    | AbortedFound
     | Forgotten
     | PeerMessage
+    | TransactionMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

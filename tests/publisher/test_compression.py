@@ -55,10 +55,10 @@ def test_batches_are_those_that_were_not_compressed(
         number = 0
         for count in sizes:
             for each in (plain, small):
-                ids = {} if dedup_id is None else {"first_id": number}
+                ids: dict[str, Any] = {} if dedup_id is None else {"first_id": number}
                 values = [TEXT[: n % 200] for n in range(count % 7)]
                 each.append_many(values, timestamps=5, **ids)
-                one = {} if dedup_id is None else {"id": number + len(values)}
+                one: dict[str, Any] = {} if dedup_id is None else {"id": number + len(values)}
                 each.append(TEXT[:count], key=b"k", headers=[("h", b"v")], timestamp=5, **one)
             number += count % 7 + 1 + count % 3
     if sizes:
@@ -115,7 +115,8 @@ def test_the_configuration_says_it_unless_the_program_does(tmp_path: Path) -> No
     config = load_client(str(path))
 
     def codec(**said: Any) -> Codec:
-        return resolve("t", "s", {"directory": tmp_path, "config": config, **said}).codec
+        given: Any = {"directory": tmp_path, "config": config, **said}
+        return resolve("t", "s", given).codec
 
     assert codec() is Codec.LZ4
     assert codec(compression="none") is Codec.NONE

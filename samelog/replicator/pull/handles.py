@@ -17,13 +17,11 @@ from samelog.runtime.network.transport import Connection
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
-    AbortedFound,
     AnyMessage,
     CaughtUp,
     Close,
     ConfirmEnd,
     EndConfirmed,
-    FindAborted,
     Holders,
     LogArchived,
     MergedStartsAt,
@@ -37,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import Receiver
+from samelog.wire.transaction_messages import AbortedFound, FindAborted
 
 StartsAt = MergedStartsAt | SessionStartsAt
 MakeOpen = Callable[[int], OpenMerged | OpenSession]

@@ -23,14 +23,13 @@ from samelog.replicator.pull.handles import Handles, StartsAt
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.messages import (
-    ABORTED_TOLD,
-    AbortedFound,
     ConnectionRole,
     Hello,
     MergedStartsAt,
     OpenMerged,
     Start,
 )
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound
 
 LAGS_S = 0.01
 """Before a node that lags is asked again."""

@@ -26,7 +26,6 @@ from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.member_queues import GroupQueues
 from samelog.wire.messages import (
-    AbortedFound,
     AnyMessage,
     Hello,
     MergedStartsAt,
@@ -36,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.transaction_messages import AbortedFound
 
 PROGRESS_S = 10.0
 """A request that gets nothing for so long has failed."""

@@ -42,7 +42,6 @@ from samelog.wire.messages import (
     ConfirmEnd,
     ConnectionRole,
     EndConfirmed,
-    FindAborted,
     Hello,
     Holders,
     MergedStartsAt,
@@ -58,6 +57,7 @@ from samelog.wire.pull.refusal import Refusal
 from samelog.wire.pull.sender import READ_BYTES, LetGo, PullSender
 from samelog.wire.sender import ReadRange, Sender
 from samelog.wire.shared_sender import SharedSender
+from samelog.wire.transaction_messages import FindAborted
 
 WINDOW_BYTES = 16 << 20
 

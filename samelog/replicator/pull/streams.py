@@ -25,9 +25,6 @@ from samelog.store.merged.truncation import LogStart
 from samelog.wire.bounds import AbortedPart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
-    ABORTED_TOLD,
-    AbortedFound,
-    FindAborted,
     OpenMerged,
     OpenSession,
     RollSealed,
@@ -38,6 +35,7 @@ from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound, FindAborted
 
 
 class Served(SentLog, Protocol):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from samelog.format.transactions import Aborted
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -211,6 +212,15 @@ class MergedReading(Protocol):
     @property
     def next_offset(self) -> int:
         """The offset behind the last one there is."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it all transactions are decided. Raises LogFormatError."""
+
+    def aborted(self, first: int, stop: int) -> Sequence[Aborted]:
+        """The aborted transactions with records in [first, stop), by the order of their markers.
+        Raises LogFormatError.
+        """
 
     def end(self) -> FilePosition:
         """(base offset of the active segment, bytes in it)."""

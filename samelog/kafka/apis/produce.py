@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 
 from samelog.format.batch import Attribute
+from samelog.format.recompression import recompressed
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
@@ -32,7 +33,7 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
-from samelog.kafka.recompression import other_codec, recompressed
+from samelog.kafka.recompression import other_codec
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
 from samelog.replicator.interfaces import RequestRefused

@@ -27,12 +27,20 @@ from samelog.replicator.interfaces import (
 )
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import AbortedPart
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
+from samelog.wire.messages import (
+    OpenMerged,
+    OpenSession,
+    RollSealed,
+    SegmentSealed,
+    Start,
+)
 from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound, FindAborted
 
 
 class Served(SentLog, Protocol):
@@ -172,6 +180,17 @@ class ServedMerged:
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""
         return SegmentSealed(seal.handle, seal.file, seal.length, seal.next_file)
+
+    def find_aborted(self, message: FindAborted) -> AbortedFound:
+        """What was aborted, as far as this node has it. Raises LogFormatError."""
+        log, first, stop = self.stream.log, message.first, message.stop
+        found = [
+            AbortedPart(each.producer_id, each.first_offset, each.last_offset)
+            for each in (log.aborted(first, stop) if first < stop else ())
+            if each.last_offset > message.behind
+        ]
+        told = tuple(found[:ABORTED_TOLD])
+        return AbortedFound(message.handle, log.last_stable_offset, log.next_offset, told)
 
     def end(self) -> FilePosition:
         """Where the log ends."""

@@ -75,6 +75,11 @@ class Program:
             self._process.terminate()
             self._process.wait(STOP_S)
 
+    def ended(self) -> int:
+        """The exit code, once it has ended by itself."""
+        assert self._process is not None
+        return self._process.wait(STOP_S)
+
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Until `condition` holds, while the program runs."""
         wait_for(lambda: self._running() and condition(), f"{self.name}: {what}", 3 * PATIENCE_S)

@@ -160,7 +160,7 @@ def left_of_the_store(world: World) -> int:
     reader.assign([TopicPartition(STORE, index, 0) for index in range(PARTITIONS)])
     ends = records = 0
     while ends < PARTITIONS:
-        for message in reader.consume(1000, PATIENCE_S):
+        for message in reader.consume(1000, 0.5):
             ends += message.error() is not None
             records += message.error() is None
     reader.close()

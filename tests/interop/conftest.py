@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
 from samelog.cli.local_cluster import LocalCluster
-from samelog.sequencer.levels import SUPPORTED
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import World
+from tests.interop.run import wait_newest
 
 
 @pytest.fixture
@@ -20,6 +18,5 @@ def world(tmp_path: Path) -> Iterator[World]:
     with LocalCluster(str(tmp_path / "cluster")) as cluster:
         cluster.prepare()
         cluster.start()
-        config = cluster.client_config()
-        wait_for(lambda: ask(config, GetUpgrade()).level == SUPPORTED, "the newest feature level")
+        wait_newest(cluster)
         yield World(cluster, tmp_path)

@@ -1,4 +1,4 @@
-"""Java programs beside a cluster: each a process with a small heap, and a log that a failure quotes.
+"""Java programs beside a cluster: each a process with a small heap, whose log a failure quotes.
 
 Invariant: what was started is killed; a program that ended by itself fails whoever waits for it.
 """
@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import pytest
 
@@ -18,8 +19,10 @@ from tests.e2e.harness import wait_for
 from tests.patience import PATIENCE_S
 
 HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-LOGGED = ("-Dorg.slf4j.simpleLogger.showDateTime=true",)
-LOGGED += ("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",)
+LOGGED = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
 STOP_S = 60.0
 
 
@@ -42,7 +45,7 @@ class Program:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from bench.maven import KAFKA, PLATFORM
@@ -128,7 +129,7 @@ def write(source: str, first: int, *, is_kept: bool = True) -> None:
     producer.begin_transaction()
     for number in range(first, first + RECORDS):
         text = b"%d" % number
-        headers = [("number", text)]
+        headers: dict[str, str | bytes | None] = {"number": text}
         producer.produce(TOPIC, text, text, headers=headers, timestamp=1_700_000_000_000 + number)
     if is_kept:
         producer.commit_transaction(PATIENCE_S)
@@ -145,9 +146,8 @@ def read(boot: str, topic: str, count: int) -> list[Row]:
     found: list[Row] = []
 
     def more() -> bool:
-        for each in reader.consume(1000, 0.5):
-            if each.error() is None:
-                found.append(Row(each.key(), each.value(), each.headers(), each.timestamp()))
+        records = (each for each in reader.consume(1000, 0.5) if each.error() is None)
+        found.extend(Row(r.key(), r.value(), r.headers(), r.timestamp()) for r in records)
         return len(found) >= count
 
     wait_for(more, f"{count} records in {topic}", 2 * PATIENCE_S)

@@ -231,6 +231,10 @@ class MergedReading(Protocol):
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""
 
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, segments are of the compactions that they were of."""
+
     def number_of(self, segment_base: int) -> int:
         """Of the compaction that made a segment; 0: it is as it was merged."""
 

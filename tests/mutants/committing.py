@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.format.transactions import Aborted
+from samelog.format.transactions import Aborted, OpenTransactions
 from samelog.replicator.pull.range_pull import RangePull, Wanted
 from samelog.subscriber import committed_reader
 from samelog.subscriber.committed_reader import CommittedReader
@@ -17,7 +17,7 @@ from samelog.subscriber.committed_reader import CommittedReader
 def hand_out_what_is_open() -> Iterator[None]:
     """Who reads what is committed reads up to the end of the log."""
     is_all = property(lambda self: self.offset)
-    with patch.object(committed_reader.OpenTransactions, "last_stable_offset", is_all):
+    with patch.object(OpenTransactions, "last_stable_offset", is_all):
         yield
 
 

@@ -261,6 +261,11 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def care_of(self, partition: int) -> CareParts | None:
+        """Of the group that has a partition; None: it has no replica here."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.care
+
     def replica_of(self, group: int) -> GroupReplica | None:
         """This member's replica of a group."""
         replica = self.replicas.get(group)

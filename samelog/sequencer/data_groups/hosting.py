@@ -242,6 +242,12 @@ class DataGroups:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
+    def is_to_come(self, partition: int) -> bool:
+        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        table = self._host.cluster.placement
+        group = table.groups.get(table.group_of(partition))
+        return group is not None and self._presence.number in group.members
+
     def holders(self, partition: int) -> list[Holder]:
         """The members that have a partition, by the table."""
         cluster = self._host.cluster

@@ -370,6 +370,13 @@ def leave_no_tombstone() -> Iterator[None]:
 
 
 @contextmanager
+def forget_whoever_is_there() -> Iterator[None]:
+    """Records of replicas that go on are let go of with those of who has ended."""
+    with patch.object(seats, "has_ended", lambda known, replica: replica <= known.replica):
+        yield
+
+
+@contextmanager
 def take_voters_for_whole() -> Iterator[None]:
     """Whoever votes and is up has all records."""
     with patch.object(DataGroupUpkeep, "_is_near", lambda self, replica: True):
@@ -453,6 +460,7 @@ DATA_GROUPS = (
         "tests/replicator/test_given_up.py::test_who_has_not_the_partition_has_no_say[said2-True]",
     ),
     (124, hear_by_the_table, _NODES + "test_a_replica_hears_and_speaks_under_its_own_number"),
+    (129, forget_whoever_is_there, _SEATS + "test_records_are_forgotten_only_of_who_has_ended"),
     (129, leave_no_tombstone, _SEATS + "test_a_replica_that_has_ended_begins_no_more"),
     (
         131,

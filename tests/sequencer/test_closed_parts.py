@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.types import Rejection, Run
+from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
 from tests.sequencer.cluster import batch, run_with, taken, until
 from tests.sequencer.test_data_groups import led, make_groups
@@ -69,6 +74,26 @@ async def place(node: Node) -> None:
 def part_of(node: Node, group: int) -> Run | None:
     """What a group knows of the run."""
     return node.data_groups.replicas[group].group_replica.logs.machine.run_of("s", RUN)
+
+
+@pytest.mark.parametrize(
+    ("is_to_come", "code"), [(True, FaultCode.NOT_READY), (False, FaultCode.NOT_LEADER)]
+)
+def test_who_is_to_have_a_partition_says_so_before_it_has(
+    *, is_to_come: bool, code: FaultCode
+) -> None:
+    """Who hears that others have it asks again much later."""
+    topic = SimpleNamespace(name="placed", is_placed=True, partitions=1, partition_numbers=[4])
+    machine: Any = SimpleNamespace(topic_named=lambda name: topic)
+    groups: Any = SimpleNamespace(
+        holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
+    )
+    cluster: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
+    intake = RoutedIntake(cluster, machine, groups)
+    opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)
+    with pytest.raises(RequestRefused) as caught:
+        asyncio.run(opening)
+    assert caught.value.code is code
 
 
 def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: Path) -> None:

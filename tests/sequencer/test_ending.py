@@ -10,7 +10,7 @@ import pytest
 from samelog.placement.values import NewGroup
 from samelog.sequencer.data_groups.ending import ALL_S, UnsettledRuns, closed_parts, overtaken
 from samelog.sequencer.levels import GROUPS
-from samelog.sequencer.raft.closing import RunCloser
+from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
 from samelog.sequencer.state.commands import (
     CloseRun,
     Member,
@@ -66,8 +66,10 @@ class World:
     """Group 0's leader, with what it proposes."""
 
     def __init__(self) -> None:
-        self.machine, self.proposed = group_0(), list[Any]()
-        anything: Any = SimpleNamespace(closing=lambda session: None, wall_ms=lambda: 7)
+        self.machine, self.proposed, self.now = group_0(), list[Any](), 0.0
+        anything: Any = SimpleNamespace(
+            closing=lambda session: None, wall_ms=lambda: 7, now=lambda: self.now
+        )
         group: Any = SimpleNamespace(propose=self._propose, raft=SimpleNamespace(peers=[]))
         self.closer = RunCloser(
             machine=self.machine,
@@ -100,6 +102,24 @@ def test_a_run_is_open_until_all_groups_have_ended_it() -> None:
     assert world.proposed == [ClosePlacedRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
     run = world.machine.apply(world.proposed[0])
     assert [end[1:] for end in run.ends] == [END, END]
+
+
+def test_a_group_that_holds_up_sessions_is_named() -> None:
+    world, ends = World(), {("t", 0): END, ("t", 1): END}
+    for second in range(int(HELD_UP_S) + 1):  # it is told again each second
+        assert world.closer.held_up == {}
+        world.now = float(second)
+        world.closer.run_ended(SESSION, "0", ends)
+    assert world.closer.held_up == {1: [SESSION], 2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END})
+    assert world.closer.held_up == {2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 1): END})
+    world.closer.close()
+    assert world.closer.held_up == {}
+    world.machine.apply(world.proposed[0])
+    open_run(world.machine, 1)
+    world.closer.run_ended(SESSION, "1", ends)
+    assert world.closer.held_up == {}, "of this one, since now"
 
 
 def test_what_is_open_in_group_0_goes_on() -> None:

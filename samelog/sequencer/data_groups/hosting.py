@@ -242,6 +242,12 @@ class DataGroups:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
+    def is_to_come(self, partition: int) -> bool:
+        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        table = self._host.cluster.placement
+        group = table.groups.get(table.group_of(partition))
+        return group is not None and self._presence.number in group.members
+
     def holders(self, partition: int) -> list[Holder]:
         """The members that have a partition, by the table."""
         cluster = self._host.cluster
@@ -260,6 +266,11 @@ class DataGroups:
             return None
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
+
+    def care_of(self, partition: int) -> CareParts | None:
+        """Of the group that has a partition; None: it has no replica here."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.care
 
     def replica_of(self, group: int) -> GroupReplica | None:
         """This member's replica of a group."""

@@ -111,12 +111,10 @@ class RoutedIntake:
     ) -> OpenedInput:
         number = topic.partition_numbers[partition]
         replica = self._groups.holding(number)
-        if replica is None:
+        if replica is None and not self._groups.is_to_come(number):
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
-        if number not in replica.group_replica.logs.machine.state.partitions:
-            text = (
-                f"partition {partition} of {topic.name!r} is being made in group {replica.number}"
-            )
+        if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
+            text = f"partition {partition} of {topic.name!r} is being made here"
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake

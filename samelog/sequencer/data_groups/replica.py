@@ -298,6 +298,7 @@ class DataReplica:
         self.group_replica.store.forget()
         self._fs.remove_tree(self._data)
         self._file.bury(self._record)
+        self.group_replica.store.log.forget((self.number, self.replica))
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:

@@ -32,12 +32,9 @@ class Scout:
     def __init__(self, reader: TailReader) -> None:
         self.reader = reader
         self.known = OpenTransactions(reader.next_offset)
+        self.stable = reader.next_offset
+        """Below it everything is decided, as far as was looked. Any thread may read it."""
         self.aborted: list[Aborted] = []
-
-    @property
-    def stable(self) -> int:
-        """Below it everything is decided, as far as was looked."""
-        return self.known.last_stable_offset
 
     def look_beyond(self, offset: int, limit_bytes: int) -> bool:
         """Go on until what has this offset is decided; whether it is. Raises as `read`."""
@@ -48,6 +45,7 @@ class Scout:
             self.known.offset = chunk.first_offset
             with memoryview(chunk.data)[: chunk.size] as data:
                 self.aborted += self.known.take(data)
+            self.stable = self.known.last_stable_offset
         return True
 
     def forget_below(self, offset: int) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from samelog import Subscriber
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
+from tests.kafka.test_sidecars import running
 from tests.kafka.transactions import (
     PARTITIONS,
     Seen,
@@ -74,6 +75,32 @@ def test_subscribers_see_what_kafka_consumers_see(
     ) as local:  # the copy alone says what was aborted
         assert read(local, sizes(after)) == after
         assert local.batch(1, 0.0) == []
+
+
+def test_consumers_of_a_sidecar_see_what_those_of_nodes_see(
+    world: World, boot: str, topic: str, tmp_path: Path
+) -> None:
+    place = ["--config", world.cluster.client_file, "--dir", str(tmp_path / "copies")]
+    with (
+        Transactional(boot, topic) as first,
+        Transactional(boot, topic) as second,
+        running(["subscriber", *place, "--topic", topic], tmp_path / "log") as sidecar,
+    ):
+        first.begin(b"gone")
+        first.abort()
+        second.begin(b"one")
+        second.commit()
+        first.begin(b"open")
+        send_plain(boot, topic, b"plain", 1)
+        wanted = seen_by_kafka(boot, topic)
+        wait_for(lambda: seen_by_kafka(sidecar.bootstrap, topic) == wanted, "the copies")
+        options: dict[str, Any] = {"follow": False, "isolation": "read_committed"}
+        with Subscriber(topic, directory=tmp_path / "copies", **options) as local:
+            assert read(local, sizes(wanted)) == wanted
+            assert local.batch(1, 0.0) == []
+        first.commit()
+        wanted = seen_by_kafka(boot, topic)
+        wait_for(lambda: seen_by_kafka(sidecar.bootstrap, topic) == wanted, "the copies")
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.format.transactions import Aborted
+from samelog.format.transactions import Aborted, OpenTransactions
 from samelog.replicator.pull.range_pull import RangePull, Wanted
 from samelog.subscriber import committed_reader
-from samelog.subscriber.committed_reader import CommittedReader, Scout
+from samelog.subscriber.committed_reader import CommittedReader
 
 
 @contextmanager
 def hand_out_what_is_open() -> Iterator[None]:
     """Who reads what is committed reads up to the end of the log."""
-    with patch.object(Scout, "stable", property(lambda self: self.known.offset)):
+    is_all = property(lambda self: self.offset)
+    with patch.object(OpenTransactions, "last_stable_offset", is_all):
         yield
 
 

@@ -69,6 +69,9 @@ def test_queries_see_what_kafka_consumers_see(
         copying.wait_caught_up(PATIENCE_S)
     local = {"directory": str(tmp_path), "readMode": "local", **committed}
     assert sorted(read(topic, **local)) == after
+    journal = Journal(subscribe=topic, startingOffsets="earliest", **local)
+    assert sorted(value for batch in journal.run() for value in batch) == after
+    journal.reader.stop()
 
 
 def test_the_option_is_that_of_the_kafka_source_too() -> None:

@@ -84,9 +84,12 @@ class LocalLogs:
 
     def _log(self, topic: str, topic_id: str, partition: int) -> MergedLog:
         log = self._open.get((topic, partition))
-        if log is not None and log.topic_id == topic_id:
+        is_plain = self._isolation is Isolation.READ_UNCOMMITTED
+        if log is not None and log.topic_id == topic_id and is_plain:
             log.refresh()
             return log
+        if log is not None:  # what is open is found anew: what was looked at may be compacted now
+            log.close()
         path = copy_path(self._directory, topic, partition)
         log = self._open[topic, partition] = MergedLog.open(
             self._fs, path, topic=topic, topic_id=topic_id, partition=partition, read_only=True

@@ -5,13 +5,14 @@ Invariant: nothing here archives anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
 
 import click
 from msgspec.structs import astuple, replace
 
-from samelog.admin.answers import CopyProgress
+from samelog.admin.answers import ArchivePlan, CopyProgress
 from samelog.admin.client import ask, ask_each
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import PlanArchive
@@ -48,25 +49,35 @@ def plan(config: ClientConfig) -> None:
     found = ask(config, PlanArchive())
     others = ask_each(config, PlanArchive(data_groups=True)) if found.data_groups else []
     answered = [each for each in others if not isinstance(each, AdminError)]
-    planned = sorted(chain(found.planned, *(each.planned for each in answered)), key=_PLACE)
-    held = (*found.held, *chain.from_iterable(each.held for each in answered))
+    found = _with_groups(found, answered)
     if wants_json():
-        print_json(replace(found, planned=tuple(planned), held=held))
+        print_json(found)
         return
+    _talk_of_policy(found)
+    for error in others:
+        if isinstance(error, AdminError):
+            talk(f"data groups that are led there are not shown: {error}")
+    for each in (found, *answered):
+        _talk_of_copies(each.copies)
+    columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
+    print_table(columns, [astuple(each) for each in found.planned])
+
+
+def _with_groups(found: ArchivePlan, others: Sequence[ArchivePlan]) -> ArchivePlan:
+    """What is planned in all groups."""
+    planned = chain(found.planned, *(each.planned for each in others))
+    held = chain(found.held, *(each.held for each in others))
+    return replace(found, planned=tuple(sorted(planned, key=_PLACE)), held=tuple(held))
+
+
+def _talk_of_policy(found: ArchivePlan) -> None:
     talk(f"policy: {found.policy or 'none; only settings of topics count'}")
     if found.problem:
         talk(f"refused: {found.problem}")
     for text in found.differing:
         talk(f"policies differ: {text}")
-    for error in others:
-        if isinstance(error, AdminError):
-            talk(f"data groups that are led there are not shown: {error}")
-    for name in held:
+    for name in found.held:
         talk(f"{name}: a consumer group holds more")
-    for each in (found, *answered):
-        _talk_of_copies(each.copies)
-    columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
-    print_table(columns, [astuple(each) for each in planned])
 
 
 def _talk_of_copies(copies: CopyProgress) -> None:

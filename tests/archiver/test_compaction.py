@@ -9,6 +9,7 @@ import pytest
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment, apply_archive
 from samelog.archiver.compaction import (
+    GIVEN_UP_AFTER_MS,
     CompactCommand,
     RewrittenCommand,
     apply_order,
@@ -20,7 +21,6 @@ from samelog.format.segment import SealedSegment
 from samelog.sequencer.state.types import Partition
 
 COMPACT = {"cleanup.policy": "compact"}
-HOUR_MS = 3_600_000
 CLOSED = [ClosedSegment(0, 10, 100, 1_000), ClosedSegment(10, 20, 100, 2_000)]
 
 
@@ -140,7 +140,8 @@ def test_an_order_that_does_not_end_is_given_up_for_archiving() -> None:
     """Disks that are full may be why it does not end, and archiving is what helps."""
     known = partition()
     assert apply_order(known, order()) is None
-    late = msgspec.structs.replace(archive((0, 10, 100)), at_ms=5_000 + HOUR_MS)
+    assert GIVEN_UP_AFTER_MS == 3_600_000
+    late = msgspec.structs.replace(archive((0, 10, 100)), at_ms=5_000 + GIVEN_UP_AFTER_MS)
     assert apply_archive(known, [], late) is None
     for member in (0, 1):
         told = RewrittenCommand(1, 1, member, [segment(0, 20)], 6_000)

@@ -102,6 +102,9 @@ class IntakeListener(Protocol):
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
 
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """A group has closed its part of a run: it takes nothing more of what is named."""
+
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
 
@@ -227,6 +230,10 @@ class MergedReading(Protocol):
 
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""
+
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, segments are of the compactions that they were of."""
 
     def number_of(self, segment_base: int) -> int:
         """Of the compaction that made a segment; 0: it is as it was merged."""

@@ -321,7 +321,8 @@ class OpenMerged(Message, frozen=True, tag=30):
 
     `value` is the offset (Start.OFFSET) or the timestamp in ms (Start.TIMESTAMP). With
     Start.POSITION the client has a copy up to (base_offset, byte), whose last batch starts at
-    `last_start` with the CRC `last_crc`.
+    `last_start` with the CRC `last_crc`; then `value` is the negative of its next offset, or, from
+    a node, the number of the compaction that made the segment, and one more (0: not said).
     """
 
     handle: Handle

@@ -5,16 +5,22 @@ Invariant: nothing here archives anything.
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import attrgetter
+
 import click
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from samelog.admin.answers import CopyProgress
-from samelog.admin.client import ask
+from samelog.admin.client import ask, ask_each
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import PlanArchive
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk, wants_json
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
+
+_PLACE = attrgetter("topic", "partition")
 
 
 @click.group(cls=CommandGroup)
@@ -40,19 +46,27 @@ def plan(config: ClientConfig) -> None:
       samelog archive plan --config client.toml --json
     """
     found = ask(config, PlanArchive())
+    others = ask_each(config, PlanArchive(data_groups=True)) if found.data_groups else []
+    answered = [each for each in others if not isinstance(each, AdminError)]
+    planned = sorted(chain(found.planned, *(each.planned for each in answered)), key=_PLACE)
+    held = (*found.held, *chain.from_iterable(each.held for each in answered))
     if wants_json():
-        print_json(found)
+        print_json(replace(found, planned=tuple(planned), held=held))
         return
     talk(f"policy: {found.policy or 'none; only settings of topics count'}")
     if found.problem:
         talk(f"refused: {found.problem}")
     for text in found.differing:
         talk(f"policies differ: {text}")
-    for name in found.held:
+    for error in others:
+        if isinstance(error, AdminError):
+            talk(f"data groups that are led there are not shown: {error}")
+    for name in held:
         talk(f"{name}: a consumer group holds more")
-    _talk_of_copies(found.copies)
+    for each in (found, *answered):
+        _talk_of_copies(each.copies)
     columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
-    print_table(columns, [astuple(each) for each in found.planned])
+    print_table(columns, [astuple(each) for each in planned])
 
 
 def _talk_of_copies(copies: CopyProgress) -> None:

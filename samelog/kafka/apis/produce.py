@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import Attribute
 from samelog.format.recompression import recompressed
 from samelog.kafka.any_broker import AppendResult
@@ -224,8 +225,9 @@ class ProduceWork:
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refusal.message)
         try:
-            if write.topic is not None:
-                check_keys(write.topic, checked.taken)
+            topic, has_keys = write.topic, checked.taken.has_keys
+            if topic is not None and CLEANUP_POLICY in topic.settings and not has_keys:
+                check_keys(topic)
         except RequestRefused as refused:
             raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         write.count = checked.taken.records

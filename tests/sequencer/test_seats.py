@@ -30,7 +30,7 @@ def record(*, suspicion: str = "", suspicions: int = 0) -> NodeRecord:
 
 
 def test_a_replica_that_was_made_for_this_directory_counts_at_once() -> None:
-    known = begun(None, REPLICA, Placement(), record())
+    known = begun(None, REPLICA, Placement(), record(), sure_after=0)
     assert known == ReplicaRecord(1, 9, 0)
     seat = seat_of(GROUP, known, record())
     assert (seat.group, seat.replica, seat.may_vote) == (5, 9, True)
@@ -39,22 +39,36 @@ def test_a_replica_that_was_made_for_this_directory_counts_at_once() -> None:
 
 def test_a_replica_that_another_directory_may_have_had_does_not() -> None:
     table = Placement(let_in_at={OWN: 6})
-    known = begun(None, REPLICA, table, record())
+    known = begun(None, REPLICA, table, record(), sure_after=0)
     assert known.trusted == NEVER
     assert not seat_of(GROUP, known, record()).may_vote
     later = PlacedReplica(OWN, 9, made_at=7)
-    assert begun(None, later, table, record()).trusted == 0
+    assert begun(None, later, table, record(), sure_after=0).trusted == 0
 
 
 def test_a_suspect_member_has_suspect_replicas() -> None:
     suspect = record(suspicion="a copy", suspicions=1)
-    assert not seat_of(GROUP, begun(None, REPLICA, Placement(), suspect), suspect).may_vote
+    assert not seat_of(
+        GROUP, begun(None, REPLICA, Placement(), suspect, sure_after=0), suspect
+    ).may_vote
     before = ReplicaRecord(1, 9, 0)
-    assert begun(before, REPLICA, Placement(), suspect) is before
+    assert begun(before, REPLICA, Placement(), suspect, sure_after=0) is before
     assert not seat_of(GROUP, before, suspect).may_vote
     let_in = record(suspicions=1)
     assert not seat_of(GROUP, before, let_in).may_vote, "group 0 does not speak for group 5"
     assert seat_of(GROUP, ReplicaRecord(1, 9, 1), let_in).may_vote
+
+
+def test_who_counts_again_without_being_let_in_is_sure_of_nothing_from_before() -> None:
+    """Two of three were suspect: all voters agreed, so nobody was let in, and the table knows of no
+    other directory. One that was emptied took its replicas for new, and had a vote.
+    """
+    counts_again, table = record(suspicions=1), Placement(version=6)
+    known = begun(None, REPLICA, table, counts_again, sure_after=6)
+    assert known.trusted == NEVER
+    assert not seat_of(GROUP, known, counts_again).may_vote
+    later = PlacedReplica(OWN, 9, made_at=7)
+    assert begun(None, later, table, counts_again, sure_after=6).trusted == 1
 
 
 def test_records_are_forgotten_only_of_who_has_ended() -> None:
@@ -66,7 +80,7 @@ def test_records_are_forgotten_only_of_who_has_ended() -> None:
 
 def test_another_replica_of_the_group_is_not_begun_over_it() -> None:
     with pytest.raises(RaftStoreError, match="replica 3 was here, and the table says 9"):
-        begun(ReplicaRecord(1, 3, 0), REPLICA, Placement(), record())
+        begun(ReplicaRecord(1, 3, 0), REPLICA, Placement(), record(), sure_after=0)
 
 
 def test_a_replica_that_has_ended_begins_no_more(tmp_path: Path) -> None:
@@ -79,7 +93,7 @@ def test_a_replica_that_has_ended_begins_no_more(tmp_path: Path) -> None:
     assert is_stale(known, REPLICA)
     later = PlacedReplica(OWN, 10, made_at=5)
     assert not is_stale(known, later)
-    assert begun(known, later, Placement(), record()) == ReplicaRecord(1, 10, 0)
+    assert begun(known, later, Placement(), record(), sure_after=0) == ReplicaRecord(1, 10, 0)
     assert not is_stale(ReplicaRecord(1, 9, 0), REPLICA)
     assert not is_stale(None, REPLICA)
 

@@ -43,11 +43,12 @@ class ReplicaKeeper:
         member: MemberParts,
         *,
         on_table: Callable[[], None],
-        begin: Callable[[int], None],
+        begin: Callable[[int, int], None],
         on_over: Callable[[DataReplica], None],
     ) -> None:
-        """`on_table`: the table is looked at; `begin`: make a replica and run it, which raises
-        RaftStoreError; `on_over`: one is to hear nothing any more.
+        """`on_table`: the table is looked at; `begin`: make a replica of a group and run it, given
+        the version of the table that was confirmed in this life, which raises RaftStoreError;
+        `on_over`: one is to hear nothing any more.
         """
         self._given = given
         self._host = host
@@ -61,6 +62,8 @@ class ReplicaKeeper:
         """The table is to be looked at."""
         self._is_confirmed = False
         """Whether the table has been as new as that of group 0, in this life."""
+        self._confirmed_at = 0
+        """Its version then."""
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self._damaged: dict[int, tuple[PlacedGroup, str]] = {}
@@ -115,6 +118,7 @@ class ReplicaKeeper:
             with suppress(TimeoutError):
                 await self._host.catch_up()
                 self._is_confirmed = True
+        self._confirmed_at = self._host.cluster.placement.version
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
             if placed.replica_of(self._own) is None and number not in self.replicas:
                 with suppress(RaftStoreError):
@@ -159,7 +163,7 @@ class ReplicaKeeper:
             return  # nothing has changed since that was found
         try:
             if self._may_begin(number, placed, named):
-                self._make(number)
+                self._make(number, self._confirmed_at)
             self._damaged.pop(number, None)
         except RaftStoreError as error:
             self._damaged[number] = placed, str(error)

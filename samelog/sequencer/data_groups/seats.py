@@ -98,11 +98,19 @@ def is_stale(known: ReplicaRecord | None, replica: PlacedReplica) -> bool:
 
 
 def begun(
-    known: ReplicaRecord | None, replica: PlacedReplica, table: Placement, record: NodeRecord
+    known: ReplicaRecord | None,
+    replica: PlacedReplica,
+    table: Placement,
+    record: NodeRecord,
+    *,
+    sure_after: int,
 ) -> ReplicaRecord:
-    """What replica.json is to say before the replica says anything. Raises RaftStoreError."""
+    """What replica.json is to say before the replica says anything. `sure_after`: another directory
+    of the member may have had what was made up to this version of the table. Raises RaftStoreError.
+    """
     if known is None or (known.is_ended and known.replica < replica.replica):
-        is_sure = record.may_vote and table.is_first(replica)
+        is_first = table.is_first(replica) and replica.made_at > sure_after
+        is_sure = record.may_vote and is_first
         trusted = record.suspicions if is_sure else NEVER
         return ReplicaRecord(FORMAT_VERSION, replica.replica, trusted)
     if known.replica != replica.replica:

@@ -32,6 +32,15 @@ DEFAULTS: Mapping[str, str] = {
 """Kafka's."""
 
 
+SEGMENTS_MANY = 1_000
+"""More are not made of one partition, if that takes none too large. Members name each of them in an
+entry of Raft, and a log in one file that it replaces often."""
+SEGMENT_BYTES_MOST = 1 << 30
+SEGMENTS_MOST = 5_000
+BYTES_MOST = SEGMENTS_MOST * SEGMENT_BYTES_MOST // 2
+"""What is behind so much of a partition is not compacted."""
+
+
 class ClosedSegment(NamedTuple):
     """A segment that grows no more. `rolled_ms`: when, by the cluster's time; None: not known."""
 
@@ -52,6 +61,8 @@ class CompactionFacts:
     compactions: Compactions
     held_from: int
     """From there on a consumer group holds records: tombstones stay, too."""
+    segment_bytes: int
+    """What the topic wants."""
 
 
 class Due(NamedTuple):
@@ -59,6 +70,8 @@ class Due(NamedTuple):
 
     stop: int
     tombstones_below: int
+    segment_bytes: int
+    """New segments are closed with half of it."""
 
 
 def due(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> Due | None:
@@ -72,16 +85,24 @@ def due(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> Due
         return None
     horizon = now_ms - _number(settings, DELETE_RETENTION_MS)
     gone = min(facts.compactions.tombstones_below(horizon), facts.held_from)
-    return Due(taken[-1].stop, gone)
+    return Due(taken[-1].stop, gone, _segment_bytes(facts, taken))
+
+
+def _segment_bytes(facts: CompactionFacts, taken: Sequence[ClosedSegment]) -> int:
+    """Enough that they are not too many."""
+    least = 2 * sum(each.size for each in taken) // SEGMENTS_MANY
+    return max(facts.segment_bytes, min(least, SEGMENT_BYTES_MOST))
 
 
 def _taken(settings: Mapping[str, str], facts: CompactionFacts, now_ms: int) -> list[ClosedSegment]:
     newest_ms = now_ms - _number(settings, MIN_COMPACTION_LAG_MS)
     taken: list[ClosedSegment] = []
+    size = 0
     for each in facts.closed:
+        size += each.size
         is_clean = each.stop <= facts.compactions.clean
         is_old = each.rolled_ms is not None and each.rolled_ms <= newest_ms
-        if each.stop > facts.limit or not (is_clean or is_old):
+        if each.stop > facts.limit or not (is_clean or is_old) or size > BYTES_MOST:
             break
         taken.append(each)
     return taken

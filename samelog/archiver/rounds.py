@@ -29,6 +29,8 @@ from samelog.archiver.copies.manifests import FORMATS, Manifest, formats_of
 from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
 from samelog.archiver.plan import (
+    DISK,
+    LIMIT,
     ArchiveProposal,
     Hold,
     PartitionFacts,
@@ -148,7 +150,8 @@ class ArchiveRounds:
         """Archive what is to go now. What cannot be read is not archived."""
         found = self.plan()
         self.held = found.held
-        taken = [(each, self._segments(each)) for each in found.proposals]
+        free = [each for each in found.proposals if not self._waits(each)]
+        taken = [(each, self._segments(each)) for each in free]
         self._copies.require(taken)
         for each, segments in taken:
             try:
@@ -159,6 +162,14 @@ class ArchiveRounds:
                 log_event(log, logging.ERROR, "not archived", partition=each.name, error=error)
             except (NotLeader, Busy):
                 return  # the next round finds them again
+
+    def _waits(self, each: ArchiveProposal) -> bool:
+        """Whether it is being compacted, and that goes on. What is needed at once goes before."""
+        order = self._parts.machine.state.partitions[each.partition].compactions.order
+        progress = self._parts.merging.partitions[each.partition].compaction
+        if order is None or progress is None or {LIMIT, DISK} & set(each.reason.split("+")):
+            return False
+        return progress.goes_on(order.number, self._parts.clock.now())
 
     def _segments(self, each: ArchiveProposal) -> list[Segment]:
         """The oldest of the files that are proposed, not too many at once."""

@@ -11,6 +11,10 @@ carries the ones before and behind what it stands for, which its own bytes do no
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+
 import msgspec
 
 from samelog.format.segment import SealedSegment
@@ -37,6 +41,18 @@ class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     def stop(self) -> int:
         """The offset behind it."""
         return self.sealed.next_offset
+
+
+def segment_around(segments: Sequence[CompactedSegment], offset: int) -> CompactedSegment | None:
+    """The one that stands for an offset, of segments in order; None: none does."""
+    at = bisect_right(segments, offset, key=attrgetter("base")) - 1
+    return segments[at] if at >= 0 and offset < segments[at].stop else None
+
+
+def segment_at(segments: Sequence[CompactedSegment], base: int) -> CompactedSegment | None:
+    """The one that begins at an offset; None: none does."""
+    found = segment_around(segments, base)
+    return found if found is not None and found.base == base else None
 
 
 def replaced(known: list[CompactedSegment], new: list[CompactedSegment]) -> list[CompactedSegment]:

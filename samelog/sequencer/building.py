@@ -31,6 +31,7 @@ from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
+from samelog.sequencer.compaction.ordering import CompactionOrders
 from samelog.sequencer.events import Ends, NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
@@ -286,6 +287,7 @@ def log_parts(
         catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
+    budget = Budget(config.recovery_bytes_per_s)
     repair = RepairParts(
         SessionRepair(
             pulls,
@@ -302,10 +304,10 @@ def log_parts(
             clock=clock,
             ask=ask,
             takes_in=lambda: intake.stopped is None,
-            budget=Budget(config.recovery_bytes_per_s),
+            budget=budget,
             elsewhere=site.owner.elsewhere,
         ),
-        PieceRepair(site.given.fs, pulls, ask),
+        PieceRepair(site.given.fs, pulls, ask, budget),
     )
     return LogParts(machine, sessions, merging, intake, source, repair, quotas)
 
@@ -348,17 +350,23 @@ def care_parts(
         CompactorParts(
             fs=fs,
             in_thread=in_thread,
-            random=given.rng,
+            clock=clock,
             machine=logs.machine,
             merging=merging,
             group=raft.group,
-            coordinator=raft.coordinator,
+            orders=CompactionOrders(
+                logs.machine,
+                raft.group,
+                raft.coordinator,
+                members,
+                clock=clock,
+                random=given.rng,
+                segment_bytes=given.config.segment_bytes,
+            ),
             proposer=raft.proposer,
-            members=members,
             pieces=repair,
             room=logs.intake.room,
             mending=scrubber.mending,
-            segment_bytes=given.config.segment_bytes,
             number=site.directory.record.number,
             at_work=site.at_work,
         )

@@ -197,7 +197,7 @@ class GroupReplica:
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        busy = (part.is_busy for part in (*own, *parts, self.care.archive))
+        busy = (part.is_busy for part in (*own, *parts, self.care.archive, self.care.compactor))
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:

@@ -51,6 +51,7 @@ from samelog.wire.frames import (
     bad_header,
 )
 from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
 
@@ -320,7 +321,8 @@ class OpenMerged(Message, frozen=True, tag=30):
 
     `value` is the offset (Start.OFFSET) or the timestamp in ms (Start.TIMESTAMP). With
     Start.POSITION the client has a copy up to (base_offset, byte), whose last batch starts at
-    `last_start` with the CRC `last_crc`.
+    `last_start` with the CRC `last_crc`; then `value` is the negative of its next offset, or, from
+    a node, the number of the compaction that made the segment, and one more (0: not said).
     """
 
     handle: Handle
@@ -456,6 +458,7 @@ AnyMessage: TypeAlias = (
     | EndConfirmed
     | Forgotten
     | PeerMessage
+    | TransactionMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

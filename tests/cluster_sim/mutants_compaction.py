@@ -14,6 +14,7 @@ from samelog.format.compaction import CompactedSegment
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.cluster.repair import merged as repair
 from samelog.sequencer.compaction.compactor import Compactor
+from samelog.sequencer.compaction.ordering import CompactionOrders
 from samelog.sequencer.state import setting_state
 from samelog.store.merged import generations, rewriting
 from samelog.store.merged.generations import Generations
@@ -34,10 +35,10 @@ def drop_tombstones_at_once() -> Iterator[None]:
 @contextmanager
 def compact_the_active_file() -> Iterator[None]:
     """What is compacted may grow."""
-    original = Compactor._facts
+    original = CompactionOrders._facts
 
-    def facts(self: Compactor, here: Any, known: Any) -> CompactionFacts:
-        found, last = original(self, here, known), here.log.segments()[-1]
+    def facts(self: CompactionOrders, here: Any, known: Any, size: int) -> CompactionFacts:
+        found, last = original(self, here, known, size), here.log.segments()[-1]
         growing = ClosedSegment(last.base_offset, last.next_offset, last.size, 0)
         return replace(found, closed=[*found.closed, growing], limit=last.next_offset)
 
@@ -47,7 +48,7 @@ def compact_the_active_file() -> Iterator[None]:
         return None
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Compactor, "_facts", facts))
+        stack.enter_context(patch.object(CompactionOrders, "_facts", facts))
         stack.enter_context(patch.object(setting_state, "apply_order", apply_order))
         yield
 

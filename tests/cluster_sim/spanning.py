@@ -55,6 +55,8 @@ class Staged:
     """That it is published."""
     dropped: bool = False
     """And told so, without ever having asked to publish."""
+    is_left: bool = False
+    """Nobody goes on with it: what it staged is to be let go of."""
 
     @property
     def run(self) -> StagedRun:
@@ -75,9 +77,14 @@ class StagingClient(RemoteClient):
 
     def go_on(self) -> None:
         """Stage the next batch, or this one anew, unless the world is at rest."""
-        self.is_at_rest = not (self.world.is_busy and self.world.spanning.places)
+        is_over = not (self.world.is_busy and self.world.spanning.places)
+        left = next((each for each in self.attempts if each.is_left), None)
+        self.is_at_rest = is_over and left is None
         if self.is_at_rest:
             self.world.later(REST_S, self.go_on)
+            return
+        if is_over and left is not None:
+            self._run(self._tidy(left))
             return
         attempt = self._attempt()
         self.attempts.append(attempt)
@@ -107,6 +114,7 @@ class StagingClient(RemoteClient):
 
     def _publish(self, attempt: Staged) -> Script:
         """Send to all nodes until it is held, then ask for it until there is an answer."""
+        attempt.is_left = True
         for _ in range(TRIES):
             for actor in self.world.nodes:
                 yield self._ask(self._send, attempt, where=lambda a, x=actor: a is x)  # type: ignore[misc]
@@ -130,7 +138,15 @@ class StagingClient(RemoteClient):
         for _ in range(TRIES):
             if not (yield self._ask(self._given_up, attempt)):
                 attempt.dropped = not attempt.asked
+                attempt.is_left = False
                 return
+
+    def _tidy(self, left: Staged) -> Script:
+        """As an operator does with what a writer has left for good: it would keep its partitions
+        from moving.
+        """
+        left.is_left = False
+        yield from self._drop(left)
 
     async def _send(self, actor: NodeActor, attempt: Staged) -> None:
         """What a connection of a publisher does on one node."""
@@ -162,6 +178,7 @@ class StagingClient(RemoteClient):
         if self._batch == attempt.batch:
             self._batch += 1
         attempt.told = attempt.told or answer.is_new
+        attempt.is_left = False
 
     async def _given_up(self, actor: NodeActor, attempt: Staged) -> None:
         if actor.node is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,9 +17,10 @@ from kafka import TopicPartition as PythonPartition
 from samelog.admin.client import ask
 from samelog.admin.requests import GetUpgrade
 from samelog.publisher import NotMerged
-from samelog.sequencer.levels import COMPACTION
+from samelog.sequencer.levels import COMPACTION, GROUPS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.features import shows
+from tests.patience import PATIENCE_S
 
 SETTINGS = {
     "cleanup.policy": "compact",
@@ -41,10 +42,14 @@ class Keyed:
     keys: list[bytes] = field(default_factory=list)
     """Of the record at each offset."""
 
+    copies: int = -1
+    """On how many nodes; fewer than all: it is in a data group."""
+
     def __post_init__(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.boot})
-        for made in admin.create_topics([NewTopic(self.name, 1, config=SETTINGS)]).values():
-            made.result(10)
+        topic = NewTopic(self.name, 1, replication_factor=self.copies, config=SETTINGS)
+        for made in admin.create_topics([topic]).values():
+            made.result(PATIENCE_S)
 
     def produce(self, records: int, *, is_dead: bool = False) -> None:
         """Two records fill a segment."""
@@ -63,9 +68,10 @@ class Keyed:
 
 
 def files(world: World, topic: str) -> list[list[str]]:
-    """The names of all segments, of every node."""
-    places = [os.path.join(node.data, "merged", f"{topic}-0") for node in world.cluster.nodes]
-    return [sorted(n for n in os.listdir(place) if n.endswith(".log")) for place in places]
+    """The names of all segments, of every node that has some."""
+    data = [Path(node.data) for node in world.cluster.nodes]
+    places = [path for each in data for path in each.glob(f"**/merged/{topic}-0")]
+    return [sorted(path.name for path in place.glob("*.log")) for place in places]
 
 
 def wait_compacted(world: World, keyed: Keyed, first: int) -> None:
@@ -187,6 +193,21 @@ def test_a_node_that_was_away_gets_what_is_left(world: World, keyed: Keyed) -> N
     world.wait_live(away)
     wait_for(lambda: len({tuple(each) for each in files(world, keyed.name)}) == 1, "the same files")
     world.assert_identical(keyed.name)
+
+
+def test_a_topic_with_fewer_copies_is_compacted_alike(world: World, boot: str) -> None:
+    config = world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= GROUPS, "the cluster knows of groups")
+    keyed = Keyed(boot, copies=2)
+    keyed.produce(11)
+    wait_compacted(world, keyed, 8)
+    assert len(files(world, keyed.name)) == 2
+    with world.subscriber(keyed.name, keyed.name) as subscriber:
+        records = iter(subscriber)
+        offsets = [next(records).offset]
+        while offsets[-1] < 10:
+            offsets.append(next(records).offset)
+    assert {offset for offset, _ in keyed.newest()} <= set(offsets)
 
 
 def test_records_without_keys_are_refused(world: World, keyed: Keyed) -> None:

@@ -10,15 +10,19 @@ from unittest.mock import patch
 
 import msgspec
 
-from samelog.archiver import compaction
+from samelog.archiver import compaction, compaction_plan
 from samelog.archiver.compaction import CompactedPartition, Compactions, RewrittenCommand
+from samelog.archiver.compaction_progress import CompactionProgress
+from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.compaction import CompactedSegment
+from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
-from samelog.sequencer.compaction.compactor import CompactorParts
+from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.ingest.room import Room
-from samelog.store.merged import rewriting
+from samelog.store.merged import generations, rewriting
 from samelog.store.merged.generations import Generations
+from samelog.store.merged.log import MergedLog
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.rewriting import OldSegment, Rewriting
 from samelog.store.merged.tail import MergedTail
@@ -60,7 +64,12 @@ def archive_what_is_being_compacted() -> Iterator[None]:
 @contextmanager
 def hold_up_archiving_for_ever() -> Iterator[None]:
     """While a compaction is ordered nothing is archived, even if it never ends."""
-    with patch.object(compaction, "GIVEN_UP_AFTER_MS", 1 << 62):
+    original = compaction.Compactions.problem_with
+
+    def problem_with(self: Any, files: Any, now_ms: int) -> str | None:
+        return original(self, files, 0)
+
+    with patch.object(compaction.Compactions, "problem_with", problem_with):
         yield
 
 
@@ -174,6 +183,111 @@ def name_what_is_set_aside() -> Iterator[None]:
 
 
 @contextmanager
+def forget_what_is_still_there() -> Iterator[None]:
+    """A copy of a compacted segment that is cut is no such one, before its bytes are gone."""
+    original = MergedLog.cut_back
+
+    def cut_back(self: MergedLog, base: int, *, keep: bool = False) -> list[str]:
+        self.generations.forget_from(base)
+        return original(self, base, keep=keep)
+
+    with patch.object(MergedLog, "cut_back", cut_back):
+        yield
+
+
+@contextmanager
+def remove_what_is_to_come() -> Iterator[None]:
+    """What a subscriber's copy has of compacted segments goes before the new ones are here."""
+    original = MergedLog.cut_back
+
+    def cut_back(self: MergedLog, base: int, *, keep: bool = False) -> list[str]:
+        return original(self, base)
+
+    with patch.object(MergedLog, "cut_back", cut_back):
+        yield
+
+
+@contextmanager
+def take_forks_for_copies_of_before() -> Iterator[None]:
+    """Whatever does not fit into a compacted segment is a copy of what was there before."""
+    with patch.object(ServedMerged, "_has_forked", lambda self, base, message: False):
+        yield
+
+
+@contextmanager
+def trust_topics_to_stay() -> Iterator[None]:
+    """A partition is looked up as if no topic could be deleted meanwhile."""
+
+    def known(self: Compactor, number: int, here: Any) -> Any:
+        return self._parts.machine.state.partitions[number]
+
+    with patch.object(Compactor, "_known", known):
+        yield
+
+
+@contextmanager
+def go_on_with_what_is_given_up() -> Iterator[None]:
+    """A compaction is carried out to its end, though it was ordered no more long before."""
+    with patch.object(Compactor, "_is_wanted", lambda self, *given: True):
+        yield
+
+
+@contextmanager
+def archive_what_goes_on() -> Iterator[None]:
+    """What takes longer than an hour to compact is archived meanwhile, and never compacted."""
+    with patch.object(ArchiveRounds, "_waits", lambda self, each: False):
+        yield
+
+
+@contextmanager
+def wait_for_words_that_differ() -> Iterator[None]:
+    """An order of which nothing comes stays for ever."""
+    with patch.object(CompactionProgress, "goes_on", lambda self, number, now: True):
+        yield
+
+
+@contextmanager
+def be_refused_in_silence() -> Iterator[None]:
+    """What a node wrote is told again and again, though nobody takes it."""
+    with patch.object(Compactor, "_wait", lambda self, number, event, why: None):
+        yield
+
+
+@contextmanager
+def name_too_many_segments() -> Iterator[None]:
+    """A large partition of small segments becomes more of them than an entry can name."""
+    with patch.object(compaction_plan, "_segment_bytes", lambda facts, taken: 1 << 20):
+        yield
+
+
+@contextmanager
+def read_a_megabyte_only() -> Iterator[None]:
+    """A log with many compacted segments cannot be opened again."""
+    with patch.object(generations, "LIMIT_BYTES", 1 << 20):
+        yield
+
+
+@contextmanager
+def compare_all_again() -> Iterator[None]:
+    """Every round compares all compacted segments."""
+    original = Compactor._lacking
+
+    def lacking(self: Compactor, *given: Any) -> list[CompactedSegment]:
+        self._settled.clear()
+        return original(self, *given)
+
+    with patch.object(Compactor, "_lacking", lacking):
+        yield
+
+
+@contextmanager
+def rest_before_it_is_in_place() -> Iterator[None]:
+    """A data group rests though a compaction was decided that is not in place."""
+    with patch.object(Compactor, "is_busy", False):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -194,8 +308,10 @@ def _summed(each: CompactedSegment) -> CompactedSegment:
 
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
+_ORDERS = "tests/sequencer/test_compaction_orders.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
 _FETCH = "tests/kafka/test_fetching.py::"
+_COPIES = "tests/replicator/test_pull_compacted.py::"
 _MERGER = "tests/sequencer/test_merger.py::"
 COMPACTING = (
     (68, win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
@@ -216,6 +332,27 @@ COMPACTING = (
         believe_what_no_crc_covers,
         _FILES + "test_damage_that_no_crc_covers_makes_nothing_go",
     ),
+    (69, trust_topics_to_stay, _ORDERS + "test_a_topic_may_go_at_any_moment"),
+    (
+        69,
+        go_on_with_what_is_given_up,
+        _ORDERS + "test_what_is_ordered_no_more_is_not_gone_on_with",
+    ),
+    (
+        69,
+        archive_what_goes_on,
+        _ORDERS + "test_archiving_waits_for_a_compaction_that_goes_on",
+    ),
+    (69, wait_for_words_that_differ, _ORDERS + "test_what_does_not_end_is_ordered_anew"),
+    (69, be_refused_in_silence, _ORDERS + "test_a_word_that_is_refused_is_told_of"),
+    (69, compare_all_again, _ORDERS + "test_where_nothing_is_new_segments_are_not_looked_at"),
+    (
+        69,
+        name_too_many_segments,
+        _COMMANDS + "test_new_segments_are_larger_where_they_would_be_too_many",
+    ),
+    (70, read_a_megabyte_only, _FILES + "test_a_log_may_have_many_compacted_segments"),
+    (69, rest_before_it_is_in_place, _NODE + "test_who_has_not_what_was_decided_is_busy"),
     (69, want_what_nobody_has, _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here"),
     (
         69,
@@ -228,6 +365,13 @@ COMPACTING = (
         merge_into_what_is_compacted,
         "tests/sequencer/test_merger.py::test_nothing_is_merged_into_what_is_copied_as_compacted",
     ),
+    (
+        71,
+        forget_what_is_still_there,
+        _FILES + "test_what_is_cut_is_never_taken_for_bytes_as_merged",
+    ),
+    (71, remove_what_is_to_come, _COPIES + "test_what_was_compacted_is_copied_anew"),
+    (71, take_forks_for_copies_of_before, _COPIES + "test_a_copy_of_another_log_is_refused"),
     (
         71,
         sum_up_what_is_left,

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.archiver.compaction import CompactCommand, apply_order
 from samelog.archiver.history import ArchiveHistory
 from samelog.consensus import Busy, NotLeader
 from samelog.placement.tasks import Action
@@ -19,6 +20,7 @@ from samelog.sequencer.data_groups import keeping
 from samelog.sequencer.data_groups import passing as driver
 from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
+from samelog.sequencer.state import machine, setting_state
 from samelog.sequencer.state.placement import changes, passing
 from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
 from samelog.sequencer.state.types import State
@@ -225,6 +227,25 @@ def remove_what_nobody_knows() -> Iterator[None]:
 
 
 @contextmanager
+def seal_what_is_compacted() -> Iterator[None]:
+    """Its new group is told of segments that it cannot get."""
+    with patch.object(passing, "is_compacted", lambda _: False):
+        yield
+
+
+@contextmanager
+def compact_on_the_way() -> Iterator[None]:
+    """The old group goes on compacting what the new one copies."""
+
+    def compact(state: State, command: Any) -> Any:
+        return apply_order(state.partitions[command.partition], command)
+
+    changed = {**setting_state.CHANGES, CompactCommand: compact}
+    with patch.object(machine, "CHANGES", changed):
+        yield
+
+
+@contextmanager
 def say_that_all_is_here() -> Iterator[None]:
     """What a replica lacks is rounded away."""
     with patch.object(catching_up.History, "percent", 100):
@@ -257,6 +278,8 @@ PASSING = (
     (136, number_targets_as_before, _HISTORY),
     (136, seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
     (136, seal_within_a_transaction, _IN + _OPEN),
+    (136, seal_what_is_compacted, _IN + "test_a_compacted_partition_stays_in_its_group"),
+    (136, compact_on_the_way, _IN + "test_nothing_is_compacted_on_its_way"),
     (136, end_runs_for_good, _RUNS),
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from samelog.archiver.compaction import CompactCommand, Compactions
 from samelog.format._kernels import crc32c
 from samelog.placement.tasks import Action, TaskState
 from samelog.sequencer.levels import GROUPS
@@ -72,6 +73,33 @@ def test_a_partition_with_an_open_transaction_is_not_sealed() -> None:
     log.open.clear()
     assert not isinstance(group.machine.apply(seal), Rejection)
     assert group.state.placement.is_on_its_way(MOVING)
+
+
+def test_a_compacted_partition_stays_in_its_group() -> None:
+    """Its copies elsewhere would be of segments that nobody has any more."""
+    group = Group(1, MOVING)
+    seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
+    settings = group.state.topics[TOPIC].settings
+    settings["cleanup.policy"] = "compact,delete"
+    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
+    settings["cleanup.policy"] = "delete"
+    partition = group.state.partitions[MOVING]
+    partition.compacted = Compactions(1)
+    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
+    partition.compacted = None
+    assert not isinstance(group.machine.apply(seal), Rejection)
+
+
+def test_nothing_is_compacted_on_its_way() -> None:
+    group = Group(1, MOVING)
+    partition = group.state.partitions[MOVING]
+    partition.next_offset, partition.rolls = 9, [(5, 1)]
+    order = CompactCommand(MOVING, 1, 0, 5, 0, 1 << 20, bytes(16), [1], 1)
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+    refused = group.machine.apply(order)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "ON_ITS_WAY"
+    assert partition.compacted is None
 
 
 def took(group: Group, task: int, action: Action, carried: bytes = b"") -> str:

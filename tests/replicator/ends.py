@@ -386,6 +386,9 @@ class PullReceiverScript(EndScript):
         copy.archive(start, keep=False)
         self.trace.append(f"{_name(copy.name)} archived below {start.offset}")
 
+    def on_cut(self, copy: Copy, base: int) -> None:
+        copy.cut(base)
+
     def on_given_up(self, copy: Copy) -> None:
         self.trace.append(f"{_name(copy.name)} is given up: {copy.fault}")
 

@@ -122,6 +122,25 @@ def test_the_newest_of_each_key_stays(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
+def test_who_has_not_what_was_decided_is_busy(tmp_path: Path) -> None:
+    """A data group that rests looks again a minute later only."""
+
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes[0])
+        room_of(nodes[0], 1 << 20)
+        compactor = nodes[0].care.compactor
+        assert not compactor.is_busy
+        await decide(nodes[0])
+        with patch.object(Compactor, "_follow", AsyncMock()):
+            await compactor.look()
+        assert compactor.is_busy
+        await compact(nodes[0])
+        await compactor.look()
+        assert not compactor.is_busy
+
+    run_with(tmp_path, 1, body)
+
+
 def test_nothing_is_swapped_in_while_somebody_mends(tmp_path: Path) -> None:
     """What is got for a damaged segment would be written into the one that took its place."""
 

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samelog.archiver.compaction_plan import SEGMENTS_MOST
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Bytes, read_header
 from samelog.format.compression import Codec
-from samelog.format.errors import LogFormatError
+from samelog.format.directory_files import CompactedFile
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.check import check_all, find_copies
+from samelog.store.merged.generations import read_compacted
 from samelog.store.merged.log import MergedLog
 from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
 from tests.store.storage import TOPIC_ID, open_merged, sync_merged
@@ -222,6 +225,49 @@ def test_a_reader_follows_a_copy_that_begins_a_segment_anew(tmp_path: Path) -> N
     keyed.log.close()
 
 
+class Dying(OsFileSystem):
+    """Ends the process at the n-th change of what is there."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise DiskFault("a file", "unlink", 5)
+
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
+        self._count()
+        super().unlink(path, within=within)
+
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
+        self._count()
+        super().write_atomically(path, data, durable=durable)
+
+
+@pytest.mark.parametrize("step", range(7))
+def test_what_is_cut_is_never_taken_for_bytes_as_merged(tmp_path: Path, step: int) -> None:
+    """Its running checksum would be wrong: a crash while it is cut leaves what it was."""
+    keyed = random_log(tmp_path / "log", 33)
+    [segment] = rewrite(keyed.log, keyed.log.end()[0])
+    keyed.log.swap([segment])
+    copy = open_merged(tmp_path / "copy")
+    copy.begin_copy(segment)
+    copy.append_copy(0, 0, keyed.log.read(0, 0, 1 << 30))
+    keyed.log.close()
+    sync_merged(copy)
+    copy.save_marks()
+    dying = Dying(step)
+    copy._fs = copy.generations._fs = copy._dirty._fs = copy._segment_files._fs = dying
+    with suppress(DiskFault):
+        copy.cut_back(0)
+    assert (dying.left < 0) is (step < 5)
+    copy.close()
+    opened = open_merged(tmp_path / "copy")
+    assert opened.next_offset == 0 or opened.number_of(0) == 1
+    opened.close()
+
+
 def test_copies_of_different_generations_are_not_compared(tmp_path: Path) -> None:
     """Until both are compacted; and damage is found in each."""
     keyed = random_log(tmp_path / "log", 33)
@@ -278,6 +324,24 @@ def test_what_takes_the_place_of_damage_stays(tmp_path: Path) -> None:
     assert not opened.damaged
     assert read_all(opened) == anew.records
     opened.close()
+
+
+def test_a_log_may_have_many_compacted_segments(tmp_path: Path) -> None:
+    """As many as an order may make, and more; what could not be read is not written."""
+    keyed = random_log(tmp_path / "log", 33)
+    [segment] = rewrite(keyed.log, keyed.log.end()[0])
+    generations = keyed.log.generations
+    many = CompactedFile(number=1, segments=[segment] * 2 * SEGMENTS_MOST)
+    generations._write(many)
+    assert read_compacted(OsFileSystem(), keyed.log.path) == many
+    with pytest.raises(CorruptLog, match="would be longer"):
+        generations._write(CompactedFile(number=1, segments=[segment] * 100_000))
+    assert read_compacted(OsFileSystem(), keyed.log.path) == many
+    assert generations.segments == many.segments
+    generations.complete(int(Path(generations.make_folder(2)).suffix[1:]), many.segments)
+    generations._read_written()
+    assert generations.written == {2: many.segments}
+    keyed.log.close()
 
 
 def test_what_was_written_is_found_again(tmp_path: Path) -> None:

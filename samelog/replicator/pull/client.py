@@ -232,6 +232,7 @@ class PullClient:
             await self._upkeep.sync()
             await self._upkeep.keep_budget(self._config.subscriber.budget_bytes)
             await self._upkeep.truncate()
+            await self._upkeep.remove_replaced()
             for copy in self.directory.leave_others(self.topics):
                 self._upkeep.forget(copy)
 
@@ -257,6 +258,11 @@ class PullClient:
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
         self._upkeep.archived(copy, start, keep=self._config.subscriber.keep)
+        self.on_change(copy)
+
+    def on_cut(self, copy: Copy, base: int) -> None:
+        """What the copy has from `base` on is copied anew: the cluster has compacted it."""
+        self._upkeep.cut(copy, base, keep=self._config.subscriber.keep)
         self.on_change(copy)
 
     def on_given_up(self, copy: Copy) -> None:

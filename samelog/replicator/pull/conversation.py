@@ -58,6 +58,9 @@ class PullEvents(Protocol):
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
 
+    def on_cut(self, copy: Copy, base: int) -> None:
+        """The cluster has compacted what the copy has from `base` on: it goes back to there."""
+
     def on_given_up(self, copy: Copy) -> None:
         """Every node refuses to go on with it."""
 
@@ -178,8 +181,8 @@ class PullConversation(ReplicatorHandler):
                 place = LogStart(start.offset, start.base_offset, start.checksum)
                 self._events.on_archived(copy, place)
                 self._receiver.archived(copy, start.handle)
-            case RollSegment() | CutCopy():
-                _end_segment(effect)
+            case RollSegment(copy):
+                copy.log.roll()
             case TopicFound(topic, topic_id, partitions):
                 copies = self._events.on_topic(topic, topic_id, partitions)
                 self._receiver.copies_made(copies, self._now())
@@ -191,21 +194,15 @@ class PullConversation(ReplicatorHandler):
                 self._tell(effect)
 
     def _tell(self, news: CopyNews[Copy]) -> None:
-        """What the client is to know."""
+        """What the client is to know, and to see to."""
         match news:
             case CopyChanged(copy):
                 self._on_change(copy)
             case CopyGivenUp(copy):
                 self._events.on_given_up(copy)
+            case CutCopy(copy, base):
+                self._events.on_cut(copy, base)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
             case HeldByOthers(nodes):
                 self._events.on_elsewhere(nodes)
-
-
-def _end_segment(effect: RollSegment[Copy] | CutCopy[Copy]) -> None:
-    match effect:
-        case RollSegment(copy):
-            copy.log.roll()
-        case CutCopy(copy, base):
-            copy.cut(base)

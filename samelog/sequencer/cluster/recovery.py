@@ -18,9 +18,7 @@ import msgspec
 
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Effects, HardState, Snapshot
-from samelog.format.directory_files import CompactedFile
 from samelog.format.errors import CorruptLog, DirectoryInUse
-from samelog.format.file_names import COMPACTED_FILE
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -42,7 +40,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import MemberLives, Rejection, State
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.disk.json_files import read_json_file
+from samelog.store.merged.generations import read_compacted
 
 TERM_STEP = 1000
 """The new life's terms are so far above what this node knew that no lost node can have had them."""
@@ -223,9 +221,8 @@ def _keep_own_segments(fs: FileSystem, life: _Life, config: NodeConfig) -> None:
         if partition.compacted is None:
             continue
         name = f"{state.topics[partition.topic_id].name}-{partition.index}"
-        path = os.path.join(config.data, "merged", name, COMPACTED_FILE)
         try:
-            own = read_json_file(fs, path, CompactedFile) or CompactedFile()
+            own = read_compacted(fs, os.path.join(config.data, "merged", name))
         except CorruptLog as error:
             raise NodeDirectoryError(str(error)) from error
         partition.compacted.keep(

@@ -6,6 +6,7 @@ Invariant: a partition with a fault is neither executed nor read any more.
 
 from __future__ import annotations
 
+from samelog.archiver.compaction_progress import CompactionProgress
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.void_batch import is_void
@@ -46,6 +47,8 @@ class MergedPartition(Listening):
         """Offset and checksum that a majority agrees on, where the log has yet to get to it."""
         self.suspects: set[int] = set()
         """Segments of which readers got something not valid, and nobody has looked since."""
+        self.compaction: CompactionProgress | None = None
+        """How far this node is with the one that was ordered last."""
         self._events = events
 
     def suspect(self, base_offset: int) -> None:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from samelog.format.compaction import CompactedSegment
-from samelog.format.directory_files import CompactedFile, PartitionFile
+from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import (
-    COMPACTED_FILE,
     INDEX,
     LOG,
     PARTITION_FILE,
@@ -29,6 +28,7 @@ from samelog.format.index import OffsetIndex, TimeIndex
 from samelog.format.segment_check import SegmentCheck, SegmentFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import read_json_file
+from samelog.store.merged.generations import read_compacted
 
 READ_BYTES = 8 << 20
 
@@ -76,9 +76,7 @@ def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
 
 
 def _compacted_in(place: str) -> list[CompactedSegment]:
-    path = os.path.join(place, COMPACTED_FILE)
-    known = read_json_file(OsFileSystem(), path, CompactedFile)
-    return [] if known is None else known.segments
+    return read_compacted(OsFileSystem(), place).segments
 
 
 def _partition_directories(directory: str) -> Iterator[str]:

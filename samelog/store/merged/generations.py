@@ -44,6 +44,16 @@ SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 OLD = ".old"
 
 
+LIMIT_BYTES = 16 << 20
+"""Of a file that names segments, each of which takes less than 300 bytes."""
+
+
+def read_compacted(fs: FileSystem, directory: str) -> CompactedFile:
+    """What a log's directory says was compacted. Raises CorruptLog, DiskFault."""
+    path = os.path.join(directory, COMPACTED_FILE)
+    return read_json_file(fs, path, CompactedFile, limit_bytes=LIMIT_BYTES) or CompactedFile()
+
+
 class Generations:
     """Of one merged log."""
 
@@ -55,6 +65,8 @@ class Generations:
         self._segment_files = segments
         self._files = files
         self._known = CompactedFile()
+        self.may_copy = False
+        """Whether `copied` is worth a look."""
         self.written: dict[int, list[CompactedSegment]] = {}
         """Number of a compaction -> what its folder has, all of it and durable."""
 
@@ -78,8 +90,8 @@ class Generations:
         """Take up what the file says; finish a swap that a crash interrupted. Raises CorruptLog,
         DiskFault.
         """
-        path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
-        self._known = read_json_file(self._fs, path, CompactedFile) or CompactedFile()
+        self._known = read_compacted(self._fs, self._segment_files.directory)
+        self.may_copy = self._known.copied is not None
         if self._known.swapped is not None:
             if self._fs.exists(self.folder(self.number)):
                 self._take_names(*self._known.swapped)
@@ -90,7 +102,7 @@ class Generations:
     def _read_written(self) -> None:
         for number in self._folders():
             path = os.path.join(self.folder(number), WRITTEN_FILE)
-            known = read_json_file(self._fs, path, CompactedFile)
+            known = read_json_file(self._fs, path, CompactedFile, limit_bytes=LIMIT_BYTES)
             if known is not None and number > self.number:
                 self.written[number] = known.segments
 
@@ -120,7 +132,8 @@ class Generations:
     def complete(self, number: int, segments: list[CompactedSegment]) -> None:
         """All of these are in the folder, and durable. Raises DiskFault."""
         path = os.path.join(self.folder(number), WRITTEN_FILE)
-        write_json_file(self._fs, path, CompactedFile(number=number, segments=segments))
+        known = CompactedFile(number=number, segments=segments)
+        write_json_file(self._fs, path, known, limit_bytes=LIMIT_BYTES)
         self.written[number] = segments
 
     def keep_below(self, offset: int) -> None:
@@ -199,8 +212,9 @@ class Generations:
 
     def _write(self, known: CompactedFile) -> None:
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
-        write_json_file(self._fs, path, known)
+        write_json_file(self._fs, path, known, limit_bytes=LIMIT_BYTES)
         self._known = known
+        self.may_copy = known.copied is not None
 
     # --- copying -------------------------------------------------------------------------------
 
@@ -208,6 +222,7 @@ class Generations:
         """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
         if self._known.copied != segment:
             self._write(msgspec.structs.replace(self._known, copied=segment))
+            self._chain.layout += 1
 
     @property
     def copied(self) -> CompactedSegment | None:

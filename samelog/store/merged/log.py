@@ -310,9 +310,11 @@ class MergedLog(MergedReader):
         self._check_writable()
         self.generations.begin_copy(segment)
 
-    def cut_back(self, base: int) -> None:
-        """Let the log end where a segment begins, which comes anew. Raises DiskFault."""
-        old = [later for later in self._chain.bases if later > base]
+    def cut_back(self, base: int, *, keep: bool = False) -> list[str]:
+        """Let the log end where a segment begins, which comes anew; with `keep` what was there is
+        set aside: as which files. Raises NotContiguous (no segment begins there), DiskFault.
+        """
+        gone = self._chain.bases_from(base)
         self._writer = self._last_append = None
         self._files.close()
         self._dirty.clear()
@@ -320,9 +322,10 @@ class MergedLog(MergedReader):
         self._transactions.begin(None)
         self._unsynced.clear()
         self._checkpoints = PendingCheckpoints(self._chain.end)
-        self.generations.forget_from(base)
         self.save_marks()
-        self._segment_files.remove([*reversed(old), base])
+        aside = self._segment_files.remove(gone, keep=keep)
+        self.generations.forget_from(base)  # before, what is there would pass for bytes as merged
+        return aside
 
     def hide_below(self, offset: int) -> None:
         """Records below `offset` are archived: hand them out no more."""
@@ -448,9 +451,7 @@ class MergedLog(MergedReader):
 
     def _marks(self) -> MergedMarks:
         durable = self._checkpoints.durable
-        sealed = [
-            known for known in self._chain.sealed.values() if known.next_offset <= durable.offset
-        ]
+        sealed = [s for s in self._chain.sealed.values() if s.next_offset <= durable.offset]
         first = sealed[-1].next_offset if sealed else self._chain.start.base
         indexes = [self._chain.index_mark(base) for base in self._chain.bases if base >= first]
         return MergedMarks(durable=durable, sealed=sealed, indexes=indexes)

@@ -131,7 +131,13 @@ class Rewriting:
             aborted=[(each.producer_id, each.first_offset, each.last_offset) for each in aborted],
         )
         self.written: list[CompactedSegment] = []
+        self._done = 0
         self._work = self._all()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The bytes read, and those to be read as far as is known."""
+        return self._done, (self._kernel.turns + 1) * sum(each.size for each in self.sources)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -140,7 +146,9 @@ class Rewriting:
 
     def step(self) -> int:
         """A piece of work: the bytes that were read; 0: all is done. Raises LogFormatError."""
-        return next(self._work, 0)
+        done = next(self._work, 0)
+        self._done += done
+        return done
 
     def close(self) -> None:
         """Let go of all files."""
@@ -151,6 +159,7 @@ class Rewriting:
             fits = yield from self._turn()
             if not fits:
                 self._kernel.more_turns()
+                self._done = 0
             elif not self._kernel.next_turn():
                 break
         yield from self._write()

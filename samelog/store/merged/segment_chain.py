@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from samelog.format.compaction import CompactedSegment
+from samelog.format.errors import NotContiguous
 from samelog.format.marks import IndexMark, LogCheckpoint
 from samelog.format.segment import GrowingSegment, SealedSegment, Segment
 from samelog.format.transactions import OpenTransactions
@@ -116,7 +117,7 @@ class SegmentChain:
             each.base_offset: each for each in sorted(kept, key=lambda each: each.base_offset)
         }
         self._bases = list(self.sealed)
-        self.compacted = {base: c for base, c in self.compacted.items() if base not in gone}
+        self.compacted = {b: c for b, c in self.compacted.items() if not first <= b < stop}
         self.compacted.update((each.base, each) for each in new)
         return gone
 
@@ -153,6 +154,13 @@ class SegmentChain:
     def bases(self) -> list[int]:
         """The base offsets of all segments."""
         return [*self._bases, self.growing.base_offset]
+
+    def bases_from(self, base: int) -> list[int]:
+        """Those from a segment on, the newest first. Raises NotContiguous: none begins there."""
+        found = [later for later in reversed(self.bases) if later >= base]
+        if found[-1:] != [base]:
+            raise NotContiguous(f"no segment begins at {base}")
+        return found
 
     def base_of(self, offset: int) -> int:
         """The base of the segment that holds `offset`, or would."""

@@ -18,6 +18,7 @@ from samelog.format.segment import GrowingSegment, SealedSegment
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.disk.quarantine import set_aside
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_walk import RunningChecksum, walk_into
 
@@ -88,12 +89,19 @@ class SegmentFiles:
         """The log was cut: drop the indexes in memory."""
         self._indexes.clear()
 
-    def remove(self, bases: Sequence[int]) -> None:
-        """Remove segments, durably. Raises DiskFault."""
+    def remove(self, bases: Sequence[int], *, keep: bool) -> list[str]:
+        """Remove segments, durably, in this order; with `keep` set them aside: as which files.
+        Raises DiskFault.
+        """
+        aside: list[str | None] = []
         for base in bases:
-            self._fs.unlink(self.path(base, LOG))
+            if keep:
+                aside.append(set_aside(self._fs, self.path(base, LOG)))
+            elif self._fs.exists(self.path(base, LOG)):
+                self._fs.unlink(self.path(base, LOG))
             self.unlink_indexes(base)
         self._fs.sync_directory(self.directory)
+        return [name for name in aside if name is not None]
 
     def unlink_indexes(self, base: int) -> None:
         """Remove a segment's index files."""

@@ -180,7 +180,9 @@ class HeldByOthers(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...] = ()
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
+CopyNews = (
+    CopyChanged[CopyT] | CopyGivenUp[CopyT] | CutCopy[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
+)
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (
@@ -188,7 +190,6 @@ CopyEffect = (
     | FindPlace[CopyT]
     | BeginCopy[CopyT]
     | ArchiveCopy[CopyT]
-    | CutCopy[CopyT]
     | RollSegment[CopyT]
     | CopyNews[CopyT]
     | TopicFound

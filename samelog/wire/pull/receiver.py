@@ -219,7 +219,8 @@ class PullReceiver(Generic[CopyT]):
     def place_found(self, handle: int, place: StartAt | ResumePoint) -> None:
         """Where a copy is to begin, or ends."""
         log = self._copies[handle].log
-        at = place if isinstance(place, StartAt) else (Start.POSITION, 0, *place)
+        is_begun = isinstance(place, ResumePoint)
+        at = (Start.POSITION, -log.next_offset, *place) if is_begun else place
         asked = OpenMerged(handle, log.topic, log.topic_id, log.partition, *at)
         self.effects.append(Send(asked))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.format.compaction import CompactedSegment
+from samelog.format.compaction import CompactedSegment, segment_around, segment_at
 from samelog.store.merged.log import MergedLog
 
 
@@ -21,8 +21,8 @@ def place_to_cut(log: MergedLog, segments: Sequence[CompactedSegment]) -> int | 
     """Where the log has to end before it can copy on; None: it can."""
     copied, (growing, size), end = log.generations.copied, log.end(), log.next_offset
     if copied is not None:
-        return None if copied in segments else copied.base
-    covering = next((each for each in segments if each.base <= growing < each.stop), None)
+        return None if segment_at(segments, copied.base) == copied else copied.base
+    covering = segment_around(segments, growing)
     if covering is None or end >= covering.stop or (growing, size) == (covering.base, 0):
         return None
     return covering.base
@@ -32,7 +32,7 @@ def begin_next(log: MergedLog, segments: Sequence[CompactedSegment]) -> None:
     """If a compacted segment begins where the log ends, that is what comes. Raises LogFormatError:
     what was copied is not what the cluster has.
     """
-    following = next((each for each in segments if each.base == log.next_offset), None)
+    following = segment_at(segments, log.next_offset)
     if following is None:
         return
     if log.end() != (following.base, 0):

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.compaction import segment_at
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName, PullSink
@@ -299,7 +300,8 @@ class MergedSink:
     def _begins_compacted(self, file: int) -> bool:
         """Whether this is of a segment that was compacted: that is asked for as such."""
         segments = self.machine.state.partitions[self.number].compactions.segments
-        number = next((each.number for each in segments if each.base == file), 0)
+        found = segment_at(segments, file)
+        number = 0 if found is None else found.number
         return number != self.partition.log.number_of(file)
 
     def _committed(self, data: memoryview) -> memoryview:

@@ -18,6 +18,7 @@ from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -34,8 +35,11 @@ log = logging.getLogger(__name__)
 class PieceRepair:
     """One node's questions to its peers."""
 
-    def __init__(self, fs: FileSystem, pulls: PeerPulls, ask: Callable[[], list[int]]) -> None:
-        """`ask` names the peers to ask, the best first."""
+    def __init__(
+        self, fs: FileSystem, pulls: PeerPulls, ask: Callable[[], list[int]], budget: Budget
+    ) -> None:
+        """`ask` names the peers to ask, the best first; `budget`: of all that is copied."""
+        self._budget = budget
         self._fs = fs
         self._pulls = pulls
         self._ask = ask
@@ -105,7 +109,7 @@ class PieceRepair:
     ) -> None:
         pull = self._pulls.get(peer)
         if pull is not None:
-            await pull.merged(stream, start, sink, number=number)
+            await pull.merged(stream, start, sink, budget=self._budget, number=number)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.maven import PLATFORM
 from samelog.cli.local_cluster import HOST, free_ports
 from tests.e2e.harness import World, wait_for
-from tests.interop.jvm import Program, class_path, properties
+from tests.interop.program import Program, java, properties
 from tests.patience import PATIENCE_S
 
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -60,7 +60,7 @@ class Worker(Program):
         name = f"worker-{port}"
         told = {**WORKER, "bootstrap.servers": boot, "listeners": f"http://{self.address}"}
         file = properties(directory / f"{name}.properties", told)
-        super().__init__(directory, name, ["-cp", class_path(PLATFORM), MAIN, str(file)])
+        super().__init__(directory, name, java(PLATFORM, MAIN, str(file)))
 
     def ask(self, path: str, method: str = "GET", body: object = None) -> Any:
         """None while there is no answer, or none yet."""

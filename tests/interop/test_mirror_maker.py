@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from bench.maven import KAFKA, PLATFORM
 from samelog.cli.local_cluster import HOST, ClusterOptions, LocalCluster, free_ports
 from tests.e2e.harness import World, wait_for
-from tests.interop.jvm import Program, class_path, properties
+from tests.interop.program import Program, java, properties
 from tests.patience import PATIENCE_S
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -30,6 +30,7 @@ GROUP = "billing"
 RECORDS = 600
 COMMITTED = 250
 END = 3 * RECORDS
+CLUSTER_ID = "interop-AAAAAAAAAAAAAAA"
 MIRROR = {
     "clusters": "source, target",
     "source->target.enabled": "true",
@@ -81,12 +82,11 @@ def kafka(tmp_path: Path) -> Iterator[str]:
     """One broker of Apache Kafka."""
     plain, controller = free_ports(2)
     file = properties(tmp_path / "broker.properties", broker(tmp_path, plain, controller))
-    path = ["-cp", class_path(KAFKA)]
-    format_ = [*path, "kafka.tools.StorageTool", "format", "-t", "interop-AAAAAAAAAAAAAAA"]
-    with Program(tmp_path, "format", [*format_, "-c", str(file)]) as making:
+    format_ = java(KAFKA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
+    with Program(tmp_path, "format", format_) as making:
         assert making.ended() == 0
     boot = f"{HOST}:{plain}"
-    with Program(tmp_path, "broker", [*path, "kafka.Kafka", str(file)]) as program:
+    with Program(tmp_path, "broker", java(KAFKA, "kafka.Kafka", str(file))) as program:
         admin = AdminClient({"bootstrap.servers": boot, "log_level": 0})
         program.wait(lambda: bool(admin.list_topics(timeout=PATIENCE_S).brokers), "answers")
         yield boot
@@ -112,7 +112,7 @@ def broker(path: Path, plain: int, controller: int) -> dict[str, object]:
 def mirror(path: Path, source: str, target: str) -> Program:
     told = {**MIRROR, "source.bootstrap.servers": source, "target.bootstrap.servers": target}
     file = properties(path / "mirror.properties", told)
-    return Program(path, "mirror", ["-cp", class_path(PLATFORM), MAIN, str(file)])
+    return Program(path, "mirror", java(PLATFORM, MAIN, str(file)))
 
 
 def make(source: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import test_connect, test_mirror_maker, test_streams
+from tests.interop import test_connect, test_debezium, test_mirror_maker, test_streams
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent.parent / "docs" / "kafka-programs.md"
@@ -34,6 +34,7 @@ def blocks() -> dict[str, dict[str, str]]:
         ("Kafka Streams", test_streams.SETTINGS),
         ("Kafka Connect", test_connect.WORKER),
         ("MirrorMaker 2", test_mirror_maker.MIRROR),
+        ("Debezium", test_debezium.SETTINGS),
     ],
 )
 def test_the_pages_settings_are_those_of_the_runs(

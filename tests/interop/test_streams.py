@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.maven import PLATFORM
 from tests.e2e.harness import World, wait_for
-from tests.interop.jvm import Program, class_path, properties
+from tests.interop.program import Program, java, properties
 from tests.patience import PATIENCE_S
 
 SOURCE = Path(__file__).parent / "streams" / "WordCount.java"
@@ -106,7 +106,7 @@ def word_count(path: Path, boot: str, guarantee: str) -> Program:
         "state.dir": path / "state",
     }
     file = properties(path / "streams.properties", settings)
-    return Program(path, "streams", ["-cp", class_path(PLATFORM), str(SOURCE), str(file)])
+    return Program(path, "streams", java(PLATFORM, str(SOURCE), str(file)))
 
 
 def run(world: World, guarantee: str) -> Lines:

@@ -171,7 +171,7 @@ func (s *settings) compacted() error {
 		given := map[string]*string{
 			"cleanup.policy": &policy, "segment.bytes": &size, "min.cleanable.dirty.ratio": &ratio,
 		}
-		_, err := kadm.NewClient(client).CreateTopic(ctx, 1, 1, given, topic)
+		_, err := kadm.NewClient(client).CreateTopic(ctx, 1, everywhere, given, topic)
 		return first(err, writeKeyed(ctx, client, topic))
 	}, kgo.ProducerLinger(0))
 	if err != nil {

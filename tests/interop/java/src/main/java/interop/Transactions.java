@@ -145,7 +145,7 @@ final class Transactions {
 
     private void compacted() throws Exception {
         String topic = "open-java-compacted-" + settings.get("run");
-        NewTopic compact = new NewTopic(topic, 1, (short) 1).configs(Map.of(
+        NewTopic compact = new NewTopic(topic, 1, Settings.EVERYWHERE).configs(Map.of(
                 "cleanup.policy", "compact", "segment.bytes", "65536", "min.cleanable.dirty.ratio", "0"));
         try (Admin admin = settings.admin(Map.of())) {
             Settings.get(admin.createTopics(List.of(compact)).all());

@@ -1,4 +1,4 @@
-"""Java programs beside a cluster: each a process with a small heap, whose log a failure quotes.
+"""Programs beside a cluster, most in Java with a small heap; a failure quotes their log.
 
 Invariant: what was started is killed; a program that ended by itself fails whoever waits for it.
 """
@@ -26,22 +26,26 @@ LOGGED = (
 STOP_S = 60.0
 
 
-def class_path(name: str) -> str:
-    """All jars of a set; skips the test where they cannot be had."""
+def java(name: str, *arguments: str) -> list[str]:
+    """What runs a program of a set of jars; skips the test where they cannot be had."""
     try:
-        return os.pathsep.join(jars(name))
+        path = os.pathsep.join(jars(name))
     except Unavailable as error:
         pytest.skip(str(error))
+    return ["java", *HEAP, *LOGGED, "-cp", path, *arguments]
 
 
 class Program:
     """One program that may be started again; a context manager that kills it."""
 
-    def __init__(self, directory: Path, name: str, command: Sequence[str]) -> None:
-        """`command`: behind `java` and its options."""
+    def __init__(
+        self, directory: Path, name: str, command: Sequence[str], *, user: str | None = None
+    ) -> None:
+        """`user`: who runs it, if it refuses to be run by who runs the test."""
         self.name = name
+        self._user = user
         self._log = directory / f"{name}.log"
-        self._command = ["java", *HEAP, *LOGGED, *command]
+        self._command = command
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -63,7 +67,7 @@ class Program:
         """Start the process."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, cwd=self._directory, stdout=log, stderr=log
+                self._command, cwd=self._directory, stdout=log, stderr=log, user=self._user
             )
 
     def kill(self) -> None:

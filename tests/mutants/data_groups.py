@@ -216,8 +216,8 @@ def trust_every_directory() -> Iterator[None]:
     """A replica counts in whatever directory it begins."""
     original = seats.begun
 
-    def begun(known: Any, replica: Any, table: Any, record: Any) -> seats.ReplicaRecord:
-        found = original(known, replica, table, record)
+    def begun(known: Any, replica: Any, table: Any, record: Any, **more: Any) -> Any:
+        found = original(known, replica, table, record, **more)
         return seats.ReplicaRecord(found.format_version, found.replica, record.suspicions)
 
     with patch.object(seats, "begun", begun):

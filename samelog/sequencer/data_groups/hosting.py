@@ -133,7 +133,7 @@ class DataGroups:
             self._new_leaders.discard(number)
         self._work_in(changed)
 
-    def _begin(self, number: int, confirmed_at: int) -> None:
+    def _begin(self, number: int) -> None:
         """Raises RaftStoreError."""
         replica = DataReplica(
             number,
@@ -144,7 +144,6 @@ class DataGroups:
             presence=self._presence,
             lives=self._lives,
             groups=self,
-            confirmed_at=confirmed_at,
         )
         self.replicas[number] = replica
         self.quiet.begin(number, replica.raft)

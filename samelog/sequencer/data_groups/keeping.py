@@ -22,6 +22,7 @@ from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import (
     ReplicaRecord,
     SeatFile,
+    begun,
     has_ended,
     is_overtaken,
     is_stale,
@@ -43,27 +44,24 @@ class ReplicaKeeper:
         member: MemberParts,
         *,
         on_table: Callable[[], None],
-        begin: Callable[[int, int], None],
+        begin: Callable[[int], None],
         on_over: Callable[[DataReplica], None],
     ) -> None:
-        """`on_table`: the table is looked at; `begin`: make a replica of a group and run it, given
-        the version of the table that was confirmed in this life, which raises RaftStoreError;
-        `on_over`: one is to hear nothing any more.
+        """`on_table`: the table is looked at; `begin`: make a replica and run it, which raises
+        RaftStoreError; `on_over`: one is to hear nothing any more.
         """
         self._given = given
         self._host = host
-        self._own = member.directory.record.number
-        self._raft_log, self._raft_directory = member.raft_log, member.raft_log.directory
+        self._directory, self._own = member.directory, member.directory.record.number
+        self._raft_log = member.raft_log
         self._on_table = on_table
         self._make = begin
         self._on_over = on_over
         self._runs = False
         self._is_due = False
         """The table is to be looked at."""
-        self._is_confirmed = False
-        """Whether the table has been as new as that of group 0, in this life."""
-        self._confirmed_at = 0
-        """Its version then."""
+        self._confirmed_at: int | None = None
+        """The version of the table once it was as new as that of group 0, in this life."""
         self._ending: set[int] = set()
         """Groups whose replica here is being ended."""
         self._damaged: dict[int, tuple[PlacedGroup, str]] = {}
@@ -80,13 +78,13 @@ class ReplicaKeeper:
     @property
     def has_more(self) -> bool:
         """Whether there are files of replicas that do not run."""
-        names = self._given.fs.list_directory(self._raft_directory)
+        names = self._given.fs.list_directory(self._raft_log.directory)
         groups = {int(name) for name in names if name.isdecimal() and name != "0"}
         return any(self._may_run(number) for number in groups - self.replicas.keys())
 
     def _may_run(self, number: int) -> bool:
         try:
-            known = SeatFile(self._given.fs, self._raft_directory, number).read()
+            known = SeatFile(self._given.fs, self._raft_log.directory, number).read()
         except RaftStoreError:
             return True
         return known is not None and not known.is_ended
@@ -103,7 +101,7 @@ class ReplicaKeeper:
     def _has_ended(self, group: int, replica: int) -> bool:
         """Whether a replica never begins again, by what is on the disk; of group 0 none has."""
         try:
-            known = SeatFile(self._given.fs, self._raft_directory, group).read()
+            known = SeatFile(self._given.fs, self._raft_log.directory, group).read()
         except RaftStoreError:
             return False
         return has_ended(known, replica)
@@ -114,11 +112,10 @@ class ReplicaKeeper:
 
     async def _confirm_table(self) -> None:
         """Have all applied here that was committed in group 0 before this life."""
-        while not self._is_confirmed:
+        while self._confirmed_at is None:
             with suppress(TimeoutError):
                 await self._host.catch_up()
-                self._is_confirmed = True
-        self._confirmed_at = self._host.cluster.placement.version
+                self._confirmed_at = self._host.cluster.placement.version
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
             if placed.replica_of(self._own) is None and number not in self.replicas:
                 with suppress(RaftStoreError):
@@ -163,7 +160,8 @@ class ReplicaKeeper:
             return  # nothing has changed since that was found
         try:
             if self._may_begin(number, placed, named):
-                self._make(number, self._confirmed_at)
+                self._claim(number, named)
+                self._make(number)
             self._damaged.pop(number, None)
         except RaftStoreError as error:
             self._damaged[number] = placed, str(error)
@@ -175,13 +173,30 @@ class ReplicaKeeper:
         known = self._remove_left(number, placed)
         if is_stale(known, named):
             return False
-        return self._is_confirmed or not (known is None or known.is_ended)
+        return self._confirmed_at is not None or not (known is None or known.is_ended)
+
+    def _claim(self, number: int, named: PlacedReplica) -> None:
+        """Have it on the disk which replica this is. Raises RaftStoreError."""
+        file = SeatFile(self._given.fs, self._raft_log.directory, number)
+        known, table = file.read(), self._host.cluster.placement
+        after = 0 if self._is_known_whole() else self._confirmed_at or table.version
+        record = begun(known, named, table, self._directory.record, sure_after=after)
+        if record != known:
+            file.write(record)
+
+    def _is_known_whole(self) -> bool:
+        """Whether the table knows since when this directory counts: it always did, or this life was
+        let in. Who counts again because all voters agreed is not in the table.
+        """
+        record, lives = self._directory.record, self._host.cluster.started.get(self._own)
+        is_let_in = lives is not None and lives.let_in == record.incarnation
+        return not record.suspicions or is_let_in
 
     def _remove_left(self, number: int, placed: PlacedGroup) -> ReplicaRecord | None:
         """Go on with an end that a crash has cut short: what is known of a replica here then.
         Raises RaftStoreError.
         """
-        file = SeatFile(self._given.fs, self._raft_directory, number)
+        file = SeatFile(self._given.fs, self._raft_log.directory, number)
         known, newest = file.read(), self._host.cluster.placement.next_replica
         if known is None or known.is_ended or not is_overtaken(known, placed, self._own, newest):
             return known

@@ -25,7 +25,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.ending import UnsettledRuns
-from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
+from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.data_groups.working import LOOK_S
@@ -125,11 +125,8 @@ class DataReplica:
         presence: Presence,
         lives: Lives,
         groups: ReplicaGroups,
-        confirmed_at: int,
     ) -> None:
-        """Raises RaftStoreError. `groups`: who has the member's replicas; `confirmed_at`: the
-        version of the table that was known to be as new as that of group 0.
-        """
+        """Raises RaftStoreError. `groups`: who has the member's replicas."""
         self.number = number
         self._host = host
         self._clock = given.clock
@@ -140,7 +137,7 @@ class DataReplica:
         self._groups = groups
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
-        self._record = self._begin(confirmed_at)
+        self._record = self._read_record()
         record = self._directory.record
         self.sender = GroupSender(links, self._record.replica, lambda: self.placed)
         self.elsewhere = ComingPartitions(
@@ -174,26 +171,12 @@ class DataReplica:
             contents=lambda: groups.contents(number),
         )
 
-    def _begin(self, confirmed_at: int) -> ReplicaRecord:
-        """Have it on the disk which replica this is. Raises RaftStoreError."""
-        own, table = self._directory.record.number, self._host.cluster.placement
-        replica, known = self.placed.replica_of(own), self._file.read()
-        if replica is None:
-            raise ValueError(f"member {own} has no replica of group {self.number}")
-        after = 0 if self._is_known_whole() else confirmed_at
-        record = begun(known, replica, table, self._directory.record, sure_after=after)
-        if record != known:
-            self._file.write(record)
+    def _read_record(self) -> ReplicaRecord:
+        """As the keeper has written it, before the replica says anything. Raises RaftStoreError."""
+        record = self._file.read()
+        if record is None:
+            raise ValueError(f"no replica of group {self.number} is to begin here")
         return record
-
-    def _is_known_whole(self) -> bool:
-        """Whether the table knows since when this directory counts: it always did, or this life was
-        let in. Who counts again by the word of all others is not in the table.
-        """
-        record = self._directory.record
-        lives = self._host.cluster.started.get(record.number)
-        is_let_in = lives is not None and lives.let_in == record.incarnation
-        return not record.suspicions or is_let_in
 
     @property
     def placed(self) -> PlacedGroup:

@@ -12,6 +12,7 @@ from itertools import takewhile
 ALL = (
     "kernels",
     "publisher",
+    "compression",
     "raft",
     "transport",
     "storage",

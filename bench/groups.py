@@ -3,7 +3,8 @@ memory; and what groups of a running cluster cost.
 
     python -m bench groups [--members 50] [--groups 1000] [--partitions 20000] [--racks 1]
                            [--rounds 5] [--json]
-    python -m bench groups --what throughput [--counts 1 3 6] [--megabytes 100] [--rounds 5]
+    python -m bench groups --what throughput [--counts 0 1 3 6] [--megabytes 100] [--rounds 5]
+                           [--nodes 5]
     python -m bench groups --what idle [--groups 200] [--partitions 10000] [--seconds 10]
 
 *throughput* and *idle* are in `bench/live_groups.py`.
@@ -144,13 +145,15 @@ def main() -> None:
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 3, 6])
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.what == "throughput":
-        live_groups.show(live_groups.throughput(options.counts, options.megabytes, options.rounds))
+        how_much = options.megabytes, options.rounds, options.nodes
+        live_groups.show(live_groups.throughput(options.counts, *how_much))
     elif options.what == "idle":
         groups, partitions = options.groups or 200, options.partitions or 10_000
-        live_groups.show(live_groups.idle(groups, partitions, options.seconds))
+        live_groups.show(live_groups.idle(groups, partitions, options.seconds, options.nodes))
     else:
         options.groups, options.partitions = options.groups or 1000, options.partitions or 20_000
         plan(options)

@@ -1,7 +1,8 @@
 """Data groups of a running cluster: what bulk costs over several of them, and what they cost idle.
 
-There are five nodes, and three copies of every group: each topic is made with a list of members,
-which gives it a group of its own. For `bench.groups`, whose part in memory needs no nodes.
+There are five nodes, or as many as are asked for, and three copies of every group: each topic is
+made with a list of members, which gives it a group of its own. For `bench.groups`, whose part in
+memory needs no nodes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from confluent_kafka.cimpl import NewTopic
 from bench import machine
 from bench.kafka.systems import plaintext
 from bench.processes import Program, options
-from samelog.admin.client import ask_node
+from samelog.admin.client import ask, ask_node
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
+from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 
-NODES = 5
 COPIES = 3
 CREATE_S = 120.0
 SETTLE_S = 10.0
@@ -36,11 +37,11 @@ RECORD_BYTES = 1000
 
 
 @contextmanager
-def running() -> Iterator[tuple[str, LocalCluster]]:
+def running(nodes: int) -> Iterator[tuple[str, LocalCluster]]:
     """A new cluster, and a directory."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        LocalCluster(os.path.join(directory, "c"), ClusterOptions(nodes=NODES)) as cluster,
+        LocalCluster(os.path.join(directory, "c"), ClusterOptions(nodes=nodes)) as cluster,
     ):
         cluster.start()
         yield directory, cluster
@@ -48,14 +49,30 @@ def running() -> Iterator[tuple[str, LocalCluster]]:
 
 def make_groups(cluster: LocalCluster, names: list[str], partitions: int) -> None:
     """A topic in a group of its own for each name; the members lead by turns."""
-    admin = AdminClient({**plaintext(cluster)})
+    if len(cluster.nodes) == COPIES:
+        _make_everywhere(cluster, names, partitions)
+        return
+    admin, nodes = AdminClient({**plaintext(cluster)}), len(cluster.nodes)
     known = len(leaders(cluster.nodes[0], cluster)) + len(names) - 1
     for number, name in enumerate(names):  # one after the other: each is planned from the table
-        members = [(number + place) % NODES for place in range(COPIES)]
-        topic = NewTopic(name, partitions, replica_assignment=[members] * partitions)
-        for future in admin.create_topics([topic], operation_timeout=CREATE_S).values():
-            future.result(CREATE_S)
+        members = [(number + place) % nodes for place in range(COPIES)]
+        _make(admin, NewTopic(name, partitions, replica_assignment=[members] * partitions))
     wait_until(lambda: len(leaders(cluster.nodes[0], cluster)) > known, "all led")
+
+
+def _make_everywhere(cluster: LocalCluster, names: list[str], partitions: int) -> None:
+    """The same on all nodes: who asks for more copies than that gets a data group, one for each
+    number of copies.
+    """
+    config = cluster.client_config()
+    for number, name in enumerate(names):
+        ask(config, CreateTopic(name, partitions, {}, COPIES + 1 + number))
+    wait_until(lambda: len(leaders(cluster.nodes[0], cluster)) >= len(names), "all led")
+
+
+def _make(admin: AdminClient, topic: NewTopic) -> None:
+    for future in admin.create_topics([topic], operation_timeout=CREATE_S).values():
+        future.result(CREATE_S)
 
 
 def leaders(node: LocalNode, cluster: LocalCluster) -> dict[int, str]:
@@ -79,14 +96,19 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 # --- bulk -----------------------------------------------------------------------------------------
 
 
-def throughput(counts: list[int], megabytes: int, rounds: int) -> dict[str, Any]:
-    """MB/s until all is merged: a publisher and a topic of one partition for each group."""
+def throughput(counts: list[int], megabytes: int, rounds: int, nodes: int) -> dict[str, Any]:
+    """MB/s until all is merged: a publisher and a topic of one partition for each group. A count of
+    0: one topic in group 0, which has a copy on every node.
+    """
     rates: dict[int, list[float]] = {count: [] for count in counts}
-    with running() as (directory, cluster):
+    with running(nodes) as (directory, cluster):
         for round_number in range(rounds):
             for count in counts:
-                names = [f"t-{round_number}-{count}-{each}" for each in range(count)]
-                make_groups(cluster, names, 1)
+                names = [f"t-{round_number}-{count}-{each}" for each in range(max(1, count))]
+                if count:
+                    make_groups(cluster, names, 1)
+                else:
+                    _make(AdminClient({**plaintext(cluster)}), NewTopic(names[0], 1))
                 machine.settled()
                 rates[count].append(_bulk(directory, cluster, names, megabytes))
     middle = {count: median(found) for count, found in rates.items()}
@@ -122,10 +144,10 @@ def _bulk(directory: str, cluster: LocalCluster, names: list[str], megabytes: in
 # --- idle -----------------------------------------------------------------------------------------
 
 
-def idle(groups: int, partitions: int, seconds: float) -> dict[str, Any]:
+def idle(groups: int, partitions: int, seconds: float, nodes: int) -> dict[str, Any]:
     """What so many groups with so many partitions in all cost when nothing happens."""
     found: dict[str, Any] = {"groups": groups, "partitions": partitions}
-    with running() as (_, cluster):
+    with running(nodes) as (_, cluster):
         time.sleep(SETTLE_S)
         empty_bytes, found["cpu_percent_of_none"] = _bytes(cluster), _cpu_percent(cluster, seconds)
         begun = time.monotonic()

@@ -272,6 +272,7 @@ class CopyProgress(AdminAnswer, frozen=True):
 class ArchivePlan(AdminAnswer, frozen=True):
     """The policy that counts (empty: none), why a newer one does not, what would go, the partitions
     of which more would go if no consumer group held it, and the nodes that have another policy.
+    `data_groups`: how many there are, whose leaders plan for them.
     """
 
     policy: str
@@ -280,6 +281,7 @@ class ArchivePlan(AdminAnswer, frozen=True):
     held: tuple[str, ...] = ()
     copies: CopyProgress = CopyProgress()
     differing: tuple[str, ...] = ()
+    data_groups: int = 0
 
 
 class LogFile(AdminAnswer, frozen=True):

@@ -285,7 +285,11 @@ class LogHistory(AdminRequest[LogHistoryPage], frozen=True):
 
 
 class PlanArchive(AdminRequest[ArchivePlan], frozen=True):
-    """What the next round of archiving would archive."""
+    """What the next round of archiving would archive: in group 0, as its leader says, or in the
+    data groups that the asked node leads.
+    """
+
+    data_groups: bool = False
 
 
 # --- publishers and subscribers -----------------------------------------------------------------

@@ -19,7 +19,7 @@ from uuid import UUID
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
 from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
-from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
+from samelog.kafka.any_broker import AnyBroker, BatchLog, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
@@ -77,7 +77,9 @@ class Broker(AnyBroker):
         self.patterns = TopicPatterns(lambda: self.machine.state)
         name, number = member.config.name, parts.peers.number
         self.batches: ProducerLog = ProducerLog(name, number, parts.logs)
-        self.placed = PlacedPartitions(name, number, self.machine, parts.data_groups)
+        self.placed = PlacedPartitions(
+            name, number, self.machine, parts.data_groups, self.batches.checker
+        )
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
@@ -261,7 +263,7 @@ class Broker(AnyBroker):
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         return self.placed.members(topic, index) if topic.is_placed else self.nodes()
 
-    def batches_of(self, topic: Topic, index: int) -> ProducerLog:
+    def batches_of(self, topic: Topic, index: int) -> BatchLog:
         return self.placed.batches(topic, index) if topic.is_placed else self.batches
 
     async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:

@@ -171,8 +171,6 @@ class Placement(OwnPlacement):
     directory of it may have had.
     """
 
-    deleted: list[str] = []
-    """Topics that had partitions in data groups: who still has one of these has to let go of it."""
     draining: list[Unsigned32] = []
     """Members that shall have no replicas."""
     tasks: dict[int, PlacementTask] = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from samelog.format.transactions import Aborted
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -100,6 +101,9 @@ class IntakeListener(Protocol):
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
+
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """A group has closed its part of a run: it takes nothing more of what is named."""
 
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
@@ -209,6 +213,15 @@ class MergedReading(Protocol):
     def next_offset(self) -> int:
         """The offset behind the last one there is."""
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it all transactions are decided. Raises LogFormatError."""
+
+    def aborted(self, first: int, stop: int) -> Sequence[Aborted]:
+        """The aborted transactions with records in [first, stop), by the order of their markers.
+        Raises LogFormatError.
+        """
+
     def end(self) -> FilePosition:
         """(base offset of the active segment, bytes in it)."""
 
@@ -217,6 +230,10 @@ class MergedReading(Protocol):
 
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""
+
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, segments are of the compactions that they were of."""
 
     def number_of(self, segment_base: int) -> int:
         """Of the compaction that made a segment; 0: it is as it was merged."""

@@ -91,6 +91,14 @@ class RunEnd(NamedTuple):
     byte: Place63
 
 
+class AbortedPart(NamedTuple):
+    """What an aborted transaction has in a partition: from its first record to its marker."""
+
+    producer_id: Place63
+    first_offset: Place63
+    last_offset: Place63
+
+
 class Holder(NamedTuple):
     """A node that has a partition: its name, where other nodes reach it, and its rack."""
 

@@ -51,6 +51,7 @@ from samelog.wire.frames import (
     bad_header,
 )
 from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
 
@@ -457,6 +458,7 @@ AnyMessage: TypeAlias = (
     | EndConfirmed
     | Forgotten
     | PeerMessage
+    | TransactionMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

@@ -9,7 +9,6 @@ import pytest
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment, apply_archive
 from samelog.archiver.compaction import (
-    GIVEN_UP_AFTER_MS,
     CompactCommand,
     RewrittenCommand,
     apply_order,
@@ -32,6 +31,7 @@ from samelog.sequencer.state.types import Partition
 COMPACT = {"cleanup.policy": "compact"}
 WANTED = 1 << 20
 """Of each segment, in bytes."""
+HOUR_MS = 3_600_000
 CLOSED = [ClosedSegment(0, 10, 100, 1_000), ClosedSegment(10, 20, 100, 2_000)]
 
 
@@ -178,7 +178,7 @@ def test_an_order_that_does_not_end_is_given_up_for_archiving() -> None:
     """Disks that are full may be why it does not end, and archiving is what helps."""
     known = partition()
     assert apply_order(known, order()) is None
-    late = msgspec.structs.replace(archive((0, 10, 100)), at_ms=5_000 + GIVEN_UP_AFTER_MS)
+    late = msgspec.structs.replace(archive((0, 10, 100)), at_ms=5_000 + HOUR_MS)
     assert apply_archive(known, [], late) is None
     for member in (0, 1):
         told = RewrittenCommand(1, 1, member, [segment(0, 20)], 6_000)

@@ -230,6 +230,8 @@ class Checker:
                 self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
+            elif isinstance(command, SoftReset | HardReset) and isinstance(outcome, Rejection):
+                self.world.resets.done(command.reset_id)  # there are data groups
             elif isinstance(command, SoftReset | HardReset):
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):

@@ -75,13 +75,25 @@ class StagingClient(RemoteClient):
 
     def go_on(self) -> None:
         """Stage the next batch, or this one anew, unless the world is at rest."""
-        self.is_at_rest = not (self.world.is_busy and self.world.spanning.places)
+        is_over = not (self.world.is_busy and self.world.spanning.places)
+        left = next(filter(self._is_left, self.attempts), None) if is_over else None
+        self.is_at_rest = is_over and left is None
         if self.is_at_rest:
             self.world.later(REST_S, self.go_on)
+            return
+        if left is not None:  # as an operator does: it would keep its partitions from moving
+            self._run(self._drop(left))
             return
         attempt = self._attempt()
         self.attempts.append(attempt)
         self._run(self._publish(attempt))
+
+    def _is_left(self, attempt: Staged) -> bool:
+        """Whether any node knows of a run of it that is held and open."""
+        nodes = [actor.node for actor in self.world.nodes if actor.node is not None]
+        found = [node.cluster.sessions.get(attempt.session) for node in nodes]
+        newest = [each.runs[-1] for each in found if each is not None and each.runs]
+        return any(run.is_held and not run.closed for run in newest)
 
     def _over(self) -> None:
         self._script = None

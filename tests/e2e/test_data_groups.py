@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from samelog import Publisher, Subscriber
-from samelog.admin.client import ask
+from samelog.admin.answers import ArchivePlan
+from samelog.admin.client import ask, ask_each, log_history
 from samelog.admin.placement_requests import DrainNode, GetPlacement, ListTasks
-from samelog.admin.requests import CreateTopic
+from samelog.admin.requests import CreateTopic, PlanArchive
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.format._kernels import decode_records
@@ -128,6 +129,33 @@ def test_who_knows_one_node_reaches_all(
     assert by_partition(subscribed(tmp_path, seeds, topic, RECORDS), topic) == wanted
     assert by_partition(as_spark(seeds, topic), topic) == wanted
     assert by_partition(over_kafka(world, topic, RECORDS), topic) == wanted
+
+
+def test_files_of_data_groups_are_told_by_who_has_them(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    make(world, "plain", 5)
+    publish(tmp_path, seeds, "plain", "plain", range(PARTITIONS))
+    for copies in (1, 2):
+        make(world, f"files-{copies}", copies)
+        publish(tmp_path, seeds, f"files-{copies}", f"files-{copies}", range(RECORDS))
+    config = world.cluster.client_config()
+    topics = ("plain", "files-1", "files-2")
+    found = [each for each in log_history(config) if each.topic in topics]
+    places = [(each.topic, each.partition, each.first_offset) for each in found]
+    assert places == sorted(places)
+    told = {(each.topic, each.partition): each.next_offset for each in found}
+    for copies in (1, 2):
+        for number in range(PARTITIONS):
+            assert told.pop((f"files-{copies}", number)) == RECORDS // PARTITIONS
+    assert told == {("plain", number): 1 for number in range(PARTITIONS)}, "of group 0, too"
+    [one] = log_history(config, "files-1", partition=3)
+    assert (one.partition, one.next_offset) == (3, RECORDS // PARTITIONS)
+    plans = ask_each(config, PlanArchive(data_groups=True))
+    assert all(isinstance(plan, ArchivePlan) for plan in plans), plans
+    assert ask(config, PlanArchive()).data_groups == len(
+        {each.group for each in ask(config, GetPlacement()).partitions} - {0}
+    )
 
 
 def test_nothing_is_lost_doubled_or_reordered_while_members_die_and_move(

@@ -19,6 +19,7 @@ from samelog.admin.requests import GetUpgrade
 from samelog.publisher import NotMerged
 from samelog.sequencer.levels import COMPACTION, GROUPS
 from tests.e2e.harness import World, wait_for
+from tests.kafka.features import shows
 from tests.patience import PATIENCE_S
 
 SETTINGS = {
@@ -113,6 +114,8 @@ def keyed(world: World, boot: str) -> Keyed:
     return Keyed(boot)
 
 
+@shows("confluent-kafka", "compacted topics")
+@shows("kafka-python", "compacted topics")
 def test_consumers_get_the_newest_of_each_key(world: World, keyed: Keyed) -> None:
     keyed.produce(11)
     wait_compacted(world, keyed, 8)

@@ -103,6 +103,21 @@ def test_a_topic_has_as_many_replicas_as_it_asks_for(
     assert sum(each.result(PATIENCE_S).offset for each in ends.values()) == RECORDS
 
 
+def test_a_new_partition_takes_what_nobody_answers(boot: str, admin: AdminClient) -> None:
+    """Who creates a topic is answered before its group knows of it, and with acks=0 a refusal
+    loses the records.
+    """
+    for number in range(5):
+        topic = f"new-{number}-{uuid.uuid4()}"
+        create(admin, NewTopic(topic, 1, 1))
+        producer = Producer({"bootstrap.servers": boot, "acks": 0})
+        values = [b"%d" % value for value in range(RECORDS)]
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(PATIENCE_S) == 0
+        assert read_all(boot, topic, 1, RECORDS) == values
+
+
 def test_an_assignment_is_taken_as_it_is(boot: str, admin: AdminClient) -> None:
     topic = f"assigned-{uuid.uuid4()}"
     wanted = [[2, 0], [1, 2], [0, 1], [2, 1], [1, 0], [0, 2]]

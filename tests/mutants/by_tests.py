@@ -40,6 +40,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
@@ -50,6 +51,7 @@ from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
+from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
@@ -330,6 +332,7 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ONE_ROUND,
+            *PACKING,
             *PASSING,
             *PATIENCE,
             *PROMISES,
@@ -341,6 +344,7 @@ PLANTED = (
             *SPANNING,
             *TELLING,
             *TYPED,
+            *COMMITTING,
             *COMPACTING,
             *UPGRADING,
         ),

@@ -13,7 +13,7 @@ from samelog.consensus.core import Core, Leadership
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.client import PushClient
 from samelog.sequencer.cluster import recovery
-from samelog.sequencer.data_groups import ending, seats
+from samelog.sequencer.data_groups import ending, seats, upkeep
 from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -27,6 +27,7 @@ from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
 from samelog.wire.push.effects import InputName, InputState
 from samelog.wire.push.inputs import RunInputs
+from samelog.wire.push.receiver import PushReceiver
 
 
 @contextmanager
@@ -274,6 +275,27 @@ def end_what_goes_on() -> Iterator[None]:
 
 
 @contextmanager
+def let_go_of_what_is_not_known() -> Iterator[None]:
+    """A data group lets go of topics that its leader's copy of group 0 does not have, yet."""
+    with patch.object(upkeep, "_was_known", lambda topic, cluster: True):
+        yield
+
+
+@contextmanager
+def look_at_runs_once() -> Iterator[None]:
+    """Runs in which nothing was to be told are not looked at again when they change."""
+    with patch.object(ending.UnsettledRuns, "note", lambda self, session: None):
+        yield
+
+
+@contextmanager
+def take_what_is_closed() -> Iterator[None]:
+    """A node goes on taking bytes for what its group has closed and let go of."""
+    with patch.object(PushReceiver, "part_closed", lambda self, session, run_id, ends: None):
+        yield
+
+
+@contextmanager
 def begin_any_run() -> Iterator[None]:
     """A data group opens whichever run it is asked for."""
 
@@ -348,6 +370,13 @@ def leave_no_tombstone() -> Iterator[None]:
 
 
 @contextmanager
+def forget_whoever_is_there() -> Iterator[None]:
+    """Records of replicas that go on are let go of with those of who has ended."""
+    with patch.object(seats, "has_ended", lambda known, replica: replica <= known.replica):
+        yield
+
+
+@contextmanager
 def take_voters_for_whole() -> Iterator[None]:
     """Whoever votes and is up has all records."""
     with patch.object(DataGroupUpkeep, "_is_near", lambda self, replica: True):
@@ -368,6 +397,8 @@ _WORKING = "tests/sequencer/test_working.py::"
 _CONTENTS = "tests/sequencer/test_contents.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
 _ENDING = "tests/sequencer/test_ending.py::"
+_UPKEEP = "tests/sequencer/test_group_upkeep.py::"
+_RECEIVER = "tests/wire/test_push_receiver.py::"
 
 DATA_GROUPS = (
     (
@@ -412,6 +443,11 @@ DATA_GROUPS = (
     (123, let_in_by_group_0, _SEATS + "test_a_suspect_member_has_suspect_replicas"),
     (124, hear_any_replica, _NODES + "test_what_is_for_another_replica_is_not_heard"),
     (126, close_with_open_parts, _ENDING + "test_a_run_is_open_until_all_groups_have_ended_it"),
+    (
+        126,
+        look_at_runs_once,
+        _ENDING + "test_only_sessions_are_looked_at_of_which_something_changed",
+    ),
     (126, end_what_goes_on, _ENDING + "test_what_is_open_in_group_0_goes_on"),
     (
         126,
@@ -424,22 +460,33 @@ DATA_GROUPS = (
         "tests/replicator/test_given_up.py::test_who_has_not_the_partition_has_no_say[said2-True]",
     ),
     (124, hear_by_the_table, _NODES + "test_a_replica_hears_and_speaks_under_its_own_number"),
+    (129, forget_whoever_is_there, _SEATS + "test_records_are_forgotten_only_of_who_has_ended"),
     (129, leave_no_tombstone, _SEATS + "test_a_replica_that_has_ended_begins_no_more"),
     (
         131,
         take_voters_for_whole,
-        "tests/sequencer/test_group_upkeep.py::test_who_was_away_for_long_is_no_whole_copy",
+        _UPKEEP + "test_who_was_away_for_long_is_no_whole_copy",
     ),
     (
         130,
         recover_group_0_alone,
         "tests/sequencer/test_recovery.py::test_a_node_with_data_groups_does_not_go_on_alone",
     ),
+    (
+        127,
+        take_what_is_closed,
+        _RECEIVER + "test_nothing_more_is_taken_of_a_part_that_a_group_has_closed",
+    ),
     (127, begin_any_run, _ENDING + "test_a_run_that_was_closed_begins_no_more"),
     (
         128,
         go_by_what_is_told,
         "tests/replicator/test_known_nodes.py::test_a_configured_node_goes_by_its_configuration",
+    ),
+    (
+        125,
+        let_go_of_what_is_not_known,
+        _UPKEEP + "test_only_what_group_0_has_made_and_deleted_is_let_go_of",
     ),
     (125, group_0_takes_all, _NODES + "test_group_0_changes_nothing_of_what_is_in_a_data_group"),
     (150, rest_with_work_left, _WORKING + "test_who_has_nothing_to_do_rests_after_a_while"),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from samelog.placement.values import NewGroup
-from samelog.sequencer.data_groups.ending import closed_parts, overtaken
+from samelog.sequencer.data_groups.ending import ALL_S, UnsettledRuns, closed_parts, overtaken
 from samelog.sequencer.levels import GROUPS
-from samelog.sequencer.raft.closing import RunCloser
+from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
 from samelog.sequencer.state.commands import (
     CloseRun,
     Member,
@@ -66,8 +66,10 @@ class World:
     """Group 0's leader, with what it proposes."""
 
     def __init__(self) -> None:
-        self.machine, self.proposed = group_0(), list[Any]()
-        anything: Any = SimpleNamespace(closing=lambda session: None, wall_ms=lambda: 7)
+        self.machine, self.proposed, self.now = group_0(), list[Any](), 0.0
+        anything: Any = SimpleNamespace(
+            closing=lambda session: None, wall_ms=lambda: 7, now=lambda: self.now
+        )
         group: Any = SimpleNamespace(propose=self._propose, raft=SimpleNamespace(peers=[]))
         self.closer = RunCloser(
             machine=self.machine,
@@ -102,25 +104,43 @@ def test_a_run_is_open_until_all_groups_have_ended_it() -> None:
     assert [end[1:] for end in run.ends] == [END, END]
 
 
+def test_a_group_that_holds_up_sessions_is_named() -> None:
+    world, ends = World(), {("t", 0): END, ("t", 1): END}
+    for second in range(int(HELD_UP_S) + 1):  # it is told again each second
+        assert world.closer.held_up == {}
+        world.now = float(second)
+        world.closer.run_ended(SESSION, "0", ends)
+    assert world.closer.held_up == {1: [SESSION], 2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END})
+    assert world.closer.held_up == {2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 1): END})
+    world.closer.close()
+    assert world.closer.held_up == {}
+    world.machine.apply(world.proposed[0])
+    open_run(world.machine, 1)
+    world.closer.run_ended(SESSION, "1", ends)
+    assert world.closer.held_up == {}, "of this one, since now"
+
+
 def test_what_is_open_in_group_0_goes_on() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
-    assert not [*overtaken(here.state, cluster.state)]
-    assert not [*closed_parts(here.state, cluster.state)]
-    assert not [*overtaken(here.state, State())], "group 0 lags here"
+    assert not [*overtaken(here.state, cluster.state, [SESSION])]
+    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+    assert not [*overtaken(here.state, State(), [SESSION])], "group 0 lags here"
     cluster.apply(CloseRun(SESSION, "0", 2))
     open_run(cluster, 1)
-    assert [*overtaken(here.state, cluster.state)] == [(SESSION, "0")]
+    assert [*overtaken(here.state, cluster.state, [SESSION])] == [(SESSION, "0")]
 
 
 def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
     here.apply(CloseRun(SESSION, "0", 2))
-    (told,) = closed_parts(here.state, cluster.state)
+    (told,) = closed_parts(here.state, cluster.state, [SESSION])
     assert (told.session, told.run_id, len(told.ends)) == (SESSION, "0", 1)
     cluster.apply(CloseRun(SESSION, "0", 2))
-    assert not [*closed_parts(here.state, cluster.state)]
+    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
 
 
 @pytest.mark.parametrize(("number", "code"), [(3, "RUN_CLOSED"), (4, "RUN_CLOSED"), (5, "")])
@@ -137,3 +157,55 @@ def test_a_run_that_was_closed_begins_no_more(number: int, code: str) -> None:
         assert outcome.code == "RUN_CLOSED"
     else:
         assert getattr(outcome, "code", "") == code
+
+
+class Counted(dict[str, Any]):
+    """Sessions, and how often one was looked at."""
+
+    looks = 0
+
+    def get(self, *wanted: Any) -> Any:
+        self.looks += 1
+        return super().get(*wanted)
+
+
+def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    here.state.sessions = Counted(here.state.sessions)
+    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    assert runs.owed(0.0) == ([], [])
+    here.state.sessions.looks = 0
+    assert runs.owed(1.0) == ([], [])
+    assert not here.state.sessions.looks
+    here.apply(CloseRun(SESSION, "0", 2))
+    runs.note(SESSION)
+    for _ in range(2):  # it is said until group 0 has closed the run
+        assert [told.run_id for told in runs.owed(2.0)[0]] == ["0"]
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    runs.note(SESSION)
+    assert runs.owed(3.0) == ([], [])
+    here.state.sessions.looks = 0
+    assert runs.owed(4.0) == ([], [])
+    assert not here.state.sessions.looks
+    runs.owed(4.0 + ALL_S)
+    assert here.state.sessions.looks, "now and then at all"
+
+
+def test_after_a_snapshot_of_either_group_all_runs_are_looked_at() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    assert runs.owed(0.0) == ([], [])
+    later = group_0()
+    later.apply(CloseRun(SESSION, "0", 2))
+    open_run(later, 1)
+    cluster.state = later.state
+    assert runs.owed(1.0) == ([], [(SESSION, "0")])
+    ended = data_group()
+    begin(ended, 0)
+    ended.apply(CloseRun(SESSION, "0", 2))
+    here.state = ended.state
+    assert runs.owed(2.0) == ([], [])
+    cluster.state = group_0().state
+    assert [told.run_id for told in runs.owed(3.0)[0]] == ["0"]

@@ -7,9 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from samelog.consensus import ProgressState
-from samelog.placement.values import PlacedReplica
+from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups.upkeep import WANTED_S, DataGroupUpkeep
 from samelog.sequencer.raft.views import NodeView
+from samelog.sequencer.state.commands import DeleteTopicCommand
+from samelog.sequencer.state.machine import StateMachine
+from tests.sequencer.test_ending import TOPIC, data_group, group_0
 
 OWN, BACK, NEW = 0, 1, 2
 
@@ -81,3 +84,26 @@ def test_under_steady_load_all_are_whole_at_the_same_time() -> None:
             world.upkeep._is_near(PlacedReplica(BACK, 6, votes=True))
         at_once += world.healthy == [OWN, BACK, NEW]
     assert at_once > 100 * (1 - 2 / WANTED_S) - 5
+
+
+def test_only_what_group_0_has_made_and_deleted_is_let_go_of() -> None:
+    """A member's copy of group 0 may lag: what is not in it may be new."""
+    clusters, here, anything = [StateMachine()], data_group(), SimpleNamespace()
+    replica: Any = SimpleNamespace(
+        raft=SimpleNamespace(group=anything), logs=SimpleNamespace(machine=here)
+    )
+    others: Any = anything
+    upkeep = DataGroupUpkeep(
+        replica,
+        lambda: PlacedGroup(1, 1, (), 0, ()),
+        clock=others,
+        presence=others,
+        lives=others,
+        cluster=lambda: clusters[-1].state,
+        contents=lambda: (),
+    )
+    assert upkeep._behind_topics() == [], "it is not made yet, as far as is known here"
+    clusters.append(group_0())
+    assert upkeep._behind_topics() == []
+    clusters[-1].apply(DeleteTopicCommand(TOPIC))
+    assert upkeep._behind_topics() == [DeleteTopicCommand(TOPIC)]

@@ -13,6 +13,7 @@ from samelog.sequencer.data_groups.seats import (
     ReplicaRecord,
     SeatFile,
     begun,
+    has_ended,
     is_stale,
     seat_of,
 )
@@ -54,6 +55,13 @@ def test_a_suspect_member_has_suspect_replicas() -> None:
     let_in = record(suspicions=1)
     assert not seat_of(GROUP, before, let_in).may_vote, "group 0 does not speak for group 5"
     assert seat_of(GROUP, ReplicaRecord(1, 9, 1), let_in).may_vote
+
+
+def test_records_are_forgotten_only_of_who_has_ended() -> None:
+    runs, ended = ReplicaRecord(1, 9, 0), ReplicaRecord(1, 9, 0, is_ended=True)
+    assert [has_ended(runs, replica) for replica in (8, 9, 10)] == [True, False, False]
+    assert [has_ended(ended, replica) for replica in (8, 9, 10)] == [True, True, False]
+    assert not has_ended(None, 9), "who has lost its replica.json is still known by its records"
 
 
 def test_another_replica_of_the_group_is_not_begun_over_it() -> None:

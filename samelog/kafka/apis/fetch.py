@@ -236,7 +236,9 @@ class FetchWork:
             if not (there := read.available()):
                 return NOTHING
             limit = min(limit, there)
-        data = stream.log.view(*read.start(stream.log), max(1, limit))
+        log = stream.log
+        place = log.locate(read.asked.offset) if read.place is None else read.start(log)
+        data = log.view(*place, max(1, limit))
         return data if is_first or len(data) <= limit else NOTHING
 
     # --- waiting ----------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import Attribute
+from samelog.format.recompression import recompressed
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
@@ -32,7 +34,7 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
-from samelog.kafka.recompression import other_codec, recompressed
+from samelog.kafka.recompression import other_codec
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
 from samelog.replicator.interfaces import RequestRefused
@@ -223,8 +225,9 @@ class ProduceWork:
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refusal.message)
         try:
-            if write.topic is not None:
-                check_keys(write.topic, checked.taken)
+            topic, has_keys = write.topic, checked.taken.has_keys
+            if topic is not None and CLEANUP_POLICY in topic.settings and not has_keys:
+                check_keys(topic)
         except RequestRefused as refused:
             raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         write.count = checked.taken.records

@@ -35,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import Receiver
+from samelog.wire.transaction_messages import AbortedFound, FindAborted
 
 StartsAt = MergedStartsAt | SessionStartsAt
 MakeOpen = Callable[[int], OpenMerged | OpenSession]
@@ -79,6 +80,9 @@ class PullReader(Protocol):
     def on_end(self, end_offset: int) -> None:
         """`Handles.confirm_end` was asked: the cluster has so much."""
 
+    def on_aborted(self, found: AbortedFound) -> None:
+        """`Handles.find_aborted` was asked."""
+
     def on_fault(self, error: Exception) -> None:
         """Nothing more will come."""
 
@@ -113,6 +117,12 @@ class Handles(ReplicatorHandler):
         """Ask where the merged log ended at this moment, also where the peer lags behind that."""
         self.connection.send(ConfirmEnd(handle))
 
+    def find_aborted(self, handle: int, first: int, stop: int, behind: int) -> None:
+        """Ask which transactions with records in [first, stop) were aborted, by markers that are
+        behind an offset.
+        """
+        self.connection.send(FindAborted(handle, first, stop, behind))
+
     def close(self, handle: int) -> None:
         """Let go of a handle, if it is there: the peer sends no more for it."""
         self._budgets.pop(handle, None)
@@ -138,7 +148,7 @@ class Handles(ReplicatorHandler):
                 self._sealed(handle, roll, length, roll + 1)
             case SegmentSealed(handle, base_offset, length, next_offset):
                 self._sealed(handle, base_offset, length, next_offset)
-            case CaughtUp() | EndConfirmed():
+            case CaughtUp() | EndConfirmed() | AbortedFound():
                 self._told_end(message)
             case LogArchived():
                 self._archived(message)
@@ -176,12 +186,14 @@ class Handles(ReplicatorHandler):
             self._receiver.sealed(handle, file, length, next_file)
             self._readers[handle].on_sealed(file, length, next_file)
 
-    def _told_end(self, message: CaughtUp | EndConfirmed) -> None:
+    def _told_end(self, message: CaughtUp | EndConfirmed | AbortedFound) -> None:
         reader = self._readers.get(message.handle)
         if reader is None:
             return
         if isinstance(message, CaughtUp):
             reader.on_caught_up()
+        elif isinstance(message, AbortedFound):
+            reader.on_aborted(message)
         else:
             reader.on_end(message.end_offset)
 

@@ -35,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.transaction_messages import AbortedFound
 
 PROGRESS_S = 10.0
 """A request that gets nothing for so long has failed."""
@@ -107,6 +108,9 @@ class _Request:
 
     def on_end(self, end_offset: int) -> None:
         """Never asked for: a node knows from Raft where its logs end."""
+
+    def on_aborted(self, found: AbortedFound) -> None:
+        """Never asked for: a node finds out by itself."""
 
     def on_fault(self, error: Exception) -> None:
         if not self.outcome.done():

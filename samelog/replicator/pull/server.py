@@ -57,6 +57,7 @@ from samelog.wire.pull.refusal import Refusal
 from samelog.wire.pull.sender import READ_BYTES, LetGo, PullSender
 from samelog.wire.sender import ReadRange, Sender
 from samelog.wire.shared_sender import SharedSender
+from samelog.wire.transaction_messages import FindAborted
 
 WINDOW_BYTES = 16 << 20
 
@@ -123,6 +124,8 @@ class PullServer(ReplicatorHandler):
                 self._sender.close(message.handle)
             case ConfirmEnd():
                 self._confirm_end(message.handle)
+            case FindAborted():
+                self._find_aborted(message)
             case _:
                 raise unexpected(message)
         self._carry_out()
@@ -206,15 +209,29 @@ class PullServer(ReplicatorHandler):
 
     def _confirm_end(self, number: int) -> None:
         """Have the cluster say where a merged log ends. (A handle may be refused by now.)"""
-        known = self._served.get(number)
-        if known is None:
+        served = self._merged(number)
+        if served is None:
             return
-        if not isinstance(known[0], ServedMerged):
-            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is no merged log")
-        if known[0].is_asked:
+        if served.is_asked:
             raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is asked about already")
-        known[0].is_asked = True
-        spawn(self._confirm(number, known[0]), "pull: the end of a log")
+        served.is_asked = True
+        spawn(self._confirm(number, served), "pull: the end of a log")
+
+    def _merged(self, number: int) -> ServedMerged | None:
+        known = self._served.get(number)
+        served = None if known is None else known[0]
+        if served is None or isinstance(served, ServedMerged):
+            return served
+        raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is no merged log")
+
+    def _find_aborted(self, message: FindAborted) -> None:
+        served = self._merged(message.handle)
+        if served is None:
+            return
+        try:
+            self._connection.send(served.find_aborted(message))
+        except LogFormatError as error:
+            self._sender.refuse(message.handle, _unreadable(error))
 
     async def _confirm(self, number: int, served: ServedMerged) -> None:
         answer = await self._confirmed(number, served)

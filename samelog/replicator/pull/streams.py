@@ -20,6 +20,7 @@ from samelog.format.batch import (
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import (
     FilePosition,
+    MergedReading,
     MergedStream,
     RequestRefused,
     SessionReading,
@@ -27,12 +28,20 @@ from samelog.replicator.interfaces import (
 )
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import AbortedPart
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
+from samelog.wire.messages import (
+    OpenMerged,
+    OpenSession,
+    RollSealed,
+    SegmentSealed,
+    Start,
+)
 from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound, FindAborted
 
 
 class Served(SentLog, Protocol):
@@ -61,6 +70,9 @@ class ServedMerged:
         """The segment that was read last."""
         self._numbers: dict[int, int] = {}
         """Segment -> the compaction that had made it when it was first sent."""
+        self._seen: tuple[int, int] | None = None
+        """Segment, and the layout of `_log` in which it was still of that one."""
+        self._log: MergedReading | None = None
         self._is_exact = False
         """Whether the reader says which compactions made the segments that it wants."""
         self.is_asked = False
@@ -157,14 +169,17 @@ class ServedMerged:
 
     def extent(self, file: int) -> FileExtent | None:
         """How far a segment reaches."""
-        number = self.stream.log.number_of(file)
-        known = self._numbers.setdefault(file, 0 if self._is_exact else number)
-        if number != known:
-            return None  # it was compacted: the reader has to ask anew
-        growing, size = self.stream.log.end()
+        log = self.stream.log
+        layout = log.layout
+        if self._seen != (file, layout) or self._log is not log:
+            number = log.number_of(file)
+            if number != self._numbers.setdefault(file, 0 if self._is_exact else number):
+                return None  # it was compacted: the reader has to ask anew
+            self._seen, self._log = (file, layout), log
+        growing, size = log.end()
         if file == growing:
             return FileExtent(size, None)
-        segment = self.stream.log.segment(file)
+        segment = log.segment(file)
         if segment is None:
             return None
         return FileExtent(segment.size, segment.next_offset)
@@ -172,6 +187,17 @@ class ServedMerged:
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""
         return SegmentSealed(seal.handle, seal.file, seal.length, seal.next_file)
+
+    def find_aborted(self, message: FindAborted) -> AbortedFound:
+        """What was aborted, as far as this node has it. Raises LogFormatError."""
+        log, first, stop = self.stream.log, message.first, message.stop
+        found = [
+            AbortedPart(each.producer_id, each.first_offset, each.last_offset)
+            for each in (log.aborted(first, stop) if first < stop else ())
+            if each.last_offset > message.behind
+        ]
+        told = tuple(found[:ABORTED_TOLD])
+        return AbortedFound(message.handle, log.last_stable_offset, log.next_offset, told)
 
     def end(self) -> FilePosition:
         """Where the log ends."""

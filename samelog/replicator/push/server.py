@@ -248,6 +248,10 @@ class PushServer(ReplicatorHandler):
             self._receiver.run_closed(session, run_id, ends, self._loop.time())
             self._send()
 
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """What is still under way of it is merged already."""
+        self._receiver.part_closed(session, run_id, ends)
+
     def on_topic_gone(self, number: int) -> None:
         """The handles of the topic's inputs end."""
         self._receiver.topic_gone(number)

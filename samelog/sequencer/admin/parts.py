@@ -27,6 +27,9 @@ class HeldGroups(Protocol):
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica on this node."""
 
+    def care_of(self, partition: int) -> CareParts | None:
+        """What looks after the files of such a group; None: as above."""
+
     @property
     def here(self) -> Iterable[tuple[int, LogParts, RaftParts]]:
         """By group: what has a replica on this node."""

@@ -20,6 +20,7 @@ from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
 
 TEXT_CHARACTERS = 1000
+SESSIONS_NAMED = 5
 UNKNOWN = -1
 NOT_READY_STATES = {
     NodeState.OFFLINE: "the node has stopped",
@@ -131,6 +132,7 @@ def trouble(node: ServedNode) -> str:
     archive, troubles = node.care.archive, list(_raft_troubles(node))
     troubles += replica_troubles(node.logs, node.raft, node.care)
     troubles += node.data_groups.troubles
+    troubles += _held_up(node)
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:
@@ -143,6 +145,19 @@ def trouble(node: ServedNode) -> str:
     if archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
     return "; ".join(troubles)[:TEXT_CHARACTERS]
+
+
+def _held_up(node: ServedNode) -> Iterator[str]:
+    """Of the leader of group 0: which data groups keep runs from being closed."""
+    if not node.raft.group.is_leader:
+        return
+    for group, sessions in sorted(node.raft.coordinator.closer.held_up.items()):
+        names = ", ".join(sessions[:SESSIONS_NAMED])
+        more = f" and {len(sessions) - SESSIONS_NAMED} more" * (len(sessions) > SESSIONS_NAMED)
+        yield (
+            f"data group {group} has not closed its part of runs that have ended: the next runs of "
+            f"{names}{more} wait for it (samelog placement: does it have a leader?)"
+        )
 
 
 def _raft_troubles(node: ServedNode) -> Iterator[str]:

@@ -10,10 +10,12 @@ a place in the group, or because a newer run is to begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import is_
 
 from samelog.consensus import Busy, NotLeader
+from samelog.placement.values import PartitionPass
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.node_sessions import node_of
@@ -22,6 +24,9 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
+
+ALL_S = 60.0
+"""Then all sessions are looked at again, whatever was told of them."""
 
 
 def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, ends: Ends) -> None:
@@ -74,18 +79,54 @@ def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
     return True
 
 
-def closed_parts(state: State, cluster: State) -> Iterator[PartOfRunClosed]:
-    """What a data group has closed of runs that are open in group 0."""
-    for session, run in _newest(state):
+class UnsettledRuns:
+    """What one data group and group 0 have to tell each other of runs: looked for among sessions of
+    which something has changed in either, since nothing was found of them.
+    """
+
+    def __init__(self, state: Callable[[], State], cluster: Callable[[], State]) -> None:
+        """`state`: of the data group; `cluster`: of group 0; both as they are here."""
+        self._state = state
+        self._cluster = cluster
+        self._seen: tuple[State, State, PartitionPass | None] | None = None
+        """Others take their places with a snapshot, or with a partition that comes with its runs:
+        then anything may have changed.
+        """
+        self._sessions: set[str] = set()
+        self._all_at = float("-inf")
+
+    def note(self, session: str) -> None:
+        """A run of the session was opened or closed, here or in group 0."""
+        self._sessions.add(session)
+
+    def owed(self, now: float) -> tuple[list[PartOfRunClosed], list[tuple[str, str]]]:
+        """See `closed_parts` and `overtaken`."""
+        state, cluster = self._state(), self._cluster()
+        seen = state, cluster, state.placement.passing
+        is_seen = self._seen is not None and all(map(is_, seen, self._seen))
+        if not is_seen or now >= self._all_at + ALL_S:
+            self._seen, self._all_at, self._sessions = seen, now, set(state.sessions)
+        names = sorted(self._sessions)
+        told = [*closed_parts(state, cluster, names)]
+        over = [*overtaken(state, cluster, names)]
+        self._sessions = {each.session for each in told} | {session for session, _ in over}
+        return told, over
+
+
+def closed_parts(
+    state: State, cluster: State, sessions: Iterable[str]
+) -> Iterator[PartOfRunClosed]:
+    """What a data group has closed of runs of these sessions that are open in group 0."""
+    for session, run in _newest(state, sessions):
         known = cluster.sessions.get(session.name)
         newest = known.runs[-1] if known is not None and known.runs else None
         if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
             yield PartOfRunClosed(session.name, run.run_id, tuple(_ends(state, run)))
 
 
-def overtaken(state: State, cluster: State) -> Iterator[tuple[str, str]]:
+def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(session, run id) of what is open in a data group, and in group 0 no more."""
-    for session, run in _newest(state):
+    for session, run in _newest(state, sessions):
         known = cluster.sessions.get(session.name)
         if not run.closed and known is not None and _is_over(known, run):
             yield session.name, run.run_id
@@ -99,9 +140,9 @@ def _is_over(known: Session, run: Run) -> bool:
     return newest.closed or newest.run_id != run.run_id
 
 
-def _newest(state: State) -> Iterator[tuple[Session, Run]]:
+def _newest(state: State, sessions: Iterable[str]) -> Iterator[tuple[Session, Run]]:
     """Of publishers: nodes end their own in each group."""
-    for session in state.sessions.values():
+    for session in filter(None, map(state.sessions.get, sessions)):
         if session.runs and node_of(session.name) is None:
             yield session, session.runs[-1]
 

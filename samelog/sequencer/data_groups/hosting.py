@@ -8,7 +8,7 @@ the table names; a group that rests is known to the beats, and no other one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.changes import AnyChange
@@ -20,10 +20,8 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.ending import (
-    closed_parts,
     end_run,
     give_up_held,
-    overtaken,
 )
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
@@ -112,7 +110,9 @@ class DataGroups:
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders: dict[int, tuple[int, int]] = {}
-        """Group -> (term, member) of the newest leader that said so."""
+        """Group -> (term, member) of the newest leader that is known here."""
+        self._new_leaders: set[int] = set()
+        """Groups that have another one than `take_leaders` has told last."""
 
     # --- which there are --------------------------------------------------------------------------
 
@@ -126,7 +126,12 @@ class DataGroups:
 
     def _look(self) -> None:
         """The table is looked at: what has changed in it wakes groups."""
-        self._work_in(self._contents.follow(self._host.cluster.placement))
+        table = self._host.cluster.placement
+        changed = self._contents.follow(table)
+        for number in changed - table.groups.keys():
+            self._leaders.pop(number, None)
+            self._new_leaders.discard(number)
+        self._work_in(changed)
 
     def _begin(self, number: int) -> None:
         """Raises RaftStoreError."""
@@ -172,7 +177,10 @@ class DataGroups:
 
     def run_changed(self, session: str) -> None:
         """Group 0 has opened or closed a run."""
-        self._work_in(number for number, each in self.replicas.items() if each.knows(session))
+        for replica in self.replicas.values():
+            if replica.knows(session):
+                replica.unsettled.note(session)
+                self.work(replica)
 
     def contents(self, group: int) -> Collection[int]:
         """The partitions that the table has in a group."""
@@ -234,6 +242,12 @@ class DataGroups:
         """The replica of the group that has a partition, by the table; None: it is elsewhere."""
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
+    def is_to_come(self, partition: int) -> bool:
+        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        table = self._host.cluster.placement
+        group = table.groups.get(table.group_of(partition))
+        return group is not None and self._presence.number in group.members
+
     def holders(self, partition: int) -> list[Holder]:
         """The members that have a partition, by the table."""
         cluster = self._host.cluster
@@ -253,6 +267,11 @@ class DataGroups:
         logs, raft = replica.group_replica.logs, replica.group_replica.raft
         return (logs, raft) if partition in logs.machine.state.partitions else None
 
+    def care_of(self, partition: int) -> CareParts | None:
+        """Of the group that has a partition; None: it has no replica here."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.care
+
     def replica_of(self, group: int) -> GroupReplica | None:
         """This member's replica of a group."""
         replica = self.replicas.get(group)
@@ -265,11 +284,24 @@ class DataGroups:
 
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
-        replica, told = self.replicas.get(group), self._leaders.get(group)
+        replica = self.replicas.get(group)
         if replica is None:
-            return told
+            return self._leaders.get(group)
         raft = replica.raft.raft
         return None if raft.leader is None else (raft.term, raft.leader)
+
+    def take_leaders(self, groups: Container[int]) -> dict[int, int]:
+        """Those of these groups that have another leader than this was asked last, and which."""
+        found = {number for number in self._new_leaders if number in groups}
+        self._new_leaders -= found
+        return {number: self._leaders[number][1] for number in found}
+
+    def _term_known(self, group: int) -> int:
+        return self._leaders.get(group, (-1, 0))[0]
+
+    def _note_leader(self, group: int, term: int, member: int) -> None:
+        self._leaders[group] = term, member
+        self._new_leaders.add(group)
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
@@ -279,8 +311,8 @@ class DataGroups:
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""
         for group, term in message.groups:
-            if term > self._leaders.get(group, (-1, 0))[0]:
-                self._leaders[group] = term, node
+            if term > self._term_known(group):
+                self._note_leader(group, term, node)
 
     def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
@@ -329,12 +361,12 @@ class DataGroups:
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
-        state, cluster = replica.group_replica.logs.machine.state, self._host.cluster
-        for told in closed_parts(state, cluster):
+        closed, over = replica.unsettled.owed(self._given.clock.now())
+        for told in closed:
             self._host.tell_part_closed(told)
-        for session, run_id in overtaken(state, cluster):
+        for session, run_id in over:
             if not give_up_held(replica.group_replica, session, run_id):
-                end_run(replica.group_replica, cluster, session, run_id, {})
+                end_run(replica.group_replica, self._host.cluster, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -376,10 +408,11 @@ class DataGroups:
 
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
-        raft, own = replica.raft.raft, self._presence.number
-        if raft.role is Role.LEADER and self._leaders.get(replica.number) != (raft.term, own):
-            self._leaders[replica.number] = raft.term, own
-            self._links.send_all(Leads(((replica.number, raft.term),)))
+        raft, leader = replica.raft.raft, replica.raft.raft.leader
+        if leader is not None and raft.term > self._term_known(replica.number):
+            self._note_leader(replica.number, raft.term, leader)
+            if raft.role is Role.LEADER:
+                self._links.send_all(Leads(((replica.number, raft.term),)))
         rests = self.quiet.look(replica.number, replica.raft)
         if not rests and replica.number not in self.working and replica.number in self.replicas:
             self.work(replica)

@@ -47,7 +47,12 @@ class _OfGroup:
             listener.on_progress(self._first | number, run, durable, acknowledged, merged)
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Group 0 says so when all groups have closed it."""
+        """Its part of it: that all groups have closed theirs, group 0 says."""
+        for listener in tuple(self._listeners):
+            listener.on_part_closed(session, run_id, ends)
+
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Nothing is below a data group that would say so."""
 
     def on_topic_gone(self, number: int) -> None:
         """See IntakeListener."""
@@ -106,12 +111,10 @@ class RoutedIntake:
     ) -> OpenedInput:
         number = topic.partition_numbers[partition]
         replica = self._groups.holding(number)
-        if replica is None:
+        if replica is None and not self._groups.is_to_come(number):
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
-        if number not in replica.group_replica.logs.machine.state.partitions:
-            text = (
-                f"partition {partition} of {topic.name!r} is being made in group {replica.number}"
-            )
+        if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
+            text = f"partition {partition} of {topic.name!r} is being made here"
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
@@ -137,6 +140,7 @@ class RoutedIntake:
             partitions=opened.partitions,
             position=opened.position,
             merged=opened.merged,
+            end=opened.end,
         )
 
     # --- bytes ------------------------------------------------------------------------------------

@@ -19,7 +19,13 @@ from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.log import log_event
 from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
-from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, is_overtaken, is_stale
+from samelog.sequencer.data_groups.seats import (
+    ReplicaRecord,
+    SeatFile,
+    has_ended,
+    is_overtaken,
+    is_stale,
+)
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -46,7 +52,7 @@ class ReplicaKeeper:
         self._given = given
         self._host = host
         self._own = member.directory.record.number
-        self._raft_directory = member.raft_log.directory
+        self._raft_log, self._raft_directory = member.raft_log, member.raft_log.directory
         self._on_table = on_table
         self._make = begin
         self._on_over = on_over
@@ -85,8 +91,19 @@ class ReplicaKeeper:
     def start(self) -> None:
         """Begin what the table names, from now on."""
         self._runs = True
+        for key in self._raft_log.replicas:
+            if self._has_ended(*key):
+                self._raft_log.forget(key)
         self._host.spawn(self._confirm_table())
         self.follow()
+
+    def _has_ended(self, group: int, replica: int) -> bool:
+        """Whether a replica never begins again, by what is on the disk; of group 0 none has."""
+        try:
+            known = SeatFile(self._given.fs, self._raft_directory, group).read()
+        except RaftStoreError:
+            return False
+        return has_ended(known, replica)
 
     def stop(self) -> None:
         """Begin and end nothing any more."""

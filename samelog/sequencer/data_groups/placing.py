@@ -127,10 +127,8 @@ class Placing:
             )
             if table.members.get(number) != placed:
                 table.put_member(placed)
-        for number in table.groups:
-            leader = self._data_groups.leader(number)
-            if leader is not None:
-                table.put_leader(number, leader[1])
+        for number, leader in self._data_groups.take_leaders(table.groups).items():
+            table.put_leader(number, leader)
         return table
 
     def states(self) -> MemberStates:

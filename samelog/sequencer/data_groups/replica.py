@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +24,7 @@ from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.coming import ComingPartitions
-from samelog.sequencer.data_groups.ending import closed_parts, overtaken
+from samelog.sequencer.data_groups.ending import UnsettledRuns
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, begun, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -159,6 +158,9 @@ class DataReplica:
             pulls=links,
         )
         self.raft = self.group_replica.raft.group
+        self.unsettled = UnsettledRuns(
+            lambda: self.group_replica.logs.machine.state, lambda: host.cluster
+        )
         self._upkeep = DataGroupUpkeep(
             self.group_replica,
             lambda: self.placed,
@@ -242,10 +244,9 @@ class DataReplica:
         """Whether it leads, and the group or group 0 has yet to learn something."""
         if not self.raft.is_leader:
             return False
-        state, cluster = self.group_replica.logs.machine.state, self._host.cluster
-        runs = chain(closed_parts(state, cluster), overtaken(state, cluster))
         participant = self.group_replica.raft.participant
-        return self._upkeep.is_due or participant.is_busy or next(runs, None) is not None
+        owes_runs = any(self.unsettled.owed(self._clock.now()))
+        return self._upkeep.is_due or participant.is_busy or owes_runs
 
     @property
     def troubles(self) -> list[str]:
@@ -297,6 +298,7 @@ class DataReplica:
         self.group_replica.store.forget()
         self._fs.remove_tree(self._data)
         self._file.bury(self._record)
+        self.group_replica.store.log.forget((self.number, self.replica))
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
 
     def carry_out(self, order: GroupOrder) -> None:
@@ -390,6 +392,7 @@ class DataReplica:
 
     def run_changed(self, session: str) -> None:
         """Of this group's part: group 0 is told by `ending`."""
+        self.unsettled.note(session)
 
     def has_work(self) -> None:
         """See building.ReplicaOwner."""

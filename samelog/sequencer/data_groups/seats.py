@@ -85,6 +85,13 @@ def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replic
     return replica is None or replica.replica > known.replica
 
 
+def has_ended(known: ReplicaRecord | None, replica: int) -> bool:
+    """Whether a replica of the group never begins here again, by replica.json alone."""
+    if known is None:
+        return False
+    return replica < known.replica or (known.is_ended and replica == known.replica)
+
+
 def is_stale(known: ReplicaRecord | None, replica: PlacedReplica) -> bool:
     """Whether the table names a replica that has ended here: it lags behind."""
     return known is not None and known.is_ended and known.replica >= replica.replica

@@ -164,8 +164,8 @@ class DataGroupUpkeep:
         table, number = cluster.placement, self._group().number
         commands: list[AnyCommand] = [
             DeleteTopicCommand(topic_id)
-            for topic_id in here.topics.keys() - cluster.topics.keys()
-            if topic_id in table.deleted
+            for topic_id, topic in here.topics.items()
+            if topic_id not in cluster.topics and _was_known(topic, cluster)
         ]
         for placed in filter(None, map(table.partitions.get, self._contents())):
             topic = cluster.topics[placed.topic_id]
@@ -227,6 +227,11 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
         topic.partition_numbers,
     )
     return is_same and number in here.partitions
+
+
+def _was_known(topic: Topic, cluster: State) -> bool:
+    """Whether group 0, as it is here, has made a topic: its partitions have had their numbers."""
+    return topic.partition_numbers[0] < cluster.next_partition
 
 
 def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:

@@ -192,11 +192,11 @@ def _check_producers(data: memoryview, own: int | None) -> None:
             raise _refused(f"producer id {header[6]} does not belong to this session")
 
 
-def check_keys(topic: Topic, taken: Taken) -> None:
-    """Raises RequestRefused (INVALID_BATCH) if records that a compacted topic would never let go of
-    are among them.
+def check_keys(topic: Topic) -> None:
+    """Of records without keys. Raises RequestRefused (INVALID_BATCH) if the topic is compacted: it
+    would never let go of them.
     """
-    if not taken.has_keys and is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
         message = f"topic {topic.name!r} is compacted: every record needs a key"
         raise _refused(message, "give the records keys, or set the topic's cleanup.policy=delete")
 

@@ -18,6 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
@@ -162,7 +163,6 @@ class Intake(RunIntake):
         checked = self.checker.now(entry.session, fresh, own)
         if checked is None:
             return self._append_later(entry, at, memoryview(bytes(fresh)))
-        self._check_keys(entry, checked.taken)
         self._write(entry, held, at, checked.taken)
         return None
 
@@ -170,17 +170,10 @@ class Intake(RunIntake):
         own = own_producer(self._machine, entry.session)
         taken = (await self.checker.later(entry.session, data, lambda: own)).taken
         entry = self._open_entry(entry.number, entry.run)
-        self._check_keys(entry, taken)
         held = self._log(entry.number)
         end = held.end(entry.run)
         fresh = _behind(end, at, taken.data)
         self._write(entry, held, end, taken._replace(data=data[:0] if fresh is None else fresh))
-
-    def _check_keys(self, entry: Input, taken: Taken) -> None:
-        """Raises RequestRefused."""
-        if not taken.has_keys:
-            state = self._machine.state
-            check_keys(state.topics[state.partitions[entry.partition].topic_id], taken)
 
     def append_checked(
         self, number: int, run_number: int, roll: int, byte: int, taken: Taken
@@ -211,7 +204,12 @@ class Intake(RunIntake):
         """Write what passed the checks at the end of the input. Raises RequestRefused, also for
         what did not pass.
         """
-        fresh, records, refusal, _ = taken
+        fresh, records, refusal, has_keys = taken
+        if not has_keys:
+            state = self._machine.state
+            topic = state.topics[state.partitions[entry.partition].topic_id]
+            if CLEANUP_POLICY in topic.settings:
+                check_keys(topic)
         if fresh:
             self.room.use(len(fresh))
             try:

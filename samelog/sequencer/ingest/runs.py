@@ -143,9 +143,15 @@ class RunIntake(ABC):
                 await future
         except TimeoutError:
             message = f"run {run.number} of session {session!r} is not closed yet"
-            raise RequestRefused(
-                FaultCode.NOT_READY, message, "retry: it closes once it is merged"
-            ) from None
+            remedy = f"retry: it closes once it is merged{self._groups_of(session)}"
+            raise RequestRefused(FaultCode.NOT_READY, message, remedy) from None
+
+    def _groups_of(self, session: str) -> str:
+        """Where else a session's bytes are merged, for people."""
+        placement = self._machine.state.placement
+        inputs = self._machine.inputs_of(session)
+        numbers = sorted({placement.group_of(each.partition) for each in inputs} - {0})
+        return f", in data groups {', '.join(map(str, numbers))} too" if numbers else ""
 
     async def open_topic(self, topic: str, partitions: int) -> int:
         """How many partitions a topic has; created with so many if it may be. Raises
@@ -207,12 +213,15 @@ class RunIntake(ABC):
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
         asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])
+        ends = {number: (roll, byte) for number, roll, byte in run.ends}
+        end = ends.get(entry.number, (0, 0)) if run.closed else None
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=ResumePoint(0, 0, -1, 0) if run.closed else self.position(entry),
+            position=self.position(entry) if end is None else ResumePoint(*end),
             merged=(entry.roll, entry.byte),
+            end=end,
         )
 
     async def _topic(self, name: str, partition: int) -> Topic:

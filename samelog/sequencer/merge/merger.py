@@ -140,8 +140,8 @@ class PartitionMerger:
         """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
         are missing. What is being copied as it was compacted goes on as such.
         """
-        done = self.log.next_offset
-        copied = self.log.generations.copied
+        done, generations = self.log.next_offset, self.log.generations
+        copied = generations.copied if generations.may_copy else None
         if copied is not None and done < copied.stop:
             self.missing = Missing(self.number, copied.stop, None)
             return 0
@@ -225,7 +225,8 @@ class PartitionMerger:
         """Whether it can be: of what is copied as it was compacted the log knows it once all is
         there.
         """
-        if self.log.generations.copied is not None:
+        generations = self.log.generations
+        if generations.may_copy and generations.copied is not None:
             return False
         self.samples[self.log.next_offset] = self.log.checksum
         if len(self.samples) > SAMPLES_KEPT:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, slice_batch, told_size
 from samelog.format.errors import DecompressionError, LogFormatError
@@ -42,6 +43,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
+    SEGMENT_MS,
     SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
     longest_segment_ms,
@@ -419,16 +421,15 @@ class Planner:
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
-        limit_ms = longest_segment_ms(settings, self._limits.segment_ms)
+        limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
+        if CLEANUP_POLICY in settings:
+            limit_ms = longest_segment_ms(settings, self._limits.segment_ms)
         old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
-        self._tails[draft.partition] = Tail(
-            draft.next_offset,
-            size if fresh else tail.segment_bytes + size,
-            append_ms if fresh else tail.segment_started_ms,
-            append_ms,
-        )
+        since = tail.segment_bytes + size, tail.segment_started_ms
+        segment = (size, append_ms) if fresh else since
+        self._tails[draft.partition] = Tail(draft.next_offset, *segment, append_ms)
         fields = (
             draft.partition,
             draft.base_offset,

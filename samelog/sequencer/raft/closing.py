@@ -24,6 +24,9 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ClosePlacedRun
 from samelog.sequencer.state.types import Input, Session
 
+HELD_UP_S = 10.0
+"""A data group that is well closes its part of a run in a second or two."""
+
 
 class RunCloser:
     """Runs that senders have finished, and what is still missing of each."""
@@ -56,6 +59,8 @@ class RunCloser:
         """Session -> the nodes that have spoken since they were asked how much of its run, which
         has ended, they hold.
         """
+        self._since: dict[str, tuple[str, float]] = {}
+        """Session -> (run id, since when it is known to have ended), of those in `ended`."""
         self._elsewhere: dict[str, tuple[str, dict[int, tuple[int, int]]]] = {}
         """Session -> (run id, partition -> where data groups have closed their parts of it)."""
 
@@ -65,10 +70,16 @@ class RunCloser:
         """A sender has finished a run. Whether that may have to be closed."""
         run = self._machine.run_of(session, run_id)
         if run is None or run.closed:
-            self.ended.pop(session, None)
+            self._forget(session)
             return False
         self.ended[session] = (run_id, ends)
+        if self._since.get(session, ("", 0.0))[0] != run_id:
+            self._since[session] = run_id, self._clock.now()
         return True
+
+    def _forget(self, session: str) -> None:
+        self.ended.pop(session, None)
+        self._since.pop(session, None)
 
     def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
         """A data group has closed its part of a run, here."""
@@ -86,7 +97,7 @@ class RunCloser:
         known = self.ended.get(session)
         run = None if known is None else self._machine.run_of(session, known[0])
         if run is not None and run.closed:
-            del self.ended[session]
+            self._forget(session)
 
     def hear(self, node: int) -> None:
         """A node has said how much it holds of what it was asked for."""
@@ -99,6 +110,28 @@ class RunCloser:
         """
         self.answered.clear()
         self._elsewhere.clear()
+
+    # --- what it tells ----------------------------------------------------------------------------
+
+    @property
+    def held_up(self) -> dict[int, list[str]]:
+        """Data group -> sessions whose ended run it has not closed its part of for long: while it
+        stands still, their next runs wait. As the leader of group 0 knows.
+        """
+        placement, now = self._machine.state.placement, self._clock.now()
+        found: dict[int, list[str]] = {}
+        for name, (run_id, since) in sorted(self._since.items()):
+            run = self._machine.open_run_of(name)
+            if now - since < HELD_UP_S or run is None or run.run_id != run_id:
+                continue
+            numbers = {each.partition for each in self._machine.inputs_of(name)}
+            for group in {
+                placement.group_of(number)
+                for number in numbers - self._ends_elsewhere(name, run_id).keys()
+                if number in placement.partitions
+            }:
+                found.setdefault(group, []).append(name)
+        return found
 
     # --- what it proposes -------------------------------------------------------------------------
 
@@ -113,7 +146,7 @@ class RunCloser:
                 continue
             if self._is_proposed(self._closing(name, run_id)):
                 self._planner.closing(name)
-                self.ended.pop(name, None)
+                self._forget(name)
                 self._elsewhere.pop(name, None)
                 self.answered.pop(name, None)
 

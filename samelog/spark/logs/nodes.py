@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
@@ -27,6 +29,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.config.values import ConfigError
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.transactions import Aborted, Isolation, without_aborted
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.pull.handles import PullRefused
 from samelog.replicator.pull.range_pull import RangePull, Wanted
@@ -52,8 +55,9 @@ GONE = (FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GONE)
 class RemoteLogs:
     """The logs of a cluster, for the driver. Implements catalogue.Logs."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
         self._nodes = nodes
+        self._isolation = isolation
         self._known: dict[str, TopicState] = {}
         self._next_look_at = float("-inf")
 
@@ -100,7 +104,7 @@ class RemoteLogs:
         """Where these partitions end; empty if there is no such topic."""
         wanted = [Wanted(topic, None, n, Start.LATEST) for n in partitions]
         try:
-            return self._nodes.locate(wanted, confirmed=confirmed)
+            return self._nodes.locate(wanted, confirmed=confirmed, isolation=self._isolation)
         except PullRefused as error:
             if error.code in GONE:
                 return []
@@ -110,7 +114,7 @@ class RemoteLogs:
         """The first offset with this timestamp or a later one."""
         wanted = Wanted(name.topic, None, name.partition, Start.TIMESTAMP, timestamp_ms)
         try:
-            [found] = self._nodes.locate([wanted])
+            [found] = self._nodes.locate([wanted], isolation=self._isolation)
         except PullRefused as error:
             raise NotReadable(f"{name}: {error}") from error
         return found.offset if found.offset < found.end_offset else None
@@ -251,9 +255,15 @@ class Nodes:
 
     # --- places -----------------------------------------------------------------------------------
 
-    def locate(self, wanted: Sequence[Wanted], *, confirmed: bool = False) -> list[MergedStartsAt]:
+    def locate(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        confirmed: bool = False,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> list[MergedStartsAt]:
         """Where places are; asked side by side. `confirmed`: with the cluster's ends, not those of
-        the nodes that are asked.
+        the nodes that are asked. What is committed ends where the oldest transaction begins.
 
         Raises:
             PullRefused: a node says what any other would (FINAL).
@@ -266,7 +276,7 @@ class Nodes:
             node = self._home(next(iter(rest.values())))
             asked = {number: each for number, each in rest.items() if self._home(each) == node}
             try:
-                call = partial(_locate_all, tuple(asked.values()), confirmed)
+                call = partial(_locate_all, tuple(asked.values()), confirmed, isolation)
                 told = self._try(node, call, deadline)
             except (RuntimeFault, WireError, TimeoutError) as error:
                 if isinstance(error, PullRefused) and error.code in FINAL:
@@ -298,9 +308,12 @@ class Nodes:
 
     # --- ranges -----------------------------------------------------------------------------------
 
-    def read(self, wanted: OffsetRange) -> Generator[Chunk]:
+    def read(
+        self, wanted: OffsetRange, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> Generator[Chunk]:
         """The batches that hold a range; the first and the last one may hold more. A node that
-        fails is left for the next one, which goes on at the same offset.
+        fails is left for the next one, which goes on at the same offset. All of the range has to be
+        decided where what is committed is wanted.
 
         Raises:
             NotReadable: no node has sent anything for the time of the timeout.
@@ -313,7 +326,7 @@ class Nodes:
             rest = wanted._replace(start=position)
             node = self._homes.of(rest.name)
             try:
-                for chunk in self._stream(node, rest):
+                for chunk in self._stream(node, rest, isolation):
                     position = chunk.next_offset
                     yield chunk
                     deadline = time.monotonic() + self._timeout_s
@@ -334,10 +347,18 @@ class Nodes:
                 return
         self._pass_on(node, error, deadline)
 
-    def _stream(self, node: NodeAddress, wanted: OffsetRange) -> Iterator[Chunk]:
+    def _stream(
+        self, node: NodeAddress, wanted: OffsetRange, isolation: Isolation
+    ) -> Iterator[Chunk]:
+        """What was aborted is asked first, and of the same node: it forgets that when compaction
+        takes the records.
+        """
         name = wanted.name
         place = Wanted(name.topic, wanted.topic_id, name.partition, Start.OFFSET, wanted.start)
         deadline = time.monotonic() + self._timeout_s
+        aborted: list[Aborted] = []
+        if isolation is Isolation.READ_COMMITTED:
+            aborted = self._try(node, partial(_find_aborted, wanted), deadline)
         pull, handle = self._try(node, lambda pull: _open(pull, place), deadline)
         try:
             position, is_first = wanted.start, True
@@ -345,7 +366,7 @@ class Nodes:
                 data = self._thread.run(_next(pull, handle, self._timeout_s))
                 chunk = _checked(data, wanted, position, is_first=is_first)
                 position, is_first = chunk.next_offset, False
-                yield chunk
+                yield _without(aborted, chunk)
         finally:
             self._thread.run(_let_go(pull, handle))
 
@@ -358,11 +379,20 @@ def _client(path: str, only: int | None) -> ClientConfig:
     return replace(config, nodes=config.nodes[only : only + 1], node_names=names)
 
 
+def _without(aborted: Sequence[Aborted], chunk: Chunk) -> Chunk:
+    data = without_aborted(chunk.data, chunk.size, chunk.first_offset, aborted)
+    if data is chunk.data:
+        return chunk
+    return msgspec.structs.replace(chunk, data=data, size=len(data))
+
+
 async def _locate_all(
-    places: Sequence[Wanted], confirmed: bool, pull: RangePull
+    places: Sequence[Wanted], confirmed: bool, isolation: Isolation, pull: RangePull
 ) -> list[MergedStartsAt | PullRefused]:
     """Where places are, or that others have them."""
     find = pull.confirmed if confirmed else pull.locate
+    if isolation is Isolation.READ_COMMITTED:
+        find = partial(pull.stable, confirmed=confirmed)
 
     async def one(place: Wanted) -> MergedStartsAt | PullRefused:
         try:
@@ -377,6 +407,12 @@ async def _locate_all(
 
 async def _open(pull: RangePull, place: Wanted) -> tuple[RangePull, int]:
     return pull, await pull.read(place)
+
+
+async def _find_aborted(wanted: OffsetRange, pull: RangePull) -> list[Aborted]:
+    name = wanted.name
+    log_end = Wanted(name.topic, wanted.topic_id, name.partition, Start.LATEST)
+    return await pull.aborted(log_end, wanted.start, wanted.end)
 
 
 async def _next(pull: RangePull, handle: int, seconds: float) -> bytes:

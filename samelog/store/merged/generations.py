@@ -65,6 +65,8 @@ class Generations:
         self._segment_files = segments
         self._files = files
         self._known = CompactedFile()
+        self.may_copy = False
+        """Whether `copied` is worth a look."""
         self.written: dict[int, list[CompactedSegment]] = {}
         """Number of a compaction -> what its folder has, all of it and durable."""
 
@@ -89,6 +91,7 @@ class Generations:
         DiskFault.
         """
         self._known = read_compacted(self._fs, self._segment_files.directory)
+        self.may_copy = self._known.copied is not None
         if self._known.swapped is not None:
             if self._fs.exists(self.folder(self.number)):
                 self._take_names(*self._known.swapped)
@@ -211,6 +214,7 @@ class Generations:
         path = os.path.join(self._segment_files.directory, COMPACTED_FILE)
         write_json_file(self._fs, path, known, limit_bytes=LIMIT_BYTES)
         self._known = known
+        self.may_copy = known.copied is not None
 
     # --- copying -------------------------------------------------------------------------------
 
@@ -218,6 +222,7 @@ class Generations:
         """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
         if self._known.copied != segment:
             self._write(msgspec.structs.replace(self._known, copied=segment))
+            self._chain.layout += 1
 
     @property
     def copied(self) -> CompactedSegment | None:

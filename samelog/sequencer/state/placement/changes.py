@@ -79,7 +79,7 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
     return problem
 
 
-def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
+def forget(table: Placement, partitions: Iterable[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
     numbers = set(partitions)
     table.left = [each for each in table.left if each not in numbers]
@@ -89,7 +89,6 @@ def forget(table: Placement, topic_id: str, partitions: Iterable[int]) -> None:
         table.moves.pop(number, None)
     if gone:
         table.version += 1
-        table.deleted.append(topic_id)
 
 
 def _problem_with(state: State, wanted: NewGroup) -> str | None:

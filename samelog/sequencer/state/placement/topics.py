@@ -42,7 +42,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     gone = set(topic.partition_numbers)
     for number in gone:
         state.partitions.pop(number, None)
-    forget(state.placement, topic.topic_id, gone)
+    forget(state.placement, gone)
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]

@@ -231,6 +231,9 @@ class Checker:
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
             elif isinstance(command, SoftReset | HardReset):
+                if isinstance(outcome, Rejection):  # there are data groups
+                    self.world.resets.done(command.reset_id)
+                    continue
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):

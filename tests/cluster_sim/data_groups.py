@@ -97,14 +97,15 @@ class DataGroups:
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
             beats = node.data_groups.quiet._beats._rests
-            is_settled = not replica.raft._pumping  # it does not die in the middle of a step
-            if is_settled and raft.rests != (number in beats) and not replica.raft.halted:
+            if replica.raft._pumping:  # it dies in the middle of a step
+                continue
+            if raft.rests != (number in beats) and not replica.raft.halted:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
                 raise Violation(
                     "one history", f"{actor.host} group {number}: {replica.raft.halted}"
                 )
-            if is_settled and not (raft.rests or number in node.data_groups.working):
+            if not (raft.rests or number in node.data_groups.working):
                 raise Violation("who is awake works", f"{actor.host} in group {number}")
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)

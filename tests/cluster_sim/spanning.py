@@ -55,8 +55,6 @@ class Staged:
     """That it is published."""
     dropped: bool = False
     """And told so, without ever having asked to publish."""
-    is_left: bool = False
-    """Nobody goes on with it: what it staged is to be let go of."""
 
     @property
     def run(self) -> StagedRun:
@@ -78,17 +76,24 @@ class StagingClient(RemoteClient):
     def go_on(self) -> None:
         """Stage the next batch, or this one anew, unless the world is at rest."""
         is_over = not (self.world.is_busy and self.world.spanning.places)
-        left = next((each for each in self.attempts if each.is_left), None)
+        left = next(filter(self._is_left, self.attempts), None) if is_over else None
         self.is_at_rest = is_over and left is None
         if self.is_at_rest:
             self.world.later(REST_S, self.go_on)
             return
-        if is_over and left is not None:
-            self._run(self._tidy(left))
+        if left is not None:  # as an operator does: it would keep its partitions from moving
+            self._run(self._drop(left))
             return
         attempt = self._attempt()
         self.attempts.append(attempt)
         self._run(self._publish(attempt))
+
+    def _is_left(self, attempt: Staged) -> bool:
+        """Whether any node knows of a run of it that is held and open."""
+        nodes = [actor.node for actor in self.world.nodes if actor.node is not None]
+        found = [node.cluster.sessions.get(attempt.session) for node in nodes]
+        newest = [each.runs[-1] for each in found if each is not None and each.runs]
+        return any(run.is_held and not run.closed for run in newest)
 
     def _over(self) -> None:
         self._script = None
@@ -114,7 +119,6 @@ class StagingClient(RemoteClient):
 
     def _publish(self, attempt: Staged) -> Script:
         """Send to all nodes until it is held, then ask for it until there is an answer."""
-        attempt.is_left = True
         for _ in range(TRIES):
             for actor in self.world.nodes:
                 yield self._ask(self._send, attempt, where=lambda a, x=actor: a is x)  # type: ignore[misc]
@@ -138,15 +142,7 @@ class StagingClient(RemoteClient):
         for _ in range(TRIES):
             if not (yield self._ask(self._given_up, attempt)):
                 attempt.dropped = not attempt.asked
-                attempt.is_left = False
                 return
-
-    def _tidy(self, left: Staged) -> Script:
-        """As an operator does with what a writer has left for good: it would keep its partitions
-        from moving.
-        """
-        left.is_left = False
-        yield from self._drop(left)
 
     async def _send(self, actor: NodeActor, attempt: Staged) -> None:
         """What a connection of a publisher does on one node."""
@@ -178,7 +174,6 @@ class StagingClient(RemoteClient):
         if self._batch == attempt.batch:
             self._batch += 1
         attempt.told = attempt.told or answer.is_new
-        attempt.is_left = False
 
     async def _given_up(self, actor: NodeActor, attempt: Staged) -> None:
         if actor.node is not None:

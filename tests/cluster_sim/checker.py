@@ -230,10 +230,9 @@ class Checker:
                 self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
+            elif isinstance(command, SoftReset | HardReset) and isinstance(outcome, Rejection):
+                self.world.resets.done(command.reset_id)  # there are data groups
             elif isinstance(command, SoftReset | HardReset):
-                if isinstance(outcome, Rejection):  # there are data groups
-                    self.world.resets.done(command.reset_id)
-                    continue
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):

@@ -28,7 +28,6 @@ MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 TOPIC, MIRRORED = "orders", "source.orders"
 GROUP = "billing"
 RECORDS = 600
-COMMITTED = 250
 END = 3 * RECORDS
 CLUSTER_ID = "interop-AAAAAAAAAAAAAAA"
 MIRROR = {
@@ -188,18 +187,19 @@ def translated(target: str) -> int:
 def check(path: Path, source: str, target: str) -> None:
     make(source)
     write(source, 0)
-    commit(source, COMMITTED)
     with mirror(path, source, target) as program:
+        assert read(target, MIRRORED, RECORDS) == read(source, TOPIC, RECORDS)
+        commit(source, RECORDS)
         program.wait(lambda: translated(target) > 0, "the group's offset")
-        assert goes_on(target) <= COMMITTED
         write(source, RECORDS)
+        assert goes_on(target) <= RECORDS
         write(source, -1_000_000, is_kept=False)
         program.kill()
         program.start()
         write(source, 2 * RECORDS)
         wanted = read(source, TOPIC, END)
         assert read(target, MIRRORED, END) == wanted
-        commit(source, END - COMMITTED)
+        commit(source, END - RECORDS)
         program.wait(lambda: translated(target) > 2 * RECORDS, "the group's offset, later")
         write(source, END)
         assert goes_on(target) <= END

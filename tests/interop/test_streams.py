@@ -25,6 +25,7 @@ from tests.patience import PATIENCE_S
 SOURCE = Path(__file__).parent / "streams" / "WordCount.java"
 STORE = "word-count-words-changelog"
 PARTITIONS = 2
+REPLICAS = 3
 SEED = 20261124
 LINES, WORDS_PER_LINE, VOCABULARY = 250, 10, 60
 SETTINGS = {
@@ -46,12 +47,13 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 class Lines:
     """What is written, and what of it has been counted."""
 
-    def __init__(self, boot: str) -> None:
+    def __init__(self, boot: str, replicas: int) -> None:
         self._random = random.Random(SEED)
         self._boot = boot
         admin = AdminClient({"bootstrap.servers": boot})
         compact = {"cleanup.policy": "compact"}
-        new = [NewTopic("lines", PARTITIONS), NewTopic("counts", PARTITIONS, config=compact)]
+        new = [NewTopic("lines", PARTITIONS, replicas)]
+        new += [NewTopic("counts", PARTITIONS, replicas, config=compact)]
         for made in admin.create_topics(new, request_timeout=PATIENCE_S).values():
             made.result(PATIENCE_S)
         self.written: Counter[str] = Counter()
@@ -91,15 +93,21 @@ class Lines:
         newest = {word: counts[-1] for word, counts in self.counts.items()}
         return all(newest.get(word, 0) >= count for word, count in self.written.items())
 
+    def wrong(self) -> dict[str, list[int]]:
+        """Words whose counts are not 1, 2, 3, …, each once."""
+        every = {word: [*range(1, count + 1)] for word, count in self.written.items()}
+        return {word: counts for word, counts in self.counts.items() if counts != every[word]}
+
     def close(self) -> None:
         """Leave the group."""
         self._reader.close()
 
 
-def word_count(path: Path, boot: str, guarantee: str) -> Program:
+def word_count(path: Path, boot: str, guarantee: str, replicas: int) -> Program:
     """The program, with a state of its own."""
     settings = {
         **SETTINGS,
+        "replication.factor": replicas,
         "application.id": "word-count",
         "bootstrap.servers": boot,
         "processing.guarantee": guarantee,
@@ -109,12 +117,12 @@ def word_count(path: Path, boot: str, guarantee: str) -> Program:
     return Program(path, "streams", java(PLATFORM, str(SOURCE), str(file)))
 
 
-def run(world: World, guarantee: str) -> Lines:
+def run(world: World, guarantee: str, replicas: int = -1) -> Lines:
     """Killed in its work twice, the second time with its files, while the leader dies once."""
     boot = world.cluster.client_config().kafka_bootstrap
-    lines = Lines(boot)
+    lines = Lines(boot, replicas)
     lines.write()
-    with word_count(world.directory, boot, guarantee) as program:
+    with word_count(world.directory, boot, guarantee, replicas) as program:
         program.wait(lambda: lines.read() > 0, "counts")
         lines.write()
         program.kill()
@@ -144,13 +152,18 @@ def test_at_least_once_no_word_is_missed(world: World) -> None:
 
 def test_exactly_once_each_count_comes_once_in_order(world: World) -> None:
     lines = run(world, "exactly_once_v2")
-    wrong = {
-        word: counts
-        for word, counts in lines.counts.items()
-        if counts != [*range(1, lines.written[word] + 1)]
-    }
-    assert not wrong
+    assert not lines.wrong()
     wait_for(lambda: left_of_the_store(world) < lines.written.total(), "its topic is compacted")
+
+
+def test_exactly_once_over_several_data_groups(wide: World) -> None:
+    """Transactions have records in some of them, and the group's offsets in group 0."""
+    lines = run(wide, "exactly_once_v2", REPLICAS)
+    assert not lines.wrong()
+    admin = AdminClient({"bootstrap.servers": wide.cluster.client_config().kafka_bootstrap})
+    store = admin.list_topics(STORE, PATIENCE_S).topics[STORE].partitions.values()
+    assert [len(partition.replicas) for partition in store] == [REPLICAS] * PARTITIONS
+    wait_for(lambda: left_of_the_store(wide) < lines.written.total(), "its topic is compacted")
 
 
 def left_of_the_store(world: World) -> int:

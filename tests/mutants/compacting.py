@@ -18,6 +18,7 @@ from samelog.format.compaction import CompactedSegment
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer import building
 from samelog.sequencer.cluster import recovery
+from samelog.sequencer.cluster.repair import compacted
 from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.ingest.room import Room
 from samelog.store.merged import generations, rewriting
@@ -288,6 +289,13 @@ def rest_before_it_is_in_place() -> Iterator[None]:
 
 
 @contextmanager
+def wait_in_what_others_closed() -> Iterator[None]:
+    """Who ends where a compacted segment ends asks for more of one that nobody has."""
+    with patch.object(compacted, "_is_whole", lambda log, segments: False):
+        yield
+
+
+@contextmanager
 def sum_up_what_is_left() -> Iterator[None]:
     """Behind a compacted segment the running checksum is that of its own bytes."""
     original = Rewriting.step
@@ -312,6 +320,7 @@ _ORDERS = "tests/sequencer/test_compaction_orders.py::"
 _NODE = "tests/sequencer/test_compactor.py::"
 _FETCH = "tests/kafka/test_fetching.py::"
 _COPIES = "tests/replicator/test_pull_compacted.py::"
+_COPYING = "tests/sequencer/test_copying_compacted.py::"
 _MERGER = "tests/sequencer/test_merger.py::"
 COMPACTING = (
     (68, win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
@@ -369,6 +378,11 @@ COMPACTING = (
         71,
         forget_what_is_still_there,
         _FILES + "test_what_is_cut_is_never_taken_for_bytes_as_merged",
+    ),
+    (
+        71,
+        wait_in_what_others_closed,
+        _COPYING + "test_what_ends_where_a_compacted_segment_ends_is_rolled",
     ),
     (71, remove_what_is_to_come, _COPIES + "test_what_was_compacted_is_copied_anew"),
     (71, take_forks_for_copies_of_before, _COPIES + "test_a_copy_of_another_log_is_refused"),

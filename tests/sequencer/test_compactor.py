@@ -60,6 +60,8 @@ async def publish(node: Node) -> None:
         )
         await session.send([node], data)
         await until(lambda: offset(node) == number + 1, "merged")  # noqa: B023
+    merged = node.raft.coordinator.majority_merged
+    await until(lambda: merged([NUMBER]).get(NUMBER) == RECORDS, "durable on a majority")
     state = node.logs.machine.state
     settings = next(iter(state.topics.values())).settings
     settings.update({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})

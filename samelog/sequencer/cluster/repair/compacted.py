@@ -28,10 +28,21 @@ def place_to_cut(log: MergedLog, segments: Sequence[CompactedSegment]) -> int | 
     return covering.base
 
 
-def begin_next(log: MergedLog, segments: Sequence[CompactedSegment]) -> None:
-    """If a compacted segment begins where the log ends, that is what comes. Raises LogFormatError:
-    what was copied is not what the cluster has.
+def _is_whole(log: MergedLog, segments: Sequence[CompactedSegment]) -> bool:
+    """Whether the growing segment has all that a compacted one stands for: nobody has its bytes any
+    more behind which others come.
     """
+    growing, size = log.end()
+    covering = segment_around(segments, growing)
+    return covering is not None and size > 0 and log.next_offset == covering.stop
+
+
+def begin_next(log: MergedLog, segments: Sequence[CompactedSegment]) -> None:
+    """If a compacted segment begins where the log ends, that is what comes; where one ends, the
+    growing segment does, too. Raises LogFormatError: what was copied is not what the cluster has.
+    """
+    if _is_whole(log, segments):
+        log.roll()
     following = segment_at(segments, log.next_offset)
     if following is None:
         return

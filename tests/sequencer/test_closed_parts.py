@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.types import Rejection, Run
+from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
 from tests.sequencer.cluster import batch, run_with, taken, until
@@ -43,7 +44,17 @@ class Told:
 
 
 async def opened(intake: RoutedIntake, partition: int) -> Any:
-    """An input of the run at a node."""
+    """An input of the run at a node, as soon as that can open it: it may know nothing of it yet."""
+    while True:
+        try:
+            return await _opened(intake, partition)
+        except RequestRefused as refused:
+            if refused.code not in (FaultCode.NOT_READY, FaultCode.TIMEOUT):
+                raise
+            await asyncio.sleep(0.01)
+
+
+async def _opened(intake: RoutedIntake, partition: int) -> Any:
     await intake.open_run(
         identity="samelog://publisher/x",
         session="s",
@@ -64,11 +75,12 @@ async def opened(intake: RoutedIntake, partition: int) -> Any:
 
 async def place(node: Node) -> None:
     """A topic with a partition in each of two groups; the table may move meanwhile."""
-    while True:
+    while "f" * 32 not in node.cluster.topics:
         since = node.cluster.placement.version
-        topic = PlaceTopic(since, "f" * 32, "placed", {}, 1, [], [1, 2])
-        if not isinstance(await node.raft.proposer.propose(topic), Rejection):
-            return
+        with suppress(TimeoutError):
+            await node.raft.proposer.propose(
+                PlaceTopic(since, "f" * 32, "placed", {}, 1, [], [1, 2])
+            )
 
 
 def part_of(node: Node, group: int) -> Run | None:

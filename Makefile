@@ -33,9 +33,11 @@ console-test: setup ## every page of the console in headless Chromium (ARGS=--re
 	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
 	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.showing,-m pytest tests/console tests/http/test_console.py $(ARGS))
 
-interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
+interop: setup ## Kafka clients in Java and Go (ARGS=--record: keep the results), Streams, Connect, MirrorMaker, Kafka's tools
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
+	@$(PYTHON) -m pytest -q -m campaign tests/interop
+	@$(PYTHON) -m tests.interop.dump
 
 spark-versions: setup ## Spark's tests and pages of docs/ with other versions of PySpark (fetches 1.5 GB, once)
 	@sh "$(HERE)/scripts/clients.sh" java mvn

@@ -12,6 +12,7 @@ from itertools import takewhile
 ALL = (
     "kernels",
     "publisher",
+    "compression",
     "raft",
     "transport",
     "storage",
@@ -22,8 +23,10 @@ ALL = (
     "backlog",
     "archived_around",
     "catch_up",
+    "compaction",
     "kafka_requests",
     "hostile",
+    "groups",
     "partitions",
     "spark",
     "plain",

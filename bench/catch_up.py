@@ -22,9 +22,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.plain import HOST, connect_to, context_of
+from samelog import Publisher
 from samelog.admin.client import ask
 from samelog.admin.requests import AddNode
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
@@ -51,13 +52,24 @@ class Ingest(NamedTuple):
     ack_p99_ms: float
 
 
-class Paced(threading.Thread):
-    """Publishes at a fixed rate, open loop: acknowledgements count from when records were due."""
+Records = Callable[[], dict[str, Any]]
+"""Makes the arguments of `append_many`."""
 
-    def __init__(self, world: World, bytes_per_s: float) -> None:
+
+def unkeyed(count: int) -> Records:
+    """The same record so many times."""
+    values = [os.urandom(SIZE)] * count
+    return lambda: {"values": values}
+
+
+class Paced(threading.Thread):
+    """Publishes pieces of so many bytes at a fixed rate, open loop: acknowledgements count from
+    when records were due.
+    """
+
+    def __init__(self, publisher: Publisher, make: Records, piece_bytes: int) -> None:
         super().__init__(daemon=True)
-        self._publisher = world.publisher("paced", TOPIC, batch_bytes=65536)
-        self._values = [os.urandom(SIZE)] * max(1, int(bytes_per_s * PACE_S / SIZE))
+        self._publisher, self._make, self._piece_bytes = publisher, make, piece_bytes
         self._ends = threading.Event()
         self._waiting: deque[tuple[float, object]] = deque()
         self._acknowledged: list[tuple[float, float]] = []
@@ -69,7 +81,7 @@ class Paced(threading.Thread):
         while not self._ends.wait(LOOK_S):
             self._look()
             if time.monotonic() >= due:
-                self._publisher.append_many(self._values)
+                self._publisher.append_many(**self._make())
                 self._publisher.flush()
                 place = next(iter(self._publisher.positions.appended.values()))
                 self._waiting.append((due, place))
@@ -90,7 +102,7 @@ class Paced(threading.Thread):
         taken = [took for _, took in self._acknowledged[before:]]
         late = [time.monotonic() - due for due, _ in list(self._waiting)]
         ordered = sorted(taken + late)
-        rate = len(taken) * len(self._values) * SIZE / seconds / 1e6
+        rate = len(taken) * self._piece_bytes / seconds / 1e6
         return Ingest(rate, 1000 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))])
 
     def end(self) -> None:
@@ -99,6 +111,11 @@ class Paced(threading.Thread):
         self.join(TIMEOUT_S)
         self._publisher.wait_merged(TIMEOUT_S)
         self._publisher.close()
+
+
+def piece_of(mb_per_s: float, size: int) -> int:
+    """How many records of a size one piece has, at the share of a bulk's rate."""
+    return max(1, int(INGEST_SHARE * mb_per_s * 1e6 * PACE_S / size))
 
 
 def publish_bulk(world: World, megabytes: int) -> float:
@@ -223,7 +240,9 @@ def measure(world: World, megabytes: int) -> list[dict[str, object]]:
     away, source = world.followers()
     away.kill()
     bulk = publish_bulk(world, megabytes)
-    paced = Paced(world, INGEST_SHARE * bulk * 1e6)
+    count = piece_of(bulk, SIZE)
+    publisher = world.publisher("paced", TOPIC, batch_bytes=65536)
+    paced = Paced(publisher, unkeyed(count), count * SIZE)
     paced.start()
     rows = [compare("follower back", world, paced, away, source)]
     learner = world.cluster.join()

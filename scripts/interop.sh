@@ -1,18 +1,18 @@
 #!/bin/sh
-# Builds the programs of `make interop`: Java with each version of Apache Kafka's client, Go with franz-go.
+# Builds the programs of `make interop`: Java with each version of Apache Kafka's client, Go with franz-go. What
+# Debezium follows is PostgreSQL.
 #
 # Does nothing when nothing changed (stamps in build/interop), and needs the network only for what is missing. Installs
 # Debian's packages where it may; what cannot be installed or built is named, and left out of the run.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+. scripts/debian.sh
 
 OUT="$PWD/build/interop"
 LOG="$OUT/build.log"
 JAVA_VERSIONS="4.3.1 3.9.2"
 
 say() { printf 'interop: %s\n' "$*" >&2; }
-
-as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends "$@" >>"$LOG" 2>&1; }
 
@@ -21,7 +21,8 @@ need() {
     command -v "$1" >/dev/null && return
     if command -v apt-get >/dev/null; then
         say "installing Debian's $2"
-        { apt install "$2" || { apt update && apt install "$2"; }; } && command -v "$1" >/dev/null && return
+        { without_services apt install "$2" || { apt update && without_services apt install "$2"; }; } &&
+            command -v "$1" >/dev/null && return
     fi
     say "no $1, and $2 cannot be installed; as root, run: apt-get install $2"
     return 1
@@ -74,4 +75,5 @@ mkdir -p "$OUT"
 : >"$LOG"
 java_part
 go_part
+need psql postgresql
 exit 0

@@ -64,6 +64,8 @@ class PartitionInfo(AdminAnswer, frozen=True):
     merged_offset: int = 0
     halted: str = ""
     wanted_offset: int = 0
+    elsewhere: str = ""
+    """The nodes that have it, if this one has not: then all numbers are 0."""
 
 
 class TopicDescription(AdminAnswer, frozen=True):
@@ -194,6 +196,35 @@ class LevelRaised(AdminAnswer, frozen=True):
     since: int
 
 
+class GroupPlacement(AdminAnswer, frozen=True):
+    """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
+    shall have, and how many entries each member lacks, by the node that leads it (else empty).
+    """
+
+    group: int
+    leader: str | None
+    members: tuple[str, ...]
+    copies: int
+    lag: dict[str, int]
+
+
+class PartitionPlacement(AdminAnswer, frozen=True):
+    """A partition, the group that has it, who leads that, and who has a replica."""
+
+    topic: str
+    partition: int
+    group: int
+    leader: str | None
+    replicas: tuple[str, ...]
+
+
+class PlacementStatus(AdminAnswer, frozen=True):
+    """What is where. Group 0 is on all members."""
+
+    groups: tuple[GroupPlacement, ...]
+    partitions: tuple[PartitionPlacement, ...]
+
+
 class ResetTopic(AdminAnswer, frozen=True):
     """A topic, and the id of its new log."""
 
@@ -241,6 +272,7 @@ class CopyProgress(AdminAnswer, frozen=True):
 class ArchivePlan(AdminAnswer, frozen=True):
     """The policy that counts (empty: none), why a newer one does not, what would go, the partitions
     of which more would go if no consumer group held it, and the nodes that have another policy.
+    `data_groups`: how many there are, whose leaders plan for them.
     """
 
     policy: str
@@ -249,6 +281,7 @@ class ArchivePlan(AdminAnswer, frozen=True):
     held: tuple[str, ...] = ()
     copies: CopyProgress = CopyProgress()
     differing: tuple[str, ...] = ()
+    data_groups: int = 0
 
 
 class LogFile(AdminAnswer, frozen=True):

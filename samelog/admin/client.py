@@ -12,7 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from http import HTTPStatus
+from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +23,7 @@ from msgspec import UNSET, UnsetType
 
 from samelog.admin.answers import LogFile, SchemaPage, Status
 from samelog.admin.errors import AdminError, NotLeaderError
+from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import (
     PARTITION_S,
     PARTITIONS_MAX,
@@ -47,6 +51,7 @@ CODE_OF = {
     HTTPStatus.GATEWAY_TIMEOUT: FaultCode.TIMEOUT,
 }
 """Of a refusal that names no code."""
+_FILE_ORDER = attrgetter("topic", "partition", "first_offset")
 
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -223,15 +228,28 @@ def log_history(
     from samelog.config.load import load_client
 
     client = load_client(config) if isinstance(config, str) else config
-    wanted = topic or UNSET, UNSET if partition is None else partition
-    request = LogHistory(*wanted)
-    while True:
-        page = ask(client, request)
-        yield from page.files
-        if not page.more:
-            return
+    wanted = LogHistory(topic or UNSET, UNSET if partition is None else partition)
+    placed = sorted(
+        (each.topic, each.partition)
+        for each in ask(client, GetPlacement()).partitions
+        if each.group and topic in ("", each.topic) and partition in (None, each.partition)
+    )
+    if (topic, partition) in placed:
+        yield from _history(client, wanted)
+        return
+    of_groups = chain.from_iterable(_history(client, LogHistory(*each)) for each in placed)
+    yield from merge(_history(client, wanted), of_groups, key=_FILE_ORDER)
+
+
+def _history(config: ClientConfig, request: LogHistory) -> Iterator[LogFile]:
+    """Page after page."""
+    page = ask(config, request)
+    yield from page.files
+    while page.more:
         last = page.files[-1]
-        request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)
+        place = last.topic, last.partition, last.next_offset
+        page = ask(config, LogHistory(request.topic, request.partition, *place))
+        yield from page.files
 
 
 def topic_schemas(

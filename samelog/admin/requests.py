@@ -170,6 +170,12 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
     topic: TopicName
     partitions: Annotated[int, Meta(ge=1, le=MAX_31, description="How many; at most 10,000.")]
     settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
+    replication_factor: (
+        Annotated[
+            int, Meta(ge=1, le=7, description="How many nodes have each partition; absent: all.")
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class CreatePartitions(AdminRequest[TopicInfo], frozen=True):
@@ -279,7 +285,11 @@ class LogHistory(AdminRequest[LogHistoryPage], frozen=True):
 
 
 class PlanArchive(AdminRequest[ArchivePlan], frozen=True):
-    """What the next round of archiving would archive."""
+    """What the next round of archiving would archive: in group 0, as its leader says, or in the
+    data groups that the asked node leads.
+    """
+
+    data_groups: bool = False
 
 
 # --- publishers and subscribers -----------------------------------------------------------------

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from string import Formatter
 from typing import Any
 
+from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.admin.requests import AdminRequest, answer_type
 from samelog.wire.errors import FaultCode
@@ -169,6 +170,8 @@ OPERATIONS = (
     _read("/elections", "The newest elections that this node has seen.", ask.GetElections),
     _read("/access", "Grants and certificates of this node.", ask.GetAccess),
     _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
+    _read("/placement", "Which groups there are, and what is where.", place.GetPlacement),
+    _read("/tasks", "Tasks that move replicas; the leader answers.", place.ListTasks),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",
@@ -213,6 +216,11 @@ OPERATIONS = (
         ask.SetMaintenance,
         repeatable=True,
     ),
+    _change("/tasks/pause", "Let a task stand still, or begin none.", place.PauseTask),
+    _change("/tasks/resume", "Let a task go on, or begin tasks again.", place.ResumeTask),
+    _change("/tasks/cancel", "Undo a task.", place.CancelTask),
+    _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
+    _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
     _change(
         "/upgrade/finalize",
         "Raise the feature level, for good: docs/upgrades.md.",

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from samelog.archiver.compaction import Compactions
 from samelog.format.numbers import Unsigned32
 
 TARGETS_MAX = 1 << 16
@@ -65,6 +66,9 @@ class ArchivedPartition(Protocol):
     start_checksum: int
     rolls: list[tuple[int, int]]
 
+    @property
+    def compactions(self) -> Compactions: ...
+
 
 def apply_archive(
     partition: ArchivedPartition, targets: list[str], command: ArchiveCommand
@@ -74,8 +78,9 @@ def apply_archive(
     """
     if not 0 <= command.segment <= command.offset <= partition.next_offset:
         return f"segment {command.segment}, offset {command.offset} of {partition.next_offset}"
-    if not _names_all_segments(partition.start_segment, command):
-        return f"files from {partition.start_segment} to {command.segment} are not all named"
+    problem = _problem_with_files(partition, command)
+    if problem is not None:
+        return problem
     if command.copy_url and command.copy_url not in targets:
         if len(targets) == TARGETS_MAX:
             return f"copies are at {TARGETS_MAX} targets already"
@@ -85,7 +90,15 @@ def apply_archive(
         partition.start_segment = command.segment
         partition.start_checksum = command.checksum
         partition.rolls = [roll for roll in partition.rolls if roll[0] > command.segment]
+        partition.compactions.forget_below(command.segment)
     return None
+
+
+def _problem_with_files(partition: ArchivedPartition, command: ArchiveCommand) -> str | None:
+    if not _names_all_segments(partition.start_segment, command):
+        return f"files from {partition.start_segment} to {command.segment} are not all named"
+    facts = [(each.base, each.next_offset, each.size) for each in command.files]
+    return partition.compactions.problem_with(facts, command.at_ms) if facts else None
 
 
 def _names_all_segments(start: int, command: ArchiveCommand) -> bool:

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -56,6 +56,7 @@ class Digests:
         self._directory = os.path.join(parts.config.data, "digests")
         self._merging = parts.merging
         self._in_thread = parts.in_thread
+        self._at_work = parts.at_work
         self._complete: dict[int, tuple[MergedLog, int]] = {}
         """Partition -> its log, and the segment that grew when all before it had a digest."""
         self._ends: dict[str, int] = {}
@@ -85,11 +86,15 @@ class Digests:
         """Until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for number, partition in tuple(self._merging.partitions.items()):
-                growing = partition.log, partition.log.end()[0]
-                is_complete = self._complete.get(number) == growing
-                if not is_complete and await self.complete(partition):
-                    self._complete[number] = growing
+            with self._at_work:
+                await self._complete_all()
+
+    async def _complete_all(self) -> None:
+        for number, partition in tuple(self._merging.partitions.items()):
+            growing = partition.log, partition.log.end()[0]
+            is_complete = self._complete.get(number) == growing
+            if not is_complete and await self.complete(partition):
+                self._complete[number] = growing
 
     async def complete(self, partition: PartitionLog) -> bool:
         """Make what is lacking of one partition: whether nothing is lacking until it grows."""
@@ -250,6 +255,34 @@ class ArchiveHistory:
         if self._machine.state.partitions[number].start_segment == 0:
             return []
         return self._file(number).read(offset, limit)
+
+    # --- from and to other groups -----------------------------------------------------------------
+
+    def whole(self, number: int) -> bytes | None:
+        """All of a partition, for the group that it moves to; None: some is lacking here. Raises
+        LogFormatError.
+        """
+        if self.lacks(number):
+            return None
+        found, offset = list[ArchivedFile](), 0
+        while files := self.read(number, offset, PAGE_FILES):
+            found += files
+            offset = files[-1].next_offset
+        return b"".join(map(encode_record, found))
+
+    def came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        """A partition came from another group, with its history; `targets`: of copies, by the
+        numbers that they have there.
+        """
+        own = self._machine.state.copy_targets
+        files = [
+            each
+            if each.copy is None
+            else each._replace(copy=each.copy._replace(target=own.index(targets[each.copy.target])))
+            for each in decode_records(records) or ()
+        ]
+        if files:
+            self._append(number, files)
 
     # --- from and to peers ------------------------------------------------------------------------
 

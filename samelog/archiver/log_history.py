@@ -65,8 +65,7 @@ class LogHistoryReader:
         begin = "" if first is UNSET else first, request.from_partition
         for name in sorted(state.names):
             topic = state.topics[state.names[name]]
-            for number in topic.partition_numbers:
-                partition = state.partitions[number]
+            for partition in filter(None, map(state.partitions.get, topic.partition_numbers)):
                 of = name, partition.index
                 if _is_wanted(request, of) and of >= begin:
                     offset = request.from_offset if of == begin else 0

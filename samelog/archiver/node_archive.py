@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Container, Coroutine, Iterator
+from collections.abc import Container, Coroutine, Iterator
 from typing import Any
 
 from samelog.archiver.command import ArchiveCommand
@@ -53,6 +53,7 @@ class EmptyFiles:
         self._merging = parts.merging
         self._history = history
         self._in_thread = parts.in_thread
+        self._at_work = parts.at_work
         self._complete: dict[int, tuple[MergedLog, int]] = {}
         """Partition -> its log, and up to where files are complete."""
 
@@ -60,12 +61,16 @@ class EmptyFiles:
         """Until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for number, partition in tuple(self._merging.partitions.items()):
-                try:
-                    await self.complete(number, partition)
-                except LogFormatError as error:
-                    what = "empty files not made"
-                    log_event(log, logging.WARNING, what, partition=number, error=error)
+            with self._at_work:
+                await self._complete_all()
+
+    async def _complete_all(self) -> None:
+        for number, partition in tuple(self._merging.partitions.items()):
+            try:
+                await self.complete(number, partition)
+            except LogFormatError as error:
+                what = "empty files not made"
+                log_event(log, logging.WARNING, what, partition=number, error=error)
 
     async def complete(self, number: int, partition: PartitionLog) -> None:
         """Make what is lacking of one partition. Raises LogFormatError."""
@@ -120,6 +125,7 @@ class Truncation:
         self._merging = parts.merging
         self._replication = parts.replication
         self._in_thread = parts.in_thread
+        self._at_work = parts.at_work
         self.pending_bytes = 0
         """Archived, and not truncated yet."""
         self._due: dict[int, None] = {}
@@ -139,6 +145,11 @@ class Truncation:
         partition.changed()
         self._do_soon(number)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether anything waits to be truncated."""
+        return bool(self._due)
+
     def _do_soon(self, number: int) -> None:
         self._due[number] = None
         self._wake.set()
@@ -147,12 +158,13 @@ class Truncation:
         """Until cancelled."""
         while True:
             await self._wake.wait()
-            self._wake.clear()
-            await self._replication.sync()
-            while self._due:
-                number = next(iter(self._due))
-                del self._due[number]
-                await self._guard(number)
+            with self._at_work:
+                self._wake.clear()
+                await self._replication.sync()
+                while self._due:
+                    number = next(iter(self._due))
+                    del self._due[number]
+                    await self._guard(number)
 
     async def _guard(self, number: int) -> None:
         """What cannot be archived now stays, and is tried again when more is archived."""
@@ -211,13 +223,15 @@ class NodeArchive:
         self.empty_files = EmptyFiles(parts, self.history)
         self.log_history = LogHistoryReader(parts, self.history, self.digests)
 
-    def start(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        """Begin to work."""
-        spawn(self.truncation.run())
-        spawn(self.rounds.run())
-        spawn(self.copies.queue.run())
-        spawn(self.digests.run())
-        spawn(self.empty_files.run())
+    def runs(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What is to run."""
+        parts = (self.truncation, self.rounds, self.copies.queue, self.digests, self.empty_files)
+        return (part.run() for part in parts)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be truncated or copied."""
+        return self.truncation.is_due or self.copies.queue.is_due
 
     def close(self) -> None:
         """Close the files of the history, once everything has ended."""

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.compaction import Compactions
+from samelog.archiver.compaction_progress import CompactionProgress
 from samelog.archiver.copies.process import SegmentCopier
 from samelog.config.tables.node import NodeConfig
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.threads import InThread
 from samelog.store.disk.files import FileSystem
@@ -38,6 +41,8 @@ class PartitionView(Protocol):
     def start_checksum(self) -> int: ...
     @property
     def rolls(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def compactions(self) -> Compactions: ...
     @property
     def schema_since(self) -> Sequence[tuple[int, int]]: ...
 
@@ -99,6 +104,10 @@ class PartitionLog(Protocol):
     @property
     def fault(self) -> object | None:
         """Why it can neither be merged nor read any more."""
+
+    @property
+    def compaction(self) -> CompactionProgress | None:
+        """How far this node is with the compaction that was ordered last."""
 
     def changed(self) -> None:
         """Tell readers that the log has changed."""
@@ -167,3 +176,5 @@ class ArchiverParts:
     merging: MergedLogs
     replication: Replication
     cluster: ClusterView
+    at_work: AtWork
+    """While one of its tasks works."""

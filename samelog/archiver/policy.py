@@ -19,6 +19,7 @@ LIMIT_LEAST, LIMIT_MOST = 64 << 10, 1 << 60
 DISK_DEFAULT = 90
 KEYS = ("time", "limit", "disk")
 
+CLEANUP_POLICY, DELETE, COMPACT = "cleanup.policy", "delete", "compact"
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 HOLD_GROUPS = "hold_groups"
 HOLD_MAX_MS, HOLD_MAX_BYTES = "hold_max_ms", "hold_max_bytes"
@@ -103,8 +104,10 @@ def _limit(value: Any) -> int | None:
 
 def rules_of(policy: Policy | None, settings: Mapping[str, str]) -> Rules:
     """What counts for the partitions of a topic with these settings; without a policy, only they
-    do.
+    do. One that is compacted only keeps the newest record of each key for ever.
     """
+    if DELETE not in settings.get(CLEANUP_POLICY, DELETE).split(","):
+        return Rules(counts=False, for_ever=True)
     by_policy = None if policy is None or policy.time == 0 else policy.time * 60_000
     ms, size = settings.get(RETENTION_MS), settings.get(RETENTION_BYTES)
     return Rules(
@@ -128,6 +131,11 @@ def hold_of(settings: Mapping[str, str]) -> HoldRule | None:
         None if most_ms is None else int(most_ms),
         None if most_bytes is None else int(most_bytes),
     )
+
+
+def is_compacted(policy: str) -> bool:
+    """Whether `cleanup.policy` keeps the newest record of each key."""
+    return COMPACT in policy.split(",")
 
 
 def _bound(value: str) -> int | None:

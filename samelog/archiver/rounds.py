@@ -25,10 +25,12 @@ from dataclasses import asdict
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
-from samelog.archiver.copies.manifests import FORMATS, Manifest
+from samelog.archiver.copies.manifests import FORMATS, Manifest, formats_of
 from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
 from samelog.archiver.plan import (
+    DISK,
+    LIMIT,
     ArchiveProposal,
     Hold,
     PartitionFacts,
@@ -38,7 +40,16 @@ from samelog.archiver.plan import (
     majority_time,
     plan_archiving,
 )
-from samelog.archiver.policy import Policy, PolicyError, hold_of, parse_policy, rules_of
+from samelog.archiver.policy import (
+    CLEANUP_POLICY,
+    Policy,
+    PolicyError,
+    Rules,
+    hold_of,
+    is_compacted,
+    parse_policy,
+    rules_of,
+)
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
@@ -108,6 +119,7 @@ class ArchiveRounds:
         self._policy = policy
         self._copies = copies
         self._due = due
+        self._next_at = parts.clock.now() + parts.config.archive.interval_s
         self.held: list[str] = []
         """Partitions of which the last round left something to the groups that hold it."""
 
@@ -118,21 +130,28 @@ class ArchiveRounds:
     async def run(self) -> None:
         """A round every now and then, until cancelled."""
         while True:
+            left_s = max(0.0, self._next_at - self._parts.clock.now())
             with suppress(TimeoutError):  # wait_for would lose a cancellation to a wake-up
-                async with asyncio.timeout(self._parts.config.archive.interval_s):
+                async with asyncio.timeout(left_s):
                     await self._due.wait()
-            self._due.clear()
-            self.held = []
-            if self._parts.replication.is_leader:
-                await self.round()
-            else:
-                self._copies.require([])
+            with self._parts.at_work:
+                await self._look()
+
+    async def _look(self) -> None:
+        self._next_at = self._parts.clock.now() + self._parts.config.archive.interval_s
+        self._due.clear()
+        self.held = []
+        if self._parts.replication.is_leader:
+            await self.round()
+        else:
+            self._copies.require([])
 
     async def round(self) -> None:
         """Archive what is to go now. What cannot be read is not archived."""
         found = self.plan()
         self.held = found.held
-        taken = [(each, self._segments(each)) for each in found.proposals]
+        free = [each for each in found.proposals if not self._waits(each)]
+        taken = [(each, self._segments(each)) for each in free]
         self._copies.require(taken)
         for each, segments in taken:
             try:
@@ -143,6 +162,14 @@ class ArchiveRounds:
                 log_event(log, logging.ERROR, "not archived", partition=each.name, error=error)
             except (NotLeader, Busy):
                 return  # the next round finds them again
+
+    def _waits(self, each: ArchiveProposal) -> bool:
+        """Whether it is being compacted, and that goes on. What is needed at once goes before."""
+        order = self._parts.machine.state.partitions[each.partition].compactions.order
+        progress = self._parts.merging.partitions[each.partition].compaction
+        if order is None or progress is None or {LIMIT, DISK} & set(each.reason.split("+")):
+            return False
+        return progress.goes_on(order.number, self._parts.clock.now())
 
     def _segments(self, each: ArchiveProposal) -> list[Segment]:
         """The oldest of the files that are proposed, not too many at once."""
@@ -248,10 +275,17 @@ class ArchiveRounds:
             ],
             segments[-1].size,
             merged,
-            rules_of(self._policy.policy, topic.settings),
+            self._rules(topic.settings),
             self._hold(partition.number, topic.settings),
             partition.log_start,
         )
+
+    def _rules(self, settings: Mapping[str, str]) -> Rules:
+        """What counts. Compacted segments are not copied: while copies are required, they stay."""
+        is_compact = is_compacted(settings.get(CLEANUP_POLICY, ""))
+        if is_compact and formats_of(settings, self._parts.config.archive.copy_formats):
+            return Rules(counts=False, for_ever=True)
+        return rules_of(self._policy.policy, settings)
 
     def _hold(self, number: int, settings: Mapping[str, str]) -> Hold | None:
         rule = hold_of(settings)

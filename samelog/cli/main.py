@@ -36,6 +36,8 @@ SUBCOMMANDS = {
     "restore": ("restore", "Bring archived records back from their copies."),
     "top": ("look.top", "Show live what a cluster does: nodes, topics, rates, lag."),
     "ui": ("look.ui", "Show a cluster in a browser: the console."),
+    "placement": ("look.placement", "Show which groups there are, and what is where."),
+    "tasks": ("placing.tasks", "List, pause, resume and cancel what moves replicas."),
     "doctor": ("look.doctor", "Look for what is wrong on a host and in a cluster."),
     "status": ("look.status", "Show the nodes, partitions and sessions of a cluster."),
     "verify": ("verify", "Check and compare merged logs in directories."),

@@ -116,6 +116,7 @@ def _kafka_parts(node: Node) -> BrokerParts:
         node.raft,
         node.peers,
         lambda: node.care.archive.policy.policy,
+        node.data_groups,
     )
 
 

@@ -44,6 +44,8 @@ class Leadership:
     __slots__ = (
         "append",
         "append_key",
+        "awake_since",
+        "beat_index",
         "commit_message",
         "counted",
         "dirty",
@@ -54,6 +56,7 @@ class Leadership:
         "quorum_deadline",
         "quorum_since",
         "reads",
+        "rests_with",
         "transfer_deadline",
         "transfer_to",
         "uncommitted_bytes",
@@ -80,6 +83,11 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
+        self.beat_index = 0
+        """Where the log ended at the last heartbeat."""
+        self.awake_since = now
+        self.rests_with: tuple[int, ...] = ()
+        """Whom it has told that it rests; others were away."""
         self.follow(core)
 
     def follow(self, core: Core) -> None:
@@ -309,6 +317,7 @@ class Core:
             self.vote = None
             self.elected = leader
         self.role = Role.FOLLOWER
+        self.patience.rests = False
         self.votes = {}
         self.end_leadership()
         self.set_leader(leader)

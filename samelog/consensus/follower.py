@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from samelog.consensus import quiet
 from samelog.consensus.core import Core
 from samelog.consensus.errors import HistoryConflict, MalformedMessage
 from samelog.consensus.log import with_commit
@@ -22,6 +23,7 @@ from samelog.consensus.messages import (
     Commit,
     Heartbeat,
     HeartbeatReply,
+    Quiet,
     ReadRequest,
     SnapshotChunk,
     SnapshotReply,
@@ -112,6 +114,13 @@ def on_heartbeat(core: Core, sender: int, message: Heartbeat) -> None:
     doubt = core.doubt
     if doubt is not None and doubt.must_ask(core.term, core.now, core.config.heartbeat_s):
         core.send(sender, ReadRequest(core.term, doubt.number))
+
+
+def on_quiet(core: Core, sender: int, message: Quiet) -> None:
+    """The leader lives, and rests."""
+    _follow(core, sender)
+    _learn_commit(core, message.index, message.entry_term)
+    quiet.follow(core, message)
 
 
 def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:

@@ -17,7 +17,8 @@ from operator import methodcaller
 import msgspec
 
 from samelog.consensus.errors import MalformedMessage
-from samelog.consensus.types import Entry, NodeNumber
+from samelog.consensus.log import RaftLog
+from samelog.consensus.types import Entry, NodeNumber, Snapshot
 
 CONFIGURATION = b"\xc1"
 """First byte of a configuration entry; no MessagePack value, thus no other entry, begins so."""
@@ -137,3 +138,23 @@ def configurations_in(entries: Sequence[Entry]) -> list[tuple[int, Membership]]:
             membership = decode_configuration(entry.data).membership
             found.append((entry.index, membership))
     return found
+
+
+def check_members(voters: Sequence[int], learners: Sequence[int]) -> None:
+    """Raises ValueError for a membership that cannot be."""
+    members = [*voters, *learners]
+    if len(set(members)) != len(members):
+        raise ValueError(f"no node may be named twice: {members}")
+
+
+def of_files(given: Membership, snapshot: Snapshot | None, log: RaftLog) -> Memberships:
+    """Who belongs to the group by what is on disk, else by what is given."""
+    if snapshot is None:
+        memberships = Memberships(0, given)
+    else:
+        memberships = Memberships(
+            snapshot.last_index, Membership(snapshot.voters, snapshot.learners)
+        )
+    start = max(memberships.index, log.base_index) + 1
+    memberships.append(configurations_in(log.entries(start, log.last_index + 1)))
+    return memberships

@@ -167,6 +167,15 @@ class ReadReply(RaftMessage, frozen=True, tag=15):
     index: Number
 
 
+class Quiet(RaftMessage, frozen=True, tag=16):
+    """The entry (index, entry_term) is the last one, and committed; who has it rests, as the leader
+    does: no more heartbeats until something happens. No answer.
+    """
+
+    index: Number
+    entry_term: Number
+
+
 URGENT = (
     PreVote,
     PreVoteReply,
@@ -177,6 +186,7 @@ URGENT = (
     TimeoutNow,
     ReadRequest,
     ReadReply,
+    Quiet,
 )
 """Short, and waited for: they may pass all others."""
 
@@ -196,6 +206,7 @@ AnyRaftMessage = (
     | TimeoutNow
     | ReadRequest
     | ReadReply
+    | Quiet
 )
 
 

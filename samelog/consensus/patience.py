@@ -13,6 +13,8 @@ delay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 DELAYS = 5
 """A leader's word is late by its own delay and by ours, and each may be longer than the last."""
 MOST = 10
@@ -22,7 +24,16 @@ FALL_S = 25.0
 class Patience:
     """One node's."""
 
-    __slots__ = ("_factor", "_is_excused", "_measured_at", "_timeout_s", "seconds", "wait_s")
+    __slots__ = (
+        "_factor",
+        "_is_excused",
+        "_measured_at",
+        "_timeout_s",
+        "heard",
+        "rests",
+        "seconds",
+        "wait_s",
+    )
 
     def __init__(self, timeout_s: float, now: float) -> None:
         """`timeout_s`: as configured."""
@@ -31,6 +42,10 @@ class Patience:
         self._is_excused = False
         self._factor = 1.0
         self.seconds = self.wait_s = timeout_s
+        self.heard: Callable[[], float] | None = None
+        """When the member that leads was last heard of; None: this node never rests."""
+        self.rests = False
+        """Its group is quiet: it has no timer (quiet.py)."""
 
     def draw(self, chance: float) -> None:
         """Wait for another time from now on (`wait_s`): nodes are seldom to campaign together."""

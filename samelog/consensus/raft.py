@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
-from samelog.consensus import election, follower, membership, replication
+from samelog.consensus import election, follower, membership, quiet, replication
 from samelog.consensus import messages as wire
 from samelog.consensus.core import Core, Leadership
 from samelog.consensus.effects import NOTHING, Effects
 from samelog.consensus.errors import Busy, ChangePending, NotLeader
 from samelog.consensus.log import RaftLog
-from samelog.consensus.membership import Configuration, Membership, Memberships
+from samelog.consensus.membership import Configuration, Membership
 from samelog.consensus.progress import ProgressStatus
 from samelog.consensus.types import (
     ENTRY_OVERHEAD_BYTES,
@@ -45,6 +45,7 @@ _HANDLERS: dict[type[wire.RaftMessage], Callable[[Core, int, Any], None]] = {
     wire.Commit: follower.on_commit,
     wire.Heartbeat: follower.on_heartbeat,
     wire.SnapshotChunk: follower.on_snapshot_chunk,
+    wire.Quiet: follower.on_quiet,
     wire.AppendReply: replication.on_append_reply,
     wire.AppendReject: replication.on_append_reject,
     wire.HeartbeatReply: replication.on_heartbeat_reply,
@@ -52,7 +53,7 @@ _HANDLERS: dict[type[wire.RaftMessage], Callable[[Core, int, Any], None]] = {
     wire.ReadRequest: replication.on_read_request,
     wire.ReadReply: replication.on_read_reply,
 }
-_FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk)
+_FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk, wire.Quiet)
 _FROM_ANYBODY = frozenset((*_FROM_LEADER, wire.PreVote, wire.Vote, wire.TimeoutNow, wire.ReadReply))
 """Taken from nodes that we don't know as members too: they may hold a newer configuration."""
 
@@ -90,7 +91,7 @@ class Raft(Core):
         `doubtful`: a loss of power may have taken entries that this node had acknowledged. Its
         votes are part of no majority until it holds all that a leader has committed.
         """
-        _check_members(voters, learners)
+        membership.check_members(voters, learners)
         restored = _restore_log(snapshot, entries)
         log = _log_behind(snapshot, ()) if restored is None else restored
         if hard_state.commit > log.last_index:
@@ -99,7 +100,9 @@ class Raft(Core):
             )
         super().__init__(
             node_id,
-            memberships=_memberships(Membership(tuple(voters), tuple(learners)), snapshot, log),
+            memberships=membership.of_files(
+                Membership(tuple(voters), tuple(learners)), snapshot, log
+            ),
             config=config,
             random=random,
             now=now,
@@ -127,6 +130,8 @@ class Raft(Core):
         kind = type(message)
         if sender == self.node_id or not (sender in self.peers or kind in _FROM_ANYBODY):
             return
+        if self.patience.rests:
+            quiet.wake(self)
         if message.term != self.term and not self._meet_other_term(sender, message, kind):
             return
         _HANDLERS[kind](self, sender, message)
@@ -164,6 +169,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
+        if self.patience.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -183,6 +190,8 @@ class Raft(Core):
         """
         self.now = now
         self.touched = True
+        if self.patience.rests:
+            quiet.wake(self)
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.leader)
@@ -211,6 +220,8 @@ class Raft(Core):
         """Ask for an index that covers everything committed by now; see Effects.reads."""
         self.now = now
         self.touched = True
+        if self.patience.rests:
+            quiet.wake(self)
         replication.read_index(self, context)
 
     def transfer_leadership(self, to: int, now: float) -> None:
@@ -222,6 +233,7 @@ class Raft(Core):
         self.touched = True
         if self.leadership is None:
             raise NotLeader(self.leader)
+        quiet.wake(self)
         if to not in self.voters or not self.counts(to):
             raise ValueError(f"node {to} is no other voter that counts")
         replication.start_transfer(self, self.leadership, to)
@@ -240,6 +252,10 @@ class Raft(Core):
     def begin_group(self) -> None:
         """This node was made for a new group, which all voters elect the first leader of."""
         self.trust.begins = True
+
+    def stand_first(self, now: float) -> None:
+        """This node shall lead a group that begins: it asks for votes at once, the others wait."""
+        self.now = self.election_deadline = now
 
     def require_bytes(self, is_backed: Callable[[Entry], bool]) -> None:
         """Entries name bytes outside of the log. `is_backed`: whether those of an entry are here,
@@ -281,7 +297,20 @@ class Raft(Core):
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
         self.now = now
         self.touched = True
+        quiet.wake(self)
         election.leader_lost(self)
+
+    def allow_quiet(self, heard: Callable[[], float]) -> None:
+        """This replica may rest when nothing happens: the driver tells from then on whether the
+        others live. `heard`: when the member that this one follows was last heard of.
+        """
+        self.patience.heard = heard
+
+    def wake(self, now: float) -> None:
+        """Somebody does not rest, is silent, or began anew: before anything else that says so."""
+        self.now = now
+        self.touched = True
+        quiet.wake(self)
 
     def saved(self, up_to: SaveToken) -> None:
         """The save of the batch with this token, and of all before it, is done.
@@ -340,6 +369,16 @@ class Raft(Core):
     def membership_at(self, index: int) -> Membership:
         """Who belonged to the group up to `index`: what a snapshot of that moment has to say."""
         return self.memberships.at(index)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has no timer, as nothing happens in its group."""
+        return self.patience.rests
+
+    @property
+    def rests_with(self) -> tuple[int, ...]:
+        """The followers that a leader that rests has told so; the others are away."""
+        return () if self.leadership is None else self.leadership.rests_with
 
     @property
     def is_doubtful(self) -> bool:
@@ -430,25 +469,6 @@ class Raft(Core):
             self.send_after_save(sender, wire.VoteReply(self.term, granted=False))
         elif isinstance(message, _FROM_LEADER):
             self.send(sender, wire.HeartbeatReply(self.term, 0, self.may_vote))
-
-
-def _check_members(voters: Sequence[int], learners: Sequence[int]) -> None:
-    members = [*voters, *learners]
-    if len(set(members)) != len(members):
-        raise ValueError(f"no node may be named twice: {members}")
-
-
-def _memberships(given: Membership, snapshot: Snapshot | None, log: RaftLog) -> Memberships:
-    """Who belongs to the group by what is on disk, else by what is given."""
-    if snapshot is None:
-        memberships = Memberships(0, given)
-    else:
-        memberships = Memberships(
-            snapshot.last_index, Membership(snapshot.voters, snapshot.learners)
-        )
-    start = max(memberships.index, log.base_index) + 1
-    memberships.append(membership.configurations_in(log.entries(start, log.last_index + 1)))
-    return memberships
 
 
 def _log_behind(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:

@@ -35,6 +35,11 @@ class LeaderReads:
         self._acknowledged: dict[int, int] = {}
         self._pending: deque[_PendingRead] = deque()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any read waits."""
+        return bool(self.waiting or self._pending)
+
     def follow(self, voters: tuple[int, ...]) -> None:
         """These are the voters from now on, for reads under way as well."""
         known = self._acknowledged

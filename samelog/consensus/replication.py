@@ -10,7 +10,7 @@ Invariant: only entries of the leader's own term are committed by counting (5.4.
 
 from __future__ import annotations
 
-from samelog.consensus import quorum
+from samelog.consensus import quiet, quorum
 from samelog.consensus.core import Core, Leadership
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.messages import (
@@ -40,7 +40,7 @@ def tick(core: Core, lead: Leadership) -> None:
         core.become_follower(core.term, None)
         # Its followers may just be late: who led last asks first, whatever its patience.
         core.election_deadline = core.now + core.config.election_timeout_s
-    elif core.now >= lead.heartbeat_deadline:
+    elif core.now >= lead.heartbeat_deadline and not quiet.begin(core, lead):
         _broadcast_heartbeat(core, lead)
 
 

@@ -1,7 +1,9 @@
 # Kernels that look at the records inside batches and keep none: checking them, finding a time.
 
-cdef Fault walk_records(const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed) noexcept nogil:
-    """Look at every record of a batch, and keep nothing."""
+cdef Fault walk_records(
+    const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed, int64_t *keyless,
+) noexcept nogil:
+    """Look at every record of a batch, and keep nothing; `keyless` counts those without a key."""
     cdef Parsed parsed
     cdef Fault fault
     cdef int64_t i
@@ -9,28 +11,32 @@ cdef Fault walk_records(const uint8_t *at, const uint8_t *end, const Header *hea
     if header.records > (end - at) // RECORD_MINIMUM:
         return RECORD_COUNT
     for i in range(header.records):
-        fault = read_record(&at, end, i, &parsed)
+        fault = read_record(&at, end, header, i, &parsed)
         if fault == FINE and parsed.header_count > 0:
             fault = check_headers(&parsed)
         if fault != FINE:
             failed[0] = i
             return fault
+        keyless[0] += parsed.key_size < 0
     return FINE if at == end else RECORD_SURPLUS
 
 
-cdef Fault look_at_records(const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed) noexcept:
+cdef Fault look_at_records(
+    const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed, int64_t *keyless,
+) noexcept:
     """The same, without the GIL where that pays: a thread may look at many without holding up an event loop."""
     cdef Fault fault
     if end - at < RELEASE_FROM:
-        return walk_records(at, end, header, failed)
+        return walk_records(at, end, header, failed, keyless)
     with nogil:
-        fault = walk_records(at, end, header, failed)
+        fault = walk_records(at, end, header, failed, keyless)
     return fault
 
 
-def check_records(data not None, codec_decompress) -> None:
+def check_records(data not None, codec_decompress) -> int:
     """Check that the records of all batches in `data` can be decoded: what `decode_records` would raise, at a fraction of
-    its price. CRCs are not verified.
+    its price. CRCs are not verified. A batch that lacks records is invalid here: only compaction makes such. Returns how
+    many records have no key.
 
     Raises:
         CorruptBatch: a batch or a record in it is invalid, or the data stops inside a batch.
@@ -40,32 +46,35 @@ def check_records(data not None, codec_decompress) -> None:
     cdef const uint8_t *base
     cdef Header header
     cdef Fault fault
-    cdef int64_t start = 0, failed
+    cdef int64_t start = 0, failed, keyless = 0
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         base = <const uint8_t *>view.buf
         while start < view.len:
             fault = read_header(base + start, view.len - start, INT32_MAX, &header)
             failed = -1
+            if fault == FINE and (header.records == 0 or is_sparse(&header)):
+                fault = BAD_COUNT
             if fault == FINE and header.attributes & CODEC_BITS:
                 unpacked = unpack(base + start, &header, codec_decompress)
                 PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
-                fault = look_at_records(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, &failed)
+                fault = look_at_records(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, &failed, &keyless)
                 PyBuffer_Release(&plain)
             elif fault == FINE:
-                fault = look_at_records(base + start + HEADER, base + start + header.size, &header, &failed)
+                fault = look_at_records(base + start + HEADER, base + start + header.size, &header, &failed, &keyless)
             if fault != FINE:
                 fail(start, fault, failed)
             start += header.size
     finally:
         PyBuffer_Release(&view)
+    return keyless
 
 
 cdef Fault search_time(
     const uint8_t *at, const uint8_t *end, const Header *header, int64_t since, int64_t first, int64_t *place,
 ) noexcept nogil:
-    """Find the first record that is not older than `since`, from offset `first` on: `place` gets its index (-1: there is
-    none) and its timestamp; of a fault, the record's index.
+    """Find the first record that is not older than `since`, from offset `first` on: `place` gets its offset delta (-1:
+    there is none) and its timestamp; of a fault, the record's index.
     """
     cdef Parsed parsed
     cdef Fault fault
@@ -74,12 +83,12 @@ cdef Fault search_time(
     if header.records > (end - at) // RECORD_MINIMUM:
         return RECORD_COUNT
     for i in range(header.records):
-        fault = read_record(&at, end, i, &parsed)
+        fault = read_record(&at, end, header, i, &parsed)
         if fault != FINE:
             place[0] = i
             return fault
-        if header.base_offset + i >= first and timestamp_of(header, &parsed) >= since:
-            place[0] = i
+        if header.base_offset + parsed.offset_delta >= first and timestamp_of(header, &parsed) >= since:
+            place[0] = parsed.offset_delta
             place[1] = timestamp_of(header, &parsed)
             return FINE
     return FINE

@@ -244,7 +244,7 @@ cdef Fault push_records(
     if reserve_records(table, header.records) != FINE:
         return OUT_OF_MEMORY
     for i in range(header.records):
-        fault = read_record(&at, end, i, &parsed)
+        fault = read_record(&at, end, header, i, &parsed)
         if fault == FINE and parsed.header_count > 0:
             fault = push_headers(table, &parsed)
         if fault == FINE:
@@ -256,8 +256,7 @@ cdef Fault push_records(
             return fault
         put64(&table.timestamps, timestamp_of(header, &parsed))
         put32(&table.header_offsets, table.header_keys.rows)
-    for i in range(header.records):
-        put64(&table.offsets, <int64_t>(<uint64_t>header.base_offset + <uint64_t>i))
+        put64(&table.offsets, <int64_t>(<uint64_t>header.base_offset + <uint64_t>parsed.offset_delta))
     for i in range(header.records):
         put32(&table.timestamp_types, 1 if header.attributes & LOG_APPEND_TIME else 0)
     table.rows += header.records

@@ -10,6 +10,7 @@ cdef struct Parsed:
     const uint8_t *first_header
     const uint8_t *end
     int64_t header_count
+    int64_t offset_delta
     uint8_t attributes
 
 
@@ -54,24 +55,29 @@ cdef Fault check_headers(const Parsed *record) noexcept nogil:
     return FINE if at == record.end else RECORD_SURPLUS
 
 
-cdef inline Fault read_record(const uint8_t **cursor, const uint8_t *end, int64_t index, Parsed *record) noexcept nogil:
-    """Read the record at the cursor, all but its headers, and move the cursor behind it."""
-    cdef int64_t length, offset_delta
+cdef inline Fault read_record(
+    const uint8_t **cursor, const uint8_t *end, const Header *header, int64_t index, Parsed *record,
+) noexcept nogil:
+    """Read the record at the cursor, all but its headers, and move the cursor behind it. `record` has the one before."""
+    cdef int64_t length, least = index, most = index
     cdef const uint8_t *at = get_varint(cursor[0], end, 32, &length)
     cdef Fault fault = FINE
     if at == NULL:
         return RECORD_VARINT
     if length < RECORD_MINIMUM - 1 or length > end - at:
         return RECORD_LENGTH
+    if is_sparse(header):
+        least = record.offset_delta + 1 if index > 0 else 0
+        most = header.last_offset_delta
     end = at + length
     record.attributes = at[0]
     at = get_varint(at + 1, end, 64, &record.timestamp_delta)
     if at == NULL:
         return RECORD_VARINT
-    at = get_varint(at, end, 32, &offset_delta)
+    at = get_varint(at, end, 32, &record.offset_delta)
     if at == NULL:
         return RECORD_VARINT
-    if offset_delta != index:
+    if not least <= record.offset_delta <= most:
         return RECORD_OFFSET
     at = get_field(at, end, &record.key, &record.key_size, True, &fault)
     if at == NULL:
@@ -216,7 +222,7 @@ cdef int append_records(
     if header.records > (end - at) // RECORD_MINIMUM:
         fail(position, RECORD_COUNT)
     for i in range(header.records):
-        fault = read_record(&at, end, i, &parsed)
+        fault = read_record(&at, end, header, i, &parsed)
         if fault == FINE and parsed.header_count > 0:
             fault = check_headers(&parsed)
         if fault != FINE:
@@ -224,7 +230,7 @@ cdef int append_records(
         record = Record.__new__(Record)
         record.topic = topic
         record.partition = partition
-        record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t>i)
+        record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t>parsed.offset_delta)
         record.timestamp = timestamp_of(header, &parsed)
         record.timestamp_type = 1 if header.attributes & LOG_APPEND_TIME else 0
         record.key = field_bytes(parsed.key, parsed.key_size)
@@ -296,7 +302,7 @@ cdef Fault slice_records(
         return RECORD_COUNT
     for i in range(header.records):
         failed[0] = i
-        fault = read_record(&at, end, i, &parsed)
+        fault = read_record(&at, end, header, i, &parsed)
         if fault == FINE and parsed.header_count > 0:
             fault = check_headers(&parsed)
         if fault != FINE:
@@ -376,6 +382,8 @@ def slice_batch(batch not None, int64_t skip, codec_decompress) -> bytes:
         open_batch(base, 0, view.len, &header)
         if header.size != view.len:
             fail(0, RECORD_SURPLUS)
+        if is_sparse(&header):
+            fail(0, BAD_COUNT)
         if header.attributes & CONTROL or not 0 <= skip < header.records:
             raise ValueError(f"cannot drop {skip} of the {header.records} records of a batch, or it is a control batch")
         if not header.attributes & CODEC_BITS:

@@ -18,8 +18,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.long cimport PyLong_AsLongLong
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, INT32_MAX, INT64_MAX
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
+
+from bisect import bisect_right
 
 from samelog.format.errors import CorruptBatch, RecordTooLarge
 
@@ -30,5 +32,6 @@ include "_decode.pxi"
 include "_check.pxi"
 include "_columns.pxi"
 include "_publish.pxi"
+include "_compact.pxi"
 
 crc32c_init()

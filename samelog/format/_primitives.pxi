@@ -62,6 +62,7 @@ cdef enum:
     RECORD_MINIMUM = 7  # bytes of the smallest record: seven varints and bytes
     CODEC_BITS = 0x07
     LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
     CONTROL = 0x20
     RESERVED_BITS = 0xFF80
     RELEASE_FROM = 65536  # bytes of work that pay for releasing the GIL
@@ -90,7 +91,7 @@ cdef dict REASONS = {
     BAD_MAGIC: "its magic byte is not 2",
     BAD_LENGTH: "its length is too small for a header",
     TOO_LONG: "it is longer than allowed",
-    BAD_COUNT: "its number of records is not positive, or does not match its last offset delta",
+    BAD_COUNT: "its number of records does not match its last offset delta",
     BAD_ATTRIBUTES: "reserved attribute bits are set",
     BAD_CODEC: "its codec is unknown",
     BAD_CRC: "its CRC does not match",
@@ -98,7 +99,7 @@ cdef dict REASONS = {
     RECORD_LENGTH: "the record's length is outside the batch",
     RECORD_VARINT: "a number is cut off or too long",
     RECORD_FIELD: "a field is negative or longer than its record",
-    RECORD_OFFSET: "the record's offset delta is not its place in the batch",
+    RECORD_OFFSET: "the record's offset delta does not follow the one before",
     RECORD_HEADERS: "its headers are cut off",
     RECORD_SURPLUS: "there are bytes behind the last field",
 }
@@ -146,9 +147,18 @@ cdef Fault read_header(const uint8_t *data, int64_t available, int64_t max_bytes
         return BAD_ATTRIBUTES
     if header.attributes & CODEC_BITS > 4:
         return BAD_CODEC
-    if header.records <= 0 or header.records - 1 != header.last_offset_delta:
+    if header.records < 0 or header.last_offset_delta < 0 or header.records - 1 > header.last_offset_delta:
         return BAD_COUNT
     return FINE if header.size <= available else SHORT
+
+
+cdef inline int64_t span_of(const Header *header) noexcept nogil:
+    """The offsets that a batch takes: one for each record, but where compaction dropped some."""
+    return <int64_t>header.last_offset_delta + 1
+
+
+cdef inline bint is_sparse(const Header *header) noexcept nogil:
+    return header.records != span_of(header)
 
 
 cdef inline bint crc_matches(const uint8_t *data, const Header *header) noexcept nogil:

@@ -10,6 +10,7 @@ cdef struct Totals:
     uint64_t digest
     uint32_t attributes
     bint has_producer
+    bint is_sparse
     Fault fault
 
 
@@ -19,13 +20,14 @@ cdef class Scan:
 
     Attributes:
         end: position just behind the last whole valid batch (`start` if there is none).
-        batches, records: how many of each there are before `end`.
+        batches, records: how many of each there are before `end`; those that compaction dropped count as records.
         last_start: position of the last valid batch, -1 if there is none.
         last_crc: the CRC field of the last valid batch, 0 if there is none.
         max_timestamp: the highest maxTimestamp, in ms; -1 if there is no batch.
         digest: unsigned 64 bits over the batches: h = (h * 0x9E3779B97F4A7C15 + CRC field + 1) mod 2^64, from 0.
         attributes: the attributes of all batches, ORed.
         has_producer: some batch has a producer id that is not negative.
+        is_sparse: some batch lacks records that compaction dropped.
         error: why the batch at `end` is invalid, else None.
         short: the data stops inside the batch at `end`, of which nothing so far is invalid.
     """
@@ -69,6 +71,10 @@ cdef class Scan:
         return self.totals.has_producer
 
     @property
+    def is_sparse(self) -> bool:
+        return self.totals.is_sparse
+
+    @property
     def error(self) -> str | None:
         fault = self.totals.fault
         return None if fault == FINE or fault == SHORT else REASONS[fault]
@@ -103,7 +109,8 @@ cdef void scan_batches(
         if totals.batches == 0 or header.max_timestamp > totals.max_timestamp:
             totals.max_timestamp = header.max_timestamp
         totals.batches += 1
-        totals.records += header.records
+        totals.records += span_of(&header)
+        totals.is_sparse |= is_sparse(&header)
         totals.digest = totals.digest * <uint64_t>0x9E3779B97F4A7C15 + header.crc + 1
         totals.attributes |= header.attributes
         totals.has_producer |= header.producer_id >= 0
@@ -115,8 +122,8 @@ def scan(
 ) -> Scan:
     """Walk over the record batches in `data[start:stop]` (-1: to the end of the data), and stop at the first bad one.
 
-    Checks, per batch: magic 2; a length of at least a header and at most `max_batch_bytes` in all; a positive number
-    of records that matches the last offset delta; reserved attribute bits; codec; CRC. Records are not looked at.
+    Checks, per batch: magic 2; a length of at least a header and at most `max_batch_bytes` in all; a number of
+    records that fits the last offset delta; reserved attribute bits; codec; CRC. Records are not looked at.
 
     Stops, without an error, before `max_batches` is passed, and before `max_bytes` is, but never before the first
     batch for `max_bytes`; -1 for no limit.
@@ -147,7 +154,7 @@ def scan(
 
 
 def batch_headers(data not None, Py_ssize_t start, Py_ssize_t stop) -> list:
-    """Return, for each batch of `data[start:stop]`: (start, size, records, attributes, base_timestamp, max_timestamp,
+    """Return, for each batch of `data[start:stop]`: (start, size, offsets it takes, attributes, base_timestamp, max_timestamp,
     producer_id, producer_epoch, base_sequence, crc). The CRC is not verified.
 
     Raises:
@@ -166,7 +173,7 @@ def batch_headers(data not None, Py_ssize_t start, Py_ssize_t stop) -> list:
             if fault != FINE:
                 fail(start, fault)
             result.append((
-                start, header.size, header.records, header.attributes, header.base_timestamp, header.max_timestamp,
+                start, header.size, span_of(&header), header.attributes, header.base_timestamp, header.max_timestamp,
                 header.producer_id, header.producer_epoch, header.base_sequence, header.crc,
             ))
             start += header.size
@@ -176,7 +183,7 @@ def batch_headers(data not None, Py_ssize_t start, Py_ssize_t stop) -> list:
 
 
 cdef int64_t count_records(const uint8_t *data, int64_t start, int64_t stop) except -1:
-    """Check all headers between start and stop, and return the records they claim."""
+    """Check all headers between start and stop, and return the offsets that they take."""
     cdef Header header
     cdef Fault fault
     cdef int64_t records = 0
@@ -184,7 +191,7 @@ cdef int64_t count_records(const uint8_t *data, int64_t start, int64_t stop) exc
         fault = read_header(data + start, stop - start, INT32_MAX, &header)
         if fault != FINE:
             fail(start, fault)
-        records += header.records
+        records += span_of(&header)
         start += header.size
     return records
 
@@ -223,7 +230,7 @@ def assign_offsets(
                 raise BufferError("the buffer was changed by somebody else")
             store64(batch, <uint64_t>next_offset)
             store32(batch + 12, <uint32_t>leader_epoch)
-            next_offset += header.records
+            next_offset += span_of(&header)
             attributes |= header.attributes
             if at == start or header.max_timestamp > max_timestamp:
                 max_timestamp = header.max_timestamp

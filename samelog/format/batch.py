@@ -10,13 +10,13 @@ Layout (big endian; source: Kafka's DefaultRecordBatch):
     17     4  crc                   CRC-32C of all bytes from 21 on
     21     2  attributes            bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
                                     6 delete horizon, the rest 0
-    23     4  lastOffsetDelta       recordsCount - 1
+    23     4  lastOffsetDelta       recordsCount - 1, or more behind compaction
     27     8  baseTimestamp         ms
     35     8  maxTimestamp          ms
     43     8  producerId            -1: none
     51     2  producerEpoch         -1: none
     53     4  baseSequence          -1: none
-    57     4  recordsCount          at least 1
+    57     4  recordsCount          0 where compaction left none
     61        records               one compressed blob if there is a codec
 
 Record: varint length of what follows; int8 attributes; varlong timestamp delta to baseTimestamp;
@@ -24,7 +24,8 @@ varint offset delta to baseOffset; varint key length (-1: null) and key; the sam
 varint number of headers, each a varint key length, key (UTF-8), varint value length (-1: null) and
 value. All varints are zigzag.
 
-Invariant: in our logs offsets are dense, so a record's offset delta is its place in the batch.
+Invariant: in our logs every offset is in one batch. A record's offset delta is its place in the
+batch, but where compaction dropped some (`samelog.format.compaction`): there deltas rise.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
         raise CorruptBatch(start, f"its magic byte is {magic}, not 2")
     if header.size < HEADER_BYTES:
         raise CorruptBatch(start, f"its length, {length}, is too small for a header")
-    if header.records <= 0 or header.last_offset_delta != header.records - 1:
+    if not 0 <= header.records <= header.last_offset_delta + 1 > 0:
         claims = f"{header.records} records and last offset delta {header.last_offset_delta}"
         raise CorruptBatch(start, f"it claims {claims}")
     if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > _NEWEST_CODEC:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from samelog.format.checked_json import checked, encode_checked
+from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import CorruptLog, UnsupportedFormat
 from samelog.format.numbers import PartitionIndex
 
@@ -77,6 +78,18 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """The running checksum there."""
     log_start: int = 0
     """Records below this offset are archived."""
+
+
+class CompactedFile(Versioned, frozen=True, kw_only=True):
+    """compacted.json: which segments of a merged log were compacted, in order."""
+
+    number: int = 0
+    """Of the last compaction that was carried out here."""
+    segments: list[CompactedSegment] = []
+    swapped: tuple[int, int] | None = None
+    """From where to where a swap reaches that is under way."""
+    copied: CompactedSegment | None = None
+    """The one that the growing segment is a copy of, as far as it has come."""
 
 
 class ScrubFile(Versioned, frozen=True, kw_only=True):

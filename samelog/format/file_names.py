@@ -21,9 +21,12 @@ decimal without leading zeros.
 
 A merged partition's directory has Kafka's names: a segment's three files are called after its base
 offset, in 20 decimal digits (`.log`, `.index`, `.timeindex`; `.txnindex` where transactions were
-aborted); `partition.json` says which partition it is. In both kinds of directory `marks` says up to
-where the log is on disk, and a file set aside as damaged is called `<name>.quarantined-<n>` and
-never read as a log.
+aborted); `partition.json` says which partition it is, `compacted.json` which segments were
+compacted. The compaction with number n writes new ones in the folder `compacting.<n>`, and says so
+in its `written.json` once it has them all.
+
+In both kinds of directory `marks` says up to where the log is on disk, and a file set aside as
+damaged is called `<name>.quarantined-<n>` and never read as a log.
 
 Invariant: every name has one meaning; names of any other form are left alone.
 """
@@ -43,6 +46,10 @@ CLUSTER_FILE = "cluster.json"
 TOPIC_FILE = "topic.json"
 PARTITION_FILE = "partition.json"
 MARKS_FILE = "marks"
+COMPACTED_FILE = "compacted.json"
+WRITTEN_FILE = "written.json"
+COMPACTING = "compacting"
+"""And the number of a compaction: the folder in which it writes new segments."""
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 
 _NUMBER = r"(0|[1-9][0-9]{0,18})"

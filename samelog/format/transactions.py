@@ -11,7 +11,8 @@ the log alone, so that nodes, copies and readers in other processes agree.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from enum import Enum
 
 import msgspec
 
@@ -29,6 +30,15 @@ _VALUE = struct.Struct(">hi")  # version, coordinator epoch (EndTransactionMarke
 _TYPE_AT = HEADER_BYTES + 7  # behind five bytes of lengths and deltas, and the key's version
 _ABORTED = struct.Struct(">hqqqq")
 _ATTRIBUTES_AT, _CRC_AT = 21, 17
+
+
+class Isolation(Enum):
+    """What a reader wants of transactions: everything as it is merged, as Kafka's consumers by
+    default; or only what is decided, without what was aborted.
+    """
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
 
 
 class Aborted(msgspec.Struct, frozen=True, array_like=True):
@@ -131,6 +141,17 @@ def decode_aborted(data: bytes) -> list[Aborted]:
             break
         entries.append(entry)
     return entries
+
+
+def without_aborted(data: bytes, size: int, offset: int, aborted: Sequence[Aborted]) -> bytes:
+    """The batches of `data[:size]`, the first of which has this offset, that were not aborted."""
+    kept, begin = [], 0
+    for header in kernels.batch_headers(data, 0, size) if aborted else ():
+        if header[3] & TRANSACTIONAL and hides(aborted, header[6], offset):
+            kept.append(data[begin : header[0]])
+            begin = header[0] + header[1]
+        offset += header[2]
+    return b"".join((*kept, data[begin:size])) if begin else data
 
 
 def hides(aborted: Iterable[Aborted], producer_id: int, offset: int) -> bool:

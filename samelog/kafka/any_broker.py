@@ -146,6 +146,9 @@ class TransactionGate(Protocol):
     async def join(self, transactional_id: str, producer: tuple[int, int], partition: int) -> None:
         """Let a partition, by its number, take part. Raises ApiError."""
 
+    async def take_part(self, transactional_id: str, partition: int) -> None:
+        """Have the group that has a partition know that it takes part. Raises ApiError."""
+
 
 class AnyBroker(ABC):
     """What the Kafka APIs see of a node or a sidecar."""
@@ -234,9 +237,33 @@ class AnyBroker(ABC):
             with suppress(ApiError):
                 await self.catch_up()
 
-    async def confirm_ends(self) -> None:
-        """Wait until `committed` is certain to tell which offsets there are. Raises ApiError."""
+    async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
+        """As `catch_up`, and what was committed of these partitions too. Raises ApiError."""
         await self.catch_up()
+
+    async def confirm_ends(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
+        """Wait until `committed` is certain to tell which offsets there are of these partitions.
+        Raises ApiError.
+        """
+        await self.catch_up_with(asked)
+
+    # --- partitions: in one group, or each in one of its own --------------------------------------
+
+    def leader_of(self, topic: Topic, index: int) -> int | None:
+        """The node that leads a partition; None if none is known."""
+        return self.leader
+
+    def epoch_of(self, topic: Topic, index: int) -> int:
+        """The leader epoch of a partition; -1: none is known."""
+        return self.epoch
+
+    def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
+        """The nodes that have a partition."""
+        return self.nodes()
+
+    def batches_of(self, topic: Topic, index: int) -> BatchLog:
+        """Where the batches of a partition go. Raises ApiError."""
+        return self.batches
 
     # --- topics -----------------------------------------------------------------------------------
 

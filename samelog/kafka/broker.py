@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
 from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
-from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
+from samelog.kafka.any_broker import AnyBroker, BatchLog, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
+from samelog.kafka.placed import PlacedPartitions
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
 
@@ -52,6 +56,7 @@ class BrokerParts:
     peers: PeerParts
     archive_policy: Callable[[], Policy | None]
     """The archiving policy as it is now."""
+    data_groups: DataGroups
 
 
 class Broker(AnyBroker):
@@ -67,10 +72,14 @@ class Broker(AnyBroker):
         self.sent = member.measures.sent
         self.groups = GroupDriver(parts.raft, self.machine, self.clock, self.config.kafka.groups)
         self.transactions: TransactionCoordinator = TransactionCoordinator(
-            parts.raft, self.machine, self.clock
+            parts.raft, self.machine, self.clock, parts.data_groups
         )
         self.patterns = TopicPatterns(lambda: self.machine.state)
-        self.batches: ProducerLog = ProducerLog(member.config.name, parts.peers.number, parts.logs)
+        name, number = member.config.name, parts.peers.number
+        self.batches: ProducerLog = ProducerLog(name, number, parts.logs)
+        self.placed = PlacedPartitions(
+            name, number, self.machine, parts.data_groups, self.batches.checker
+        )
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
@@ -102,6 +111,11 @@ class Broker(AnyBroker):
     def majority(self) -> int:
         """How many nodes a record is on before it is acknowledged."""
         return len(self.parts.raft.group.raft.voters) // 2 + 1
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self.parts.raft.replica.level
 
     def nodes(self) -> list[int]:
         """The numbers of all members."""
@@ -146,18 +160,23 @@ class Broker(AnyBroker):
 
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is applied here. Raises ApiError."""
-        try:
+        with self._answered():
             async with asyncio.timeout(ANSWER_S):
                 await self.parts.raft.proposer.catch_up()
-        except TimeoutError as error:
-            raise ApiError(
-                ErrorCode.leader_not_available, "no leader has answered: ask again"
-            ) from error
 
-    async def propose(self, command: AnyCommand) -> None:
-        """Have the cluster do something. Raises ApiError."""
+    @staticmethod
+    @contextmanager
+    def _answered() -> Iterator[None]:
         try:
-            outcome = await self.parts.raft.proposer.propose(command)
+            yield
+        except TimeoutError as error:
+            text = "no leader has answered: ask again"
+            raise ApiError(ErrorCode.leader_not_available, text) from error
+
+    async def propose(self, command: AnyCommand, raft: RaftParts | None = None) -> None:
+        """Have the cluster, or a group, do something. Raises ApiError."""
+        try:
+            outcome = await (raft or self.parts.raft).proposer.propose(command)
         except TimeoutError as error:
             raise ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED) from error
         if isinstance(outcome, Rejection):
@@ -189,11 +208,13 @@ class Broker(AnyBroker):
         return self.machine.topic_named(key)
 
     def partition(self, topic: Topic, index: int) -> MergedPartition | None:
-        """A partition as this node has it."""
+        """A partition as this node has it. Raises ApiError if a data group has it elsewhere."""
         numbers = topic.partition_numbers
         if not 0 <= index < len(numbers):
             return None
         number = numbers[index]
+        if topic.is_placed:
+            return self.placed.here(topic, index).logs.merging.partition(number)
         return self._merging.partitions.get(number) or self._merging.partition(number)
 
     def partition_number(self, key: str | UUID, index: int) -> int | None:
@@ -205,23 +226,62 @@ class Broker(AnyBroker):
 
     def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is committed in a partition, executed here or not."""
-        known = self.machine.state.partitions.get(topic.partition_numbers[index])
+        machine = self.machine_of(topic, index) if topic.is_placed else self.machine
+        known = machine.state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.next_offset
+
+    def machine_of(self, topic: Topic, index: int) -> StateMachine:
+        """The state of the group that has a partition. Raises ApiError."""
+        return self.placed.here(topic, index).logs.machine if topic.is_placed else self.machine
 
     def stable(self, topic: Topic, index: int) -> int:
         """The offset below which every transaction is decided, with its marker committed."""
-        number, transactions = topic.partition_numbers[index], self.machine.state.transactions
+        state = self.machine_of(topic, index).state
+        number, transactions = topic.partition_numbers[index], state.transactions
         stable = transactions.stable_offset(number, self.committed(topic, index))
         return max(stable, self.log_start(topic, index))
 
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived."""
-        known = self.machine.state.partitions.get(topic.partition_numbers[index])
+        known = self.machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.log_start
 
-    def merged_on_majority(self, number: int) -> int:
-        """The offset behind what a majority has merged durably of a partition by its number."""
-        return self.parts.raft.coordinator.cursors.get(number, 0)
+    # --- partitions of data groups ----------------------------------------------------------------
+
+    def leader_of(self, topic: Topic, index: int) -> int | None:
+        if not topic.is_placed:
+            return self.leader
+        known = self.placed.leader(topic, index)
+        return None if known is None else known[1]
+
+    def epoch_of(self, topic: Topic, index: int) -> int:
+        if not topic.is_placed:
+            return self.epoch
+        known = self.placed.leader(topic, index)
+        return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
+
+    def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
+        return self.placed.members(topic, index) if topic.is_placed else self.nodes()
+
+    def batches_of(self, topic: Topic, index: int) -> BatchLog:
+        return self.placed.batches(topic, index) if topic.is_placed else self.batches
+
+    async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
+        await self.catch_up()
+        known = [(self.topic(key), index) for key, index in asked]
+        placed = [
+            (topic, index)
+            for topic, index in known
+            if topic is not None and topic.is_placed and 0 <= index < topic.partitions
+        ]
+        if placed:
+            with self._answered():
+                async with asyncio.timeout(ANSWER_S):
+                    await self.placed.catch_up(placed)
+
+    def raft_of(self, topic: Topic, index: int) -> RaftParts:
+        """The group that has a partition. Raises ApiError."""
+        return self.placed.here(topic, index).raft if topic.is_placed else self.parts.raft
 
     def groups_with_settings(self) -> list[str]:
         """The groups that have settings of their own."""
@@ -316,4 +376,5 @@ REJECTED = {
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
     "TOO_LARGE": ErrorCode.policy_violation,
     "TOO_MANY": ErrorCode.policy_violation,
+    "PLACEMENT_MOVED": ErrorCode.not_controller,
 }

@@ -257,7 +257,14 @@ class ProducerLog:
 
     def on_topic_gone(self, number: int) -> None:
         """A topic was deleted."""
-        self._give_up(number, AppendResult(ErrorCode.unknown_topic_or_partition))
+        self._let_go(number, AppendResult(ErrorCode.unknown_topic_or_partition))
+
+    def on_input_moved(self, number: int) -> None:
+        """A partition goes to another group: what is not committed by now will not be here."""
+        self._let_go(number, NOT_TAKEN)
+
+    def _let_go(self, number: int, outcome: AppendResult) -> None:
+        self._give_up(number, outcome)
         if self._run is not None:
             self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
 

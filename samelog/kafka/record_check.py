@@ -60,7 +60,8 @@ def _good_header(
     newest = _NEWEST_CODEC if version >= ZSTD_FROM else Codec.LZ4
     is_plain = header.producer_id < 0 or min(header.base_sequence, header.producer_epoch) >= 0
     codec = header.attributes & ~flags if header.producer_id >= 0 else header.attributes
-    is_good = is_plain and header.base_offset == 0 and 0 <= codec <= newest
+    is_whole = header.records == header.last_offset_delta + 1 > 0
+    is_good = is_plain and is_whole and header.base_offset == 0 and 0 <= codec <= newest
     return header if is_good and header.size == len(records) <= limit_bytes else None
 
 
@@ -134,6 +135,9 @@ def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
 def _check_header(header: BatchHeader, flags: int) -> None:
     if header.attributes & _FLAGS & ~flags:
         _refuse_flags(header.attributes & ~flags)
+    if not header.records == header.last_offset_delta + 1 > 0:
+        text = f"{header.records} records, last offset delta {header.last_offset_delta}"
+        raise ApiError(ErrorCode.invalid_record, text)
     if header.attributes & Attribute.TRANSACTIONAL and header.producer_id < 0:
         raise ApiError(ErrorCode.invalid_record, "a transaction's batch without a producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):

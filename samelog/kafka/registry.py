@@ -40,6 +40,7 @@ from samelog.kafka.apis import (
 )
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.placement import elections, reassignments
 from samelog.kafka.transactions import admin_apis, offset_apis, producer_apis
 from samelog.runtime.audit import UNKNOWN, note_change
 
@@ -157,9 +158,9 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     admin_apis.list_transactions,
     find_coordinator.find_coordinator,
     cluster_state.describe_log_dirs,
-    cluster_state.elect_leaders,
-    cluster_state.alter_partition_reassignments,
-    cluster_state.list_partition_reassignments,
+    elections.elect_leaders,
+    reassignments.alter_partition_reassignments,
+    reassignments.list_partition_reassignments,
     cluster_state.describe_quorum,
     cluster_state.list_config_resources,
     telemetry.get_telemetry_subscriptions,
@@ -182,6 +183,8 @@ CHANGES = {
     alter_configs.alter_configs.key,
     topic_admin.create_partitions.key,
     alter_configs.incremental_alter_configs.key,
+    elections.elect_leaders.key,
+    reassignments.alter_partition_reassignments.key,
     group_admin.delete_groups.key,
     group_offsets.offset_delete.key,
     acl_apis.create_acls.key,

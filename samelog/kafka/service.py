@@ -146,6 +146,7 @@ class KafkaService:
         for listener in self.listeners:
             await listener.close()
         self._broker.batches.close()
+        self._broker.placed.close()
 
 
 def read_password(path: str) -> str:

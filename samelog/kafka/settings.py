@@ -12,6 +12,8 @@ from typing import NamedTuple
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, NO_COPY
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.archiver.policy import (
+    CLEANUP_POLICY,
+    DELETE,
     FOR_EVER,
     HOLD_GROUPS,
     HOLD_MAX_BYTES,
@@ -35,7 +37,6 @@ from samelog.kafka.broker import Broker
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
-    CLEANUP_POLICY,
     COMPRESSION_TYPE,
     CREATE_TIME,
     FIXED,
@@ -168,6 +169,7 @@ _PROTOCOLS: Mapping[Security, str] = {
 def topic_defaults(broker: Broker) -> dict[str, str]:
     """The settings of a topic that sets none itself."""
     return {
+        CLEANUP_POLICY: DELETE,
         **FIXED,
         **{key: default for key, (default, _) in ADVICE.items()},
         COMPRESSION_TYPE: PRODUCER,

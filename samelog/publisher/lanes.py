@@ -22,11 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
+from samelog.format.compression import Codec
 from samelog.format.errors import LogFormatError
 from samelog.publisher.dedup_ids import DedupIds, sequence_of, stretches
 from samelog.publisher.errors import InvalidId, PublisherClosed, PublisherError
 from samelog.publisher.options import PublisherOptions
 from samelog.publisher.output import Output
+from samelog.publisher.packing_output import PackingOutput
 from samelog.publisher.records import BatchLimits, NumberedRecord, RecordColumns, TopicPartition
 from samelog.publisher.session_writer import SessionWriter
 
@@ -52,7 +54,7 @@ class Lane:
         "output",
     )
 
-    def __init__(self, output: Output, limits: BatchLimits) -> None:
+    def __init__(self, output: Output | PackingOutput, limits: BatchLimits) -> None:
         self.output = output
         self.deadline: float | None = None
         """When what lingers is due, in monotonic seconds; None: nothing lingers."""
@@ -250,8 +252,9 @@ class Lanes:
         if lane is None and self._is_closed:
             raise PublisherClosed("the publisher is closed")
         if lane is None:
-            lane = Lane(self._writer.output(topic, partition), self._options.limits)
-            self._lanes[name] = lane
+            output, codec = self._writer.output(topic, partition), self._options.codec
+            way = output if codec is Codec.NONE else PackingOutput(output, codec)
+            self._lanes[name] = lane = Lane(way, self._options.limits)
         return lane
 
     # --- partitions ---------------------------------------------------------------------------

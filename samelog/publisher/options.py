@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
 
 from samelog.config.load import load_client
-from samelog.config.tables.client import ClientConfig, OnFull, PublisherConfig
+from samelog.config.tables.client import ClientConfig, Compression, OnFull, PublisherConfig
+from samelog.format.compression import Codec
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.publisher.records import NO_PRODUCER, BatchLimits
@@ -124,6 +125,7 @@ class PublisherKeywords(TypedDict, total=False):
     roll_bytes: int | None
     stage: str | None
     session_header: bool
+    compression: str | Compression | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,7 @@ class PublisherOptions:
     roll_bytes: int
     stage: str | None
     has_session_header: bool
+    codec: Codec
 
 
 def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOptions:
@@ -173,7 +176,12 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
         roll_bytes=_roll_bytes(given.get("roll_bytes"), disk.roll_bytes, budget),
         stage=None if stage is None else check_session_name(stage),
         has_session_header=given.get("session_header", False),
+        codec=_codec(given.get("compression"), disk.compression),
     )
+
+
+def _codec(wanted: str | Compression | None, default: Compression) -> Codec:
+    return Codec[(default if wanted is None else Compression(wanted)).name]
 
 
 def _batch_limits(given: PublisherKeywords, dedup_id: str | None) -> BatchLimits:

@@ -74,6 +74,9 @@ class Publisher(Appender):
             small budget.
         stage: the records are held by the cluster until this is published (`staging`); the session
             may never have been used.
+        compression: "none", "gzip", "snappy", "lz4" or "zstd": of each batch, where that makes it
+            smaller, when it is closed; so it gains much only where records share batches. Default:
+            the config's, or "none".
         session_header: every record says whose it is, in the header `samelog.session`.
 
     Raises:

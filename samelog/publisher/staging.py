@@ -28,7 +28,7 @@ from samelog.admin.requests import (
     PublishStage,
     StagedRun,
 )
-from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.client import ClientConfig, Compression
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.publisher import Publisher
 from samelog.store.disk.files import OsFileSystem
@@ -52,6 +52,7 @@ class StagedWriter:
         config: the cluster.
         partitions: of the topics.
         directory: for its files until they are held; default: a temporary one.
+        compression: as of a publisher.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class StagedWriter:
         config: ClientConfig,
         partitions: int = 1,
         directory: str | os.PathLike[str] | None = None,
+        compression: str | Compression | None = None,
     ) -> None:
         self._config = config
         self._stage = stage
@@ -74,6 +76,7 @@ class StagedWriter:
             config=config,
             partitions=partitions,
             stage=stage,
+            compression=compression,
         )
         """Takes the records."""
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from samelog.format.transactions import Aborted
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
@@ -23,6 +25,7 @@ from samelog.wire.receiver import ResumePoint
 
 __all__ = [
     "FilePosition",
+    "HeldElsewhere",
     "InputName",
     "IntakeListener",
     "LogSource",
@@ -68,6 +71,16 @@ class RequestRefused(ProtocolFault):
         self.successor = successor
 
 
+class HeldElsewhere(RequestRefused):
+    """Other nodes have the partition."""
+
+    def __init__(self, topic: str, partition: int, holders: Sequence[Holder]) -> None:
+        names = ", ".join(holder.name for holder in holders) or "nodes that are not known here yet"
+        text = f"partition {partition} of topic {topic!r} is on {names}"
+        super().__init__(FaultCode.NOT_LEADER, text, "samelog placement says what is where")
+        self.holders = tuple(holders)
+
+
 # --- push ---------------------------------------------------------------------------------------
 
 
@@ -89,8 +102,14 @@ class IntakeListener(Protocol):
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
 
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """A group has closed its part of a run: it takes nothing more of what is named."""
+
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
+
+    def on_input_moved(self, number: int) -> None:
+        """The input's partition goes to other nodes: ask again who takes it."""
 
 
 class SessionIntake(Protocol):
@@ -194,6 +213,15 @@ class MergedReading(Protocol):
     def next_offset(self) -> int:
         """The offset behind the last one there is."""
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it all transactions are decided. Raises LogFormatError."""
+
+    def aborted(self, first: int, stop: int) -> Sequence[Aborted]:
+        """The aborted transactions with records in [first, stop), by the order of their markers.
+        Raises LogFormatError.
+        """
+
     def end(self) -> FilePosition:
         """(base offset of the active segment, bytes in it)."""
 
@@ -202,6 +230,16 @@ class MergedReading(Protocol):
 
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""
+
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, segments are of the compactions that they were of."""
+
+    def number_of(self, segment_base: int) -> int:
+        """Of the compaction that made a segment; 0: it is as it was merged."""
+
+    def compacted_around(self, base: int) -> int | None:
+        """Where the compacted segment begins that stands for one that began there, if any."""
 
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""

@@ -7,29 +7,34 @@ Invariant: a part knows of others only what it is given here, and tells what hap
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
+from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.merged import MergedRepair, OtherGroups
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
-from samelog.sequencer.cluster.restoring import restored
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.events import NodeEvents
+from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
+from samelog.sequencer.compaction.ordering import CompactionOrders
+from samelog.sequencer.events import Ends, NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
@@ -46,38 +51,98 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.spanning.participant import Participant
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.frames import GROUP
 
 
 class ReplicaOwner(Protocol):
     """What a replica asks of the member of the cluster that it runs in."""
 
-    def new_syncer(self) -> NodeSyncer:
-        """Makes files durable, in rounds of its own; closed by the member."""
+    @property
+    def raft_syncer(self) -> NodeSyncer:
+        """Makes the Raft log durable, and what its entries name; closed by the member."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    @property
+    def merged_syncer(self) -> NodeSyncer:
+        """Makes merged logs durable, in rounds of its own; closed by the member."""
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """Have group 0 commit these commands. Raises TimeoutError."""
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """Of group 0, as it is here."""
+
+    @property
+    def checker(self) -> BatchChecker | None:
+        """Looks into what clients send, for all replicas of the member; None: this one makes it."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
 
     def fail(self, error: BaseException) -> None:
         """The replica met an error it was not made for."""
 
+    @property
+    def elsewhere(self) -> OtherGroups:
+        """Where partitions come from that are on their way into this group."""
+
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
 
     def members_changed(self) -> None:
-        """The replicated member list is another one."""
+        """The replicated member list is another one, or a life of a member counts again."""
+
+    def placement_changed(self) -> None:
+        """The table of data groups is another one."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in this one."""
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
+
+    def after_pump(self) -> None:
+        """The Raft core may have moved: its replica may rest now, or may have woken."""
+
+    def has_work(self) -> None:
+        """The replica has something to look after, and not all of its parts are at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which replica of which group it is, as whom it votes. `founders`: who voted when the group
+    began, if this replica was there; `may_vote`: it has forgotten nothing that it promised.
+    """
+
+    group: int
+    replica: int
+    founders: Sequence[int]
+    may_vote: bool
+    may_rest: bool = False
+    """It may be quiet, as its member tells the others that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSite:
     """What a replica is built on: what its member gives it, and who hears what its parts tell."""
 
+    seat: Seat
     given: NodeResources
     directory: NodeDirectory
     peers: PeerSender
     presence: Presence
     owner: ReplicaOwner
     events: NodeEvents
+    at_work: AtWork
 
 
 def raft_parts(
@@ -89,29 +154,12 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    raft = restored(store, site.directory.record, config.raft, given.rng, now=given.clock.now())
-    entry_bytes = EntryBytes(
-        raft,
-        machine,
-        sessions,
-        sync_always=config.fsync is Fsync.ALWAYS,
-        syncer=site.owner.new_syncer(),
-        on_named=site.events.bytes_named,
-    )
-    group = RaftGroup(
-        raft,
-        store,
-        clock=given.clock,
-        send=partial(site.peers.send_raft, GROUP),
-        applier=replica,
-        entry_bytes=entry_bytes,
-        on_fault=site.owner.fail,
-    )
-    replica.decoded = entry_bytes.decoded
+    cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
+    group, entry_bytes = _group(site, store, replica, sessions)
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
+        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
         sessions=sessions,
         group=group,
         clock=given.clock,
@@ -128,6 +176,16 @@ def raft_parts(
         proposer=proposer,
         clock=given.clock,
     )
+    participant = Participant(
+        site.seat.group,
+        machine=machine,
+        cluster=cluster,
+        sessions=sessions,
+        group=group,
+        coordinator=coordinator,
+        clock=given.clock,
+        owner=site.owner,
+    )
     snapshotter = Snapshotter(
         group,
         replica,
@@ -135,9 +193,63 @@ def raft_parts(
         store,
         coordinator,
         interval_s=config.snapshot_interval_s,
+        clock=given.clock,
+        at_work=site.at_work,
     )
-    decided = proposer, upgrade, coordinator, staging, snapshotter
+    decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes)
+
+
+def _group(
+    site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
+) -> tuple[RaftGroup, EntryBytes]:
+    raft = _restored(site, store)
+    entry_bytes = EntryBytes(
+        raft,
+        replica.machine,
+        sessions,
+        sync_always=site.given.config.fsync is Fsync.ALWAYS,
+        syncer=site.owner.raft_syncer,
+        on_named=site.events.bytes_named,
+    )
+    group = RaftGroup(
+        raft,
+        store,
+        clock=site.given.clock,
+        send=partial(site.peers.send_raft, site.seat.group),
+        applier=replica,
+        entry_bytes=entry_bytes,
+        on_fault=site.owner.fail,
+        after_pump=site.owner.after_pump if site.seat.may_rest else None,
+    )
+    replica.decoded = entry_bytes.decoded
+    return group, entry_bytes
+
+
+def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
+    """A follower with everything that is in the files; without a vote, or in doubt, as its seat and
+    its member's record say.
+    """
+    given, seat, record = site.given, site.seat, site.directory.record
+    settings = given.config.raft
+    raft = Raft(
+        record.number,
+        tuple(seat.founders),
+        config=RaftConfig(
+            heartbeat_s=settings.heartbeat_ms / 1000,
+            election_timeout_s=settings.election_ms / 1000,
+        ),
+        random=given.rng,
+        now=given.clock.now(),
+        snapshot=store.snapshot,
+        entries=store.entries,
+        hard_state=store.hard_state,
+        may_vote=seat.may_vote,
+        doubtful=record.doubtful,
+    )
+    if seat.founders and seat.group == GROUP:  # of another one, the table tells who began it
+        raft.begin_group()
+    return raft
 
 
 def log_parts(
@@ -162,6 +274,7 @@ def log_parts(
             batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
             auto_create_topics=config.auto_create_topics,
         ),
+        checker=site.owner.checker,
         syncer=raft.entry_bytes.syncer,  # of two rounds the later one ends last
         quotas=quotas,
         events=site.events,
@@ -174,6 +287,7 @@ def log_parts(
         catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
+    budget = Budget(config.recovery_bytes_per_s)
     repair = RepairParts(
         SessionRepair(
             pulls,
@@ -190,9 +304,10 @@ def log_parts(
             clock=clock,
             ask=ask,
             takes_in=lambda: intake.stopped is None,
-            budget=Budget(config.recovery_bytes_per_s),
+            budget=budget,
+            elsewhere=site.owner.elsewhere,
         ),
-        PieceRepair(site.given.fs, pulls, ask),
+        PieceRepair(site.given.fs, pulls, ask, budget),
     )
     return LogParts(machine, sessions, merging, intake, source, repair, quotas)
 
@@ -200,7 +315,7 @@ def log_parts(
 def care_parts(
     site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
 ) -> CareParts:
-    """What looks after files: damage, loss, archiving."""
+    """What looks after files: damage, loss, archiving, compaction."""
     given, merging, repair = site.given, logs.merging, logs.repair.pieces
     fs, in_thread, clock = given.fs, given.host.in_thread, given.clock
     scrubber = Scrubber(
@@ -211,19 +326,49 @@ def care_parts(
         config=given.config.scrub,
         in_thread=in_thread,
         clock=clock,
+        at_work=site.at_work,
     )
-    guard = FileGuard(fs, merging, repair, in_thread=in_thread, events=site.events)
-    archive = archiver_parts(
-        given,
+    guard = FileGuard(
+        fs,
         merging,
-        raft.group,
-        MemberViews(
-            logs.machine,
-            site.owner.names,
-            raft.coordinator,
-            site.presence,
-            site.peers,
-            peers=ask,
-        ),
+        repair,
+        in_thread=in_thread,
+        events=site.events,
+        at_work=site.at_work,
     )
-    return CareParts(scrubber, guard, NodeArchive(archive))
+    members = MemberViews(
+        logs.machine,
+        site.owner.names,
+        raft.coordinator,
+        site.presence,
+        site.peers,
+        cluster=lambda: site.owner.cluster_machine.state,
+        peers=ask,
+    )
+    archive = archiver_parts(given, merging, raft.group, members, site.at_work)
+    compactor = Compactor(
+        CompactorParts(
+            fs=fs,
+            in_thread=in_thread,
+            clock=clock,
+            machine=logs.machine,
+            merging=merging,
+            group=raft.group,
+            orders=CompactionOrders(
+                logs.machine,
+                raft.group,
+                raft.coordinator,
+                members,
+                clock=clock,
+                random=given.rng,
+                segment_bytes=given.config.segment_bytes,
+            ),
+            proposer=raft.proposer,
+            pieces=repair,
+            room=logs.intake.room,
+            mending=scrubber.mending,
+            number=site.directory.record.number,
+            at_work=site.at_work,
+        )
+    )
+    return CareParts(scrubber, guard, NodeArchive(archive), compactor)

@@ -16,10 +16,12 @@ from samelog.replicator.pull.server import WINDOW_BYTES, PullServer
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.peers import PeerListener, hear_raft
 from samelog.wire.frames import GROUP
-from samelog.wire.messages import AnyMessage, OpenMerged, OpenSession
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, OpenMerged, OpenSession
 from samelog.wire.peer_messages import PeerMessage
 from samelog.wire.pull.sender import READ_BYTES
 from samelog.wire.shared_sender import Credit, SharedSender
+
+PULLS = Hello(ConnectionRole.BULK, parts=True)
 
 
 class DiallingMember(NamedTuple):
@@ -43,9 +45,7 @@ class BulkServer(PullServer):
         on_over: Callable[[PullServer], None],
     ) -> None:
         shared = SharedSender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
-        super().__init__(
-            connection, source, rights, takes_parts=True, sender=shared, on_over=on_over
-        )
+        super().__init__(connection, source, rights, hello=PULLS, sender=shared, on_over=on_over)
         self.number, self.incarnation = caller
         self._shared = shared
         self._listener = listener

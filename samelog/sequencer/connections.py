@@ -46,7 +46,7 @@ class Connections:
             connection,
             source,
             rights,
-            takes_parts=hello.parts,
+            hello=hello,
             on_merged_sent=count,
             on_over=self._pull_over,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from samelog.replicator.interfaces import LogSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
@@ -44,6 +45,10 @@ class Gate:
     member: MemberParts
     group: RaftGroup
     logs: LogParts
+    source: LogSource
+    """All logs of this member."""
+    intake: SessionIntake
+    """For all partitions that this member has."""
     peers: PeerParts
     listener: Introduction
 
@@ -75,7 +80,7 @@ class Dispatcher:
             )
 
     def _handler(self, hello: Hello) -> Handler:
-        member, logs = self._gate.member, self._gate.logs
+        member = self._gate.member
         if self._gate.group.halted and hello.role is not ConnectionRole.RAFT:
             text = f"the replica of {member.config.name} is halted: {self._gate.group.halted}"
             raise ProtocolFault(
@@ -86,12 +91,20 @@ class Dispatcher:
                 return self._peer(hello)
             case ConnectionRole.PUSH:
                 self._welcome()
-                return member.connections.push(self._connection, hello, logs.intake, member.rights)
+                return self._push(hello)
             case ConnectionRole.PULL:
                 self._welcome()
-                return member.connections.pull(self._connection, hello, logs.source, member.rights)
+                return self._pull(hello)
             case ConnectionRole.BULK:
                 return self._bulk(hello)
+
+    def _push(self, hello: Hello) -> Handler:
+        member, intake = self._gate.member, self._gate.intake
+        return member.connections.push(self._connection, hello, intake, member.rights)
+
+    def _pull(self, hello: Hello) -> Handler:
+        member, source = self._gate.member, self._gate.source
+        return member.connections.pull(self._connection, hello, source, member.rights)
 
     def _peer(self, hello: Hello) -> Handler:
         """A member's control connection, or the question of one for its number."""
@@ -121,7 +134,7 @@ class Dispatcher:
         return self._gate.member.connections.bulk(
             self._connection,
             DiallingMember(member.number, life.incarnation),
-            self._gate.logs.source,
+            self._gate.source,
             self._gate.member.rights,
             listener=self._gate.listener,
             callers=peers.callers,

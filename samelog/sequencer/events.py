@@ -95,6 +95,9 @@ class ApplyEvents(Protocol):
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         """The topic of these inputs was deleted."""
 
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        """The partition of these inputs goes to another group, which takes the rest of them."""
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         """The files of these inputs are about to be removed."""
 
@@ -106,11 +109,23 @@ class ApplyEvents(Protocol):
     def records_archived(self, command: ArchiveCommand) -> None:
         """Some of a partition was archived."""
 
+    def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        """A partition came from another group, with the history of what was archived of it."""
+
     def reset_applied(self, command: SoftReset | HardReset) -> None:
         """The cluster was reset."""
 
     def members_changed(self) -> None:
         """The replicated member list is another one."""
+
+    def placement_changed(self) -> None:
+        """The table of data groups, or a data group's configuration, is another one."""
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved: begun, decided, or done in this group."""
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings or partitions, a new schema, or is gone."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

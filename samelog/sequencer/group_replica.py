@@ -18,10 +18,17 @@ from contextlib import suppress
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.log import log_event
-from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
+from samelog.sequencer.building import (
+    ReplicaOwner,
+    ReplicaSite,
+    Seat,
+    care_parts,
+    log_parts,
+    raft_parts,
+)
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
-from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.reporter import Reporter
@@ -30,19 +37,18 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft.member_log import MemberLog
-from samelog.sequencer.raft.replica import Replica, read_body
+from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
 from samelog.wire.bounds import Health
+from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -72,28 +78,32 @@ class GroupReplica:
     def __init__(
         self,
         given: NodeResources,
-        directory: NodeDirectory,
+        member: MemberParts,
         peers: PeerSender,
         presence: Presence,
         owner: ReplicaOwner,
         *,
-        log: MemberLog,
+        seat: Seat,
         pulls: PeerPulls,
-        measures: Measures,
     ) -> None:
+        """`given.config.data`: where its files are."""
         config = given.config
-        self._site = ReplicaSite(given, directory, peers, presence, owner, self)
-        self.store = RaftStore.open(given.fs, log)
-        machine, self._pending_at_start, unknown = _what_was_saved(self.store, given.level)
+        self.seat = seat
+        self._at_work = AtWork()
+        self._site = ReplicaSite(
+            seat, given, member.directory, peers, presence, owner, self, self._at_work
+        )
+        self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
+        machine, self._pending_at_start, unknown = what_was_saved(self.store.snapshot, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
             given.fs,
             os.path.join(config.data, "merged"),
             sessions,
             machine,
-            syncer=owner.new_syncer(),
+            syncer=owner.merged_syncer,
             events=self,
-            measures=measures,
+            measures=member.measures,
         )
         replica = Replica(machine, sessions, merging, self, given.level)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
@@ -127,10 +137,9 @@ class GroupReplica:
             clock=clock,
             is_there=is_there,
         )
-        self._run_keeper = RunKeeper(machine, is_there, self.raft.coordinator.run_ended)
+        self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
             site.given.config,
-            site.directory,
             group=self.raft.group,
             replica=replica,
             staging=self.raft.staging,
@@ -138,6 +147,13 @@ class GroupReplica:
             clock=clock,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
+        self._tasks = ReplicaTasks(site.owner.spawn, self.raft, self.logs, self.care)
+
+    def _has_replica(self, node: int) -> bool:
+        """Whether a member is up, and has a replica of the group."""
+        own = self.logs.machine.state.placement.own
+        is_in = self.seat.group == GROUP or any(each.member == node for each in own)
+        return is_in and self._site.presence.is_there(node)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -148,17 +164,41 @@ class GroupReplica:
         self._pending_at_start = []
 
     def start(self) -> None:
-        """Run, as tasks of the member."""
+        """Take part in the group, and work."""
         self.raft.group.begin()
-        spawn = self._site.owner.spawn
-        spawn(self.raft.group.run_ticks())
-        spawn(self.raft.group.run_saver())
-        spawn(self.logs.intake.rounds.run())
-        spawn(self.logs.merging.run_syncer())
-        self.care.archive.start(spawn)
-        for part in (self.raft.snapshotter, self.care.scrubber, self.care.file_guard):
-            spawn(part.run())
-        spawn(self.care.scrubber.serve_complaints())
+        self.work()
+
+    def work(self) -> None:
+        """Run what there is work for, as tasks of the member; what runs goes on."""
+        self._tasks.work(keeps=self.has_logs or self.seat.group == GROUP)
+
+    def rest(self) -> None:
+        """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
+        self._tasks.rest()
+
+    def close_files(self) -> None:
+        """Close those of which nothing was needed since the last call; sync first what is not."""
+        self.logs.sessions.rest()
+        self.logs.merging.rest()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing runs."""
+        return not self._tasks.run
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether there is anything here to look after now and then."""
+        return bool(self.logs.merging.partitions or self.logs.sessions.opened)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way or waits here. What others have yet to say is not."""
+        logs, repair, raft = self.logs, self.logs.repair, self.raft
+        own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
+        parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
+        busy = (part.is_busy for part in (*own, *parts, self.care.archive, self.care.compactor))
+        return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
@@ -191,6 +231,7 @@ class GroupReplica:
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()
         self.following.tick()
+        self.raft.participant.tick()
         self._look_for_bytes()
 
     def _look_for_bytes(self) -> None:
@@ -209,6 +250,7 @@ class GroupReplica:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         self._save_marks()
+        self.raft.participant.look()
         if releasable := self.logs.intake.take_releasable():
             self._site.owner.spawn(self._release(releasable))
         if (now := self._site.given.clock.now()) >= self._rest_at:
@@ -240,10 +282,11 @@ class GroupReplica:
         unmerged = self.logs.quotas.recount(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
         limit = total * self._site.given.config.disk_stop_percent // 100
-        kept = max(0, used - self.care.archive.truncation.pending_bytes)
-        now_ms = max(0, self._site.given.clock.wall_ms())
-        self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
         self.logs.intake.room.set(limit - used - unmerged - pending, resume_at_bytes=total // 20)
+        if self.seat.group == GROUP:  # it speaks for the member
+            kept = max(0, used - self.care.archive.truncation.pending_bytes)
+            now_ms = max(0, self._site.given.clock.wall_ms())
+            self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -272,6 +315,7 @@ class GroupReplica:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                self._site.owner.run_ended(message.session, message.run_id, ends)
                 if self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
             case HistoryAsked():
@@ -294,15 +338,24 @@ class GroupReplica:
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
 
     def session_log_unsynced(self, number: int) -> None:
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
         self.logs.intake.mark_dirty(number)
 
+    def _has_work(self) -> None:
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
+
     def partition_opened(self, number: int) -> None:
+        self._has_work()
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:
+        self._has_work()
         self.logs.repair.merged.look_at(number)
 
     def reader_complained(self) -> None:
+        self._has_work()
         self.care.scrubber.complained()
 
     async def sync_raft_log(self) -> None:
@@ -318,6 +371,8 @@ class GroupReplica:
     def bytes_received(self, number: int) -> bool:
         """A partition may have waited for them, the leader, and peers may."""
         coordinator, quiet = self.raft.coordinator, self.reporter.quiet.numbers
+        if not self._tasks.keeping:
+            self._site.owner.has_work()
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
         )
@@ -332,6 +387,7 @@ class GroupReplica:
 
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
         self.reporter.run_ended(session, run_id, ends)
+        self._site.owner.run_ended(session, run_id, ends)
 
     def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
         self.raft.coordinator.applied(index, commands, rejected)
@@ -343,6 +399,7 @@ class GroupReplica:
         self.raft.coordinator.run_changed(session)
         self.logs.intake.run_changed(session)
         self.reporter.state_session(session)
+        self._site.owner.run_changed(session)
 
     def merge_committed(self, merge: Merge) -> None:
         self.logs.intake.committed(merge)
@@ -352,6 +409,9 @@ class GroupReplica:
 
     def inputs_deleted(self, inputs: Sequence[int]) -> None:
         self.logs.intake.topic_gone(inputs)
+
+    def inputs_moved(self, inputs: Sequence[int]) -> None:
+        self.logs.intake.moved(inputs)
 
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.raft.group.keep_commit()
@@ -367,6 +427,9 @@ class GroupReplica:
     def records_archived(self, command: ArchiveCommand) -> None:
         self.care.archive.applied(command)
 
+    def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
+        self.care.archive.history.came(number, records, targets)
+
     def reset_applied(self, command: SoftReset | HardReset) -> None:
         if isinstance(command, SoftReset):
             self.raft.snapshotter.begin_anew()
@@ -376,6 +439,16 @@ class GroupReplica:
 
     def members_changed(self) -> None:
         self._site.owner.members_changed()
+
+    def placement_changed(self) -> None:
+        self._site.owner.placement_changed()
+
+    def units_moved(self) -> None:
+        self.raft.participant.look_soon()
+        self._site.owner.units_moved()
+
+    def topic_changed(self, topic_id: str) -> None:
+        self._site.owner.topic_changed(topic_id)
 
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
@@ -390,6 +463,8 @@ class GroupReplica:
     def snapshot_installed(self) -> None:
         self.raft.coordinator.leadership_changed()
         self._site.owner.members_changed()
+        self._site.owner.placement_changed()
+        self.units_moved()
         self.reporter.state_again()
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
@@ -412,15 +487,3 @@ class GroupReplica:
     async def _propose_event(self, event: RecordEvent) -> None:
         with suppress(TimeoutError):
             await self.raft.proposer.propose(event)
-
-
-def _what_was_saved(
-    store: RaftStore, level: int
-) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
-    """The newest snapshot's state, and what waited then. If this build does not know what is in
-    it: nothing, which opens no file, and why.
-    """
-    try:
-        return *read_body(store.snapshot.data if store.snapshot else b"", level), None
-    except OtherVersion as unknown:
-        return StateMachine(), [], unknown

@@ -19,12 +19,16 @@ LEVELS: Mapping[int, str] = {
     3: "Many commands in one entry; what is set over Kafka's protocol; batches of up to 64 MiB.",
     4: "Transactions.",
     5: "Topics have schemas.",
+    6: "Compacted topics.",
+    7: "Data groups: partitions need not be on all members.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
 ACCESS = LONG_BATCHES = 3
 TRANSACTIONS = 4
 SCHEMAS = 5
+COMPACTION = 6
+GROUPS = 7
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -10,17 +10,20 @@ it started (invariants.md, rule 14).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
+from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
@@ -28,18 +31,30 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import Callers, make_hello
+from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.repair.merged import NOWHERE, OtherGroups
+from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
+from samelog.sequencer.data_groups.placing import Placing
+from samelog.sequencer.data_groups.routing import RoutedLogs
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.dispatch import Dispatcher, Gate
+from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
+from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.startup import come_up, open_member
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList
+from samelog.wire.peer_messages import MemberList, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -62,31 +77,23 @@ class Node:
         self._watched: WatchedFiles | None = None
         self._told = NodeState.OFFLINE
         """The state that the other members were told of last."""
-        self.syncers: list[NodeSyncer] = []
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
+        self.merged_syncer, self.raft_syncer = self._new_syncer(), self._new_syncer()
         self._events = PeerEvents(self)
-        links = Links(
-            self._hello,
-            given.tls,
-            self._events,
-            given.rng,
-            clock,
-            told=self._list,
-            level=self._level,
-        )
+        events, told, level = self._events, self._list, self._level
+        links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
         presence = Presence(record.number)
         self.group_replica = GroupReplica(
             given,
-            directory,
+            self.member,
             links,
             presence,
             self,
-            log=self.member.raft_log,
+            seat=Seat(0, 0, record.voters, record.may_vote),
             pulls=links,
-            measures=self.member.measures,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
@@ -107,6 +114,34 @@ class Node:
         )
         callers = Callers()
         self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
+        self.data_groups = DataGroups(
+            given, self, self.member, links, presence=presence, lives=lives
+        )
+        self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
+        self.placing = self._new_placing(presence, links)
+        self.stages = self._new_stages(links)
+
+    def _new_placing(self, presence: Presence, links: Links) -> Placing:
+        given = self._given
+        return Placing(
+            given.config.raft.replace_after_s,
+            group=self.raft.group,
+            cluster=lambda: self.cluster,
+            data_groups=self.data_groups,
+            presence=presence,
+            clock=given.clock,
+            send=links.send,
+        )
+
+    def _new_stages(self, links: Links) -> Stages:
+        return Stages(
+            self.peers.number,
+            machine=self.logs.machine,
+            raft=self.raft,
+            data_groups=self.data_groups,
+            send=links.send,
+            clock=self._given.clock,
+        )
 
     def _hello(self) -> Hello:
         config, life = self._given.config, self.life.told()
@@ -117,7 +152,31 @@ class Node:
         return self.peers.members.told()
 
     def _level(self) -> int:
+        return self.level
+
+    @property
+    def checker(self) -> None:
+        """See building.ReplicaOwner: group 0's replica makes it."""
+
+    @property
+    def shared_checker(self) -> BatchChecker:
+        """See replica.ReplicaHost."""
+        return self.logs.intake.checker
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
         return self.raft.replica.level
+
+    @property
+    def cluster(self) -> State:
+        """The state of group 0, as it is here."""
+        return self.logs.machine.state
+
+    @property
+    def syncers(self) -> tuple[NodeSyncer, ...]:
+        """What makes files of the data directory durable, in rounds of their own."""
+        return self.merged_syncer, self.raft_syncer
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -138,6 +197,7 @@ class Node:
             limits=config.limits,
         )
         self.group_replica.start()
+        self.data_groups.start()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
         self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services))
@@ -145,7 +205,16 @@ class Node:
         return self._server.port
 
     def _greet(self, connection: Connection) -> Handler:
-        gate = Gate(self.member, self.raft.group, self.logs, self.peers, self._events)
+        source = RoutedLogs(self.logs.source, self.logs.machine, self.data_groups)
+        gate = Gate(
+            self.member,
+            self.raft.group,
+            self.logs,
+            source,
+            self._intake,
+            self.peers,
+            self._events,
+        )
         return Dispatcher(gate, connection)
 
     def reconfigure(self, config: NodeConfig, problem: str) -> None:
@@ -174,6 +243,7 @@ class Node:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
         self.member.status.is_stopping = True
         self._tell_state()
+        self.data_groups.hand_over()
         if self.raft.group.raft.role is Role.LEADER:
             await self.peers.changes.hand_over()
         for service in self.services:
@@ -182,12 +252,15 @@ class Node:
             self._server.close()
         if self._watched is not None:
             self._watched.close()
-        await self.group_replica.stop()
+        for replicas in (self.group_replica, self.data_groups):
+            await replicas.stop()
         await self._tasks.cancel()
-        await self.group_replica.make_durable()
+        for replicas in (self.group_replica, self.data_groups):
+            await replicas.make_durable()
         for syncer in self.syncers:
             await syncer.close()
         self.group_replica.close()
+        self.data_groups.close()
         self.member.raft_log.close()
         self.member.directory.stopped_cleanly()
         self.member.directory.close()
@@ -195,19 +268,46 @@ class Node:
 
     # --- what its replica asks and tells ----------------------------------------------------------
 
-    def new_syncer(self) -> NodeSyncer:
-        """Makes files of the data directory durable, in rounds of its own."""
-        syncer = self._given.host.new_syncer(self._given.config.data)
-        self.syncers.append(syncer)
-        return syncer
+    def _new_syncer(self) -> NodeSyncer:
+        return self._given.host.new_syncer(self._given.config.data)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the node, and ends it if it fails."""
         return self._tasks.spawn(work)
 
     def fail(self, error: BaseException) -> None:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
+
+    async def catch_up(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.catch_up()
+
+    async def keep_commit(self) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.group.keep_commit_soon()
+
+    async def change_placement(self, changes: list[AnyChange]) -> None:
+        """See replica.ReplicaHost."""
+        await self.raft.proposer.propose(ChangePlacement(-1, changes))
+
+    @property
+    def elsewhere(self) -> OtherGroups:
+        """See building.ReplicaOwner."""
+        return NOWHERE
+
+    @property
+    def cluster_machine(self) -> StateMachine:
+        """See building.ReplicaOwner."""
+        return self.logs.machine
+
+    async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
+        """See building.ReplicaOwner."""
+        await self.raft.proposer.propose_all(commands)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0."""
+        self.data_groups.units_moved()
 
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
@@ -225,6 +325,45 @@ class Node:
             log_event(log, logging.ERROR, "no member", error=error)
             self.fail(error)
 
+    def placement_changed(self) -> None:
+        """The table of data groups moved."""
+        self.data_groups.follow()
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        self.data_groups.topic_changed(topic_id)
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        self.data_groups.run_changed(session)
+
+    def has_work(self) -> None:
+        """Group 0 is always at work."""
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
+        self.data_groups.run_ended(session, run_id, ends)
+
+    def pass_reported(self, message: PassReport) -> None:
+        """See peer_events.PeerOwner."""
+        self.placing.hear(message)
+
+    def tell_part_closed(self, message: PartOfRunClosed) -> None:
+        """See replica.ReplicaHost."""
+        leader = self.raft.group.raft.leader
+        if leader == self.peers.number:
+            self.part_closed(message)
+        elif leader is not None:
+            self.peers.links.send(leader, message)
+
+    def part_closed(self, message: PartOfRunClosed) -> None:
+        """A data group has closed its part of a run."""
+        ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
+        self.raft.coordinator.closed_elsewhere(message.session, message.run_id, ends)
+
+    def after_pump(self) -> None:
+        """Group 0 is never quiet: nothing is to be told."""
+
     def _use_members(self) -> None:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
@@ -237,16 +376,20 @@ class Node:
     def tick(self) -> None:
         """See housekeeping.Ticked."""
         self.group_replica.tick()
+        self.data_groups.tick()
         if self._told is not self.member.status.state:
             self._tell_state()
 
     def loop_delayed(self, by_s: float) -> None:
         """See housekeeping.Ticked."""
         self.raft.group.loop_delayed(by_s)
+        self.data_groups.loop_delayed(by_s)
 
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
+        self.data_groups.tick_membership()
+        self.placing.tick()
 
     def tick_slowly(self) -> None:
         """See housekeeping.Ticked."""
@@ -259,7 +402,26 @@ class Node:
         if self.logs.intake.stopped is not None and self.raft.group.is_leader:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
+        self.data_groups.tick_slowly()
+        self._tell_ended()
+        self._settle_doubt()
         self._tell_state()
+
+    def _tell_ended(self) -> None:
+        """Senders here have finished runs that are not closed: every leader of a group, whoever it
+        is by now, has to know.
+        """
+        if self.cluster.placement.partitions:
+            for session, (run_id, ends) in self.logs.intake.ended.items():
+                self.peers.links.send_all(make_run_ended(session, run_id, ends))
+                self.data_groups.run_ended(session, run_id, ends)
+
+    def _settle_doubt(self) -> None:
+        """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""
+        if not self.member.directory.record.doubtful:
+            return
+        if not (self.raft.group.raft.is_doubtful or self.data_groups.is_doubtful):
+            self.member.directory.is_whole_again()
 
     def _tell_state(self) -> None:
         self._told = self.member.status.state
@@ -275,3 +437,4 @@ class Node:
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
         self.group_replica.disk_measured(usage.used, usage.used + usage.free)
+        self.data_groups.disk_measured(usage.used, usage.used + usage.free)

@@ -8,6 +8,7 @@ Invariant: a record is complete when it is made, and never changes; what changes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from samelog.admin.answers import NodeState
@@ -15,6 +16,7 @@ from samelog.archiver.node_archive import NodeArchive
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.links import Links
@@ -29,6 +31,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
+from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
@@ -43,6 +46,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
 
 
@@ -102,6 +106,7 @@ class RaftParts:
     upgrade: Upgrade
     coordinator: Coordinator
     staging: Staging
+    participant: Participant
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
 
@@ -113,6 +118,7 @@ class CareParts:
     scrubber: Scrubber
     file_guard: FileGuard
     archive: NodeArchive
+    compactor: Compactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +133,27 @@ class PeerParts:
     links: Links
     changes: Changes
     presence: Presence
+
+
+def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
+    """What is wrong with one replica's logs and files, in words. Saying so costs no I/O."""
+    if logs.intake.stopped is not None:
+        yield f"intake stopped: {logs.intake.stopped}"
+    yield from logs.merging.troubles.values()
+    for number, reason in raft.coordinator.damaged_inputs().items():
+        yield f"input {number}: {reason}"
+    yield from care.file_guard.troubles
+    yield from care.scrubber.troubles
+
+
+def history_here(logs: LogParts) -> History:
+    """Of a replica here."""
+    there = logs.merging.partitions
+    ends = {number: each.log.next_offset for number, each in there.items()}
+    return history_of(logs.machine.state.partitions, ends)
+
+
+def phase_of(logs: LogParts, raft: RaftParts) -> str:
+    """Of a replica here."""
+    is_led = raft.group.raft.leader is not None
+    return phase(history_here(logs), takes_writes=is_led and logs.intake.stopped is None)

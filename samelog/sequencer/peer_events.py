@@ -6,7 +6,7 @@ Invariant: a peer is given a report only in a life that nothing known here contr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 from samelog.consensus import GroupMessages
 from samelog.sequencer.admin.parts import ServedNode
@@ -14,11 +14,46 @@ from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP
-from samelog.wire.peer_messages import Forgotten, MemberList, MemberState, PeerMessage
+from samelog.wire.peer_messages import (
+    Beat,
+    BeatAnswer,
+    Forgotten,
+    GroupOrders,
+    InGroup,
+    Leads,
+    MemberList,
+    MemberState,
+    NotQuiet,
+    PartOfRunClosed,
+    PassAsked,
+    PassReport,
+    PassTold,
+    PeerMessage,
+    RunAsked,
+    RunHeld,
+)
+
+OfDataGroups = (
+    InGroup
+    | PartOfRunClosed
+    | Leads
+    | GroupOrders
+    | PassAsked
+    | PassTold
+    | PassReport
+    | RunAsked
+    | RunHeld
+    | Beat
+    | BeatAnswer
+    | NotQuiet
+)
+OF_DATA_GROUPS = get_args(OfDataGroups)
 
 
 class PeerOwner(ServedNode, Protocol):
@@ -29,6 +64,14 @@ class PeerOwner(ServedNode, Protocol):
         """Its replica of the group."""
 
     @property
+    def data_groups(self) -> DataGroups:
+        """Its replicas of data groups."""
+
+    @property
+    def stages(self) -> Stages:
+        """What writers stage."""
+
+    @property
     def life(self) -> OwnLife:
         """Its own life."""
 
@@ -37,6 +80,15 @@ class PeerOwner(ServedNode, Protocol):
 
     def members_changed(self) -> None:
         """The member list moved."""
+
+    def pass_reported(self, message: PassReport) -> None:
+        """How far a group is with a partition that moves."""
+
+    def part_closed(self, message: PartOfRunClosed) -> None:
+        """A data group has closed its part of a run."""
+
+
+OF_TASKS = GroupOrders, PassAsked, PassTold, PassReport
 
 
 class PeerEvents:
@@ -50,16 +102,42 @@ class PeerEvents:
         for part in parts:
             if part[:3] == (GROUP, 0, 0):
                 self._node.raft.group.receive(node, part.messages)
+            elif part.group != GROUP:
+                self._node.data_groups.on_raft(node, part)
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """See peers.PeerListener."""
         peers = self._node.peers
         if isinstance(message, MemberState):
             peers.presence.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, OF_DATA_GROUPS):
+            self._of_data_groups(node, message)
         elif not isinstance(message, MemberList):
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _of_data_groups(self, node: int, message: OfDataGroups) -> None:
+        groups = self._node.data_groups
+        match message:
+            case InGroup():
+                groups.on_message(node, message)
+            case PartOfRunClosed():
+                self._node.part_closed(message)
+            case Leads():
+                groups.hear_leads(node, message)
+            case GroupOrders():
+                groups.carry_out(node, message.orders)
+            case PassAsked():
+                groups.passes.answer(node, message)
+            case PassTold():
+                groups.passes.hear(message)
+            case PassReport():
+                self._node.pass_reported(message)
+            case RunAsked() | RunHeld():
+                self._node.stages.hear(node, message)
+            case _:
+                groups.quiet.hear(node, message)
 
     def on_peer_welcomes(self, node: int, life: Life) -> None:
         """Send a newly connected peer the member list and a whole report."""
@@ -72,6 +150,7 @@ class PeerEvents:
         peers.links.send(node, peers.members.told())
         peers.links.send(node, own_state(self._node))
         self._node.group_replica.reporter.tell_everything(node)
+        self._node.data_groups.welcomed(node)
 
     def on_forgotten(self, node: int, message: Forgotten) -> None:
         """See peers.PeerListener."""
@@ -82,6 +161,7 @@ class PeerEvents:
     def forgot(self, found: Contradiction) -> None:
         """This node has forgotten something."""
         error = self._node.life.forgot(found)
+        self._node.data_groups.is_suspect()
         if error is not None:
             self._node.fail(error)
 
@@ -94,9 +174,11 @@ class PeerEvents:
         """A peer dials in: in another life, what it acknowledged before counts no more."""
         if is_new:
             self._node.raft.group.raft.peer_restarted(node)
+            self._node.data_groups.began_anew(node)
 
     def on_peer_gone(self, server: PeerServer) -> None:
         """A connection that a peer dialled broke. The peer is gone if it was the last one."""
         self._node.peers.callers.remove(server)
         if self._node.peers.presence.broke(server.number, self._node.member.clock.now()):
             self._node.group_replica.peer_gone(server.number)
+            self._node.data_groups.gone(server.number)

@@ -32,6 +32,10 @@ class NotReadable(SourceError):
     """The records exist, but cannot be read from here now; trying again may help."""
 
 
+class NotHere(SourceError):
+    """The only node that was to be asked has not got the partition: others have."""
+
+
 class CorruptValue(SourceError):
     """A record's value is not what the schema says, and the query takes no such records."""
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
+from samelog.format.transactions import Isolation
 from samelog.spark.errors import BadOption
 from samelog.spark.plan.range_limits import (
     EARLIEST,
@@ -92,6 +93,7 @@ class LogAccess:
     archive: Archive | None = None
     local_wait_s: float = 1.0
     fetch_timeout_s: float = 30.0
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
 
 
 class ValueFormat(Enum):
@@ -183,6 +185,7 @@ OTHERS = (
     "mode",
     "metadataPrefix",
     "positionGroup",
+    "isolation",
     "readMode",
     "config",
     "directory",
@@ -194,6 +197,8 @@ OTHERS = (
 )
 WITHOUT_MEANING = ("groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries")
 """Options of the Kafka source, in lower case, that may stay where a query moves over."""
+KAFKA_ISOLATION = "kafka.isolation.level"
+"""What the Kafka source calls the option isolation."""
 _KNOWN = {name.lower(): name for name in (*SELECTIONS, *STARTS, *ENDS, *OTHERS)}
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h)")
@@ -220,9 +225,12 @@ def parse_options(told: Mapping[str, str]) -> Options:
 
 
 def _known_only(told: Mapping[str, str]) -> dict[str, str]:
-    texts = {}
+    texts: dict[str, str] = {}
     for name, text in told.items():
         lower = name.lower()
+        if lower == KAFKA_ISOLATION:
+            texts.setdefault("isolation", text)
+            continue
         if lower == "kafka.group.id":
             raise BadOption("kafka.group.id: there is no consumer group; leave the option out")
         if lower.startswith("kafka.") or lower in WITHOUT_MEANING:
@@ -317,7 +325,18 @@ def _access(texts: Mapping[str, str]) -> LogAccess:
         archive=_archive(texts),
         local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
         fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
+        isolation=_isolation(texts),
     )
+
+
+def _isolation(texts: Mapping[str, str]) -> Isolation:
+    found = _choice(texts, "isolation", Isolation.READ_UNCOMMITTED)
+    if found is Isolation.READ_COMMITTED and "archive" in texts:
+        raise BadOption(
+            "isolation=read_committed: the copies in an archive do not say what was aborted; leave "
+            "it out, or read from nodes"
+        )
+    return found
 
 
 def _archive(texts: Mapping[str, str]) -> Archive | None:

@@ -36,6 +36,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from samelog.config.tables.client import Compression
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.spark.errors import BadOption, TopicNotFound
@@ -151,7 +152,7 @@ def _stamped(rows: pa.Table) -> pa.Table:
 
 SINK_ID_MAX = 100
 """Characters; sessions are named after it."""
-_KNOWN = {name.lower(): name for name in ("topic", "sinkId", "batchId", "config")}
+_KNOWN = {name.lower(): name for name in ("topic", "sinkId", "batchId", "config", "compression")}
 _SPARKS_OWN = ("checkpointlocation", "path")
 
 
@@ -159,13 +160,15 @@ _SPARKS_OWN = ("checkpointlocation", "path")
 class SinkOptions:
     """`topic`: of all rows, whatever their column says. `sink_id`: under which the cluster
     remembers the last batch; by default that of the query, which its checkpoint keeps. `batch_id`:
-    of the micro-batch that a batch query writes, within `foreachBatch`.
+    of the micro-batch that a batch query writes, within `foreachBatch`. `compression`: of batches;
+    by default the config's.
     """
 
     topic: str | None = None
     sink_id: str | None = None
     batch_id: int | None = None
     config: str | None = None
+    compression: Compression | None = None
 
 
 def parse_sink_options(told: Mapping[str, str]) -> SinkOptions:
@@ -188,7 +191,16 @@ def parse_sink_options(told: Mapping[str, str]) -> SinkOptions:
         raise BadOption(f"{'topic' if sink_id is None else 'topic or sinkId'}: {error}") from error
     if sink_id is not None and len(sink_id) > SINK_ID_MAX:
         raise BadOption(f"sinkId has {len(sink_id)} characters; {SINK_ID_MAX} are allowed")
-    return SinkOptions(topic, sink_id, _batch_id(texts.get("batchId")), texts.get("config"))
+    batch_id, packing = _batch_id(texts.get("batchId")), _compression(texts.get("compression"))
+    return SinkOptions(topic, sink_id, batch_id, texts.get("config"), packing)
+
+
+def _compression(text: str | None) -> Compression | None:
+    try:
+        return None if text is None else Compression(text.lower())
+    except ValueError as error:
+        allowed = ", ".join(each.value for each in Compression)
+        raise BadOption(f"compression: {text!r} is not one of {allowed}") from error
 
 
 def _batch_id(text: str | None) -> int | None:
@@ -216,12 +228,13 @@ class Staged(WriterCommitMessage):
 class TaskWriters:
     """One task's staged writers, one for each topic. A context manager."""
 
-    def __init__(self, nodes: Nodes, stage: str) -> None:
+    def __init__(self, nodes: Nodes, stage: str, compression: Compression | None) -> None:
         from samelog.spark.logs.nodes import RemoteLogs
 
         self._nodes = nodes
         self._logs = RemoteLogs(nodes)
         self._stage = stage
+        self._compression = compression
         self._writers: dict[str, StagedWriter] = {}
         self._counts: dict[str, int] = {}
         self._stack = ExitStack()
@@ -256,6 +269,7 @@ class TaskWriters:
                 stage=self._stage,
                 config=self._nodes.config,
                 partitions=self._counts.setdefault(topic, self._partitions(topic)),
+                compression=self._compression,
             )
             found = self._writers[topic] = self._stack.enter_context(made)
         return found
@@ -287,7 +301,7 @@ def _config(options: SinkOptions) -> ClientConfig:
 def _stage(
     options: SinkOptions, stage: str, writer: str, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
-    with TaskWriters(_nodes(options), stage) as writers:
+    with TaskWriters(_nodes(options), stage, options.compression) as writers:
         for batch in batches:
             writers.add(batch, options.topic)
         return Staged(stage, writer, writers.hold(), writers.rows)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from samelog.format.transactions import Isolation
     from samelog.subscriber.async_subscriber import AsyncSubscriber
     from samelog.subscriber.errors import (
         CopyStopped,
@@ -33,6 +34,7 @@ __all__ = [
     "AutoOffsetReset",
     "CopyStopped",
     "Corrupt",
+    "Isolation",
     "LogReset",
     "NamedStart",
     "NoSchema",
@@ -52,6 +54,7 @@ __all__ = [
 _MODULES = {
     "AsyncSubscriber": "samelog.subscriber.async_subscriber",
     "AutoOffsetReset": "samelog.subscriber.start",
+    "Isolation": "samelog.format.transactions",
     "CopyStopped": "samelog.subscriber.errors",
     "LogReset": "samelog.subscriber.errors",
     "NotCaughtUp": "samelog.subscriber.errors",

@@ -49,7 +49,7 @@ class Cursor:
     @property
     def is_finished(self) -> bool:
         """Whether everything up to `stop` was handed out."""
-        return self.stop is not None and self.position >= self.stop
+        return self.stop is not None and self.position >= self.reader.end_within(self.stop)
 
     @property
     def is_at_end(self) -> bool:

@@ -13,7 +13,9 @@ import time
 from dataclasses import dataclass
 
 from samelog.format.file_names import parse_input_name
+from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper
@@ -37,6 +39,7 @@ class _Starting:
 
     reader: TailReader
     wanted: WantedStart
+    is_latest: bool
     stop: int | None = None
 
 
@@ -47,6 +50,12 @@ class Choice:
     topics: tuple[str, ...]
     partitions: frozenset[int] | None
     follow: bool
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+
+    @property
+    def reader(self) -> type[TailReader]:
+        """What reads a partition."""
+        return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
 
 
 class Engine:
@@ -95,14 +104,14 @@ class Engine:
         soon = False
         for name in self._new_names():
             path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
-            reader = TailReader.open(self._fs, path)
+            reader = self.choice.reader.open(self._fs, path)
             if reader is None:
                 soon = True  # its directory is being made
             else:
                 wanted = self._finder.wanted_of(name[0], reader.topic_id, name[1])
                 if self._has_looked and self.keeper.is_local and wanted == LATEST:
                     wanted = EARLIEST  # all of it came after the start
-                self._starting[name] = _Starting(reader, wanted)
+                self._starting[name] = _Starting(reader, wanted, wanted == LATEST)
         self._has_looked = True
         for name in tuple(self._starting):
             try:
@@ -156,7 +165,7 @@ class Engine:
         starting.wanted = self._finder.settle(starting.wanted, kept)
         offset = self._finder.find(reader, starting.wanted, known)
         if offset is not None:
-            reader.seek(offset)
+            reader.seek(min(offset, reader.stable_end()) if starting.is_latest else offset)
         return offset is not None
 
     @property
@@ -225,7 +234,7 @@ class Engine:
         added = not self._is_watched and self.waiter.watch_directory(self._directory)
         self._is_watched |= added
         for name, cursor in self.cursors.items():
-            if self._watched.get(name) != cursor.reader.log_path:
+            if self._watched.get(name) != cursor.reader.growing_path:
                 added |= self._watch_partition(name, cursor.reader)
         return added
 
@@ -237,9 +246,9 @@ class Engine:
         if before is not None:
             self.waiter.forget(before)
         added = self.waiter.watch_directory(reader.path)
-        added |= self.waiter.watch_file(reader.log_path)
-        if self.waiter.is_watched(reader.path) and self.waiter.is_watched(reader.log_path):
-            self._watched[name] = reader.log_path
+        added |= self.waiter.watch_file(reader.growing_path)
+        if self.waiter.is_watched(reader.path) and self.waiter.is_watched(reader.growing_path):
+            self._watched[name] = reader.growing_path
         return added
 
     def rescan_soon(self) -> None:

@@ -14,6 +14,7 @@ from typing import TypedDict
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.format.names import check_topic_name
+from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
@@ -41,6 +42,7 @@ class SubscriberKeywords(TypedDict, total=False):
     commit_interval_s: float
     auto_offset_reset: str | AutoOffsetReset
     follow: bool
+    isolation: str | Isolation
     version: int | None
     corrupt: str | Corrupt
     where: str | None
@@ -72,6 +74,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         _checked_topics(topics, client),
         None if partitions is None else frozenset(partitions),
         given.get("follow", True),
+        Isolation(given.get("isolation", Isolation.READ_UNCOMMITTED)),
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))

@@ -48,6 +48,10 @@ class Subscriber(Pacing):
         auto_offset_reset: "earliest" or "latest": go on there when an offset is archived, or beyond
             the end; "error": raise OffsetOutOfRange.
         follow: False: end at the end that there is at the start.
+        isolation: "read_uncommitted" (the default, as of Kafka's consumers): records as they are
+            merged, also those of transactions that are open or were aborted. "read_committed":
+            records up to where the oldest open transaction begins, without what was aborted.
+            Markers of transactions are no records for anybody.
         version: of the topic's schema, as which rows are read. Default: the newest that there is
             when a topic's rows are first read.
         where: a condition of SQL over the columns of the schema, and over _key, _offset,

@@ -33,12 +33,15 @@ _LAST_OFFSET = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Whole valid batches: `data[:size]` holds the offsets [first_offset, next_offset)."""
+    """Whole valid batches: `data[:size]` holds the offsets [first_offset, next_offset), or what is
+    left of them. `attributes`: of all batches.
+    """
 
     data: bytes
     size: int
     first_offset: int
     next_offset: int
+    attributes: int = 0
 
 
 def chunk_of(data: bytes, scan: kernels.Scan) -> Chunk | None:
@@ -47,7 +50,7 @@ def chunk_of(data: bytes, scan: kernels.Scan) -> Chunk | None:
     last_base, last_delta = _LAST_OFFSET.unpack_from(data, scan.last_start)
     next_offset = last_base + last_delta + 1
     is_dense = next_offset - first == scan.records
-    return Chunk(data, scan.end, first, next_offset) if is_dense else None
+    return Chunk(data, scan.end, first, next_offset, scan.attributes) if is_dense else None
 
 
 class TailReader:
@@ -61,10 +64,11 @@ class TailReader:
         self.next_offset = whose.start_offset
         """Of the next record to read."""
         self._fs = fs
-        self._start_offset = whose.start_offset
-        self._log_start = whose.log_start
+        self._whose = whose
         self.log_path = ""
         """The file that is read now, or will be."""
+        self.growing_path = ""
+        """The file in which what is waited for comes."""
         self._base = 0
         self._byte = 0
         self._least_offset = 0
@@ -93,6 +97,14 @@ class TailReader:
             return max(self._earliest(), log.start_offset), log.next_offset
         finally:
             log.close()
+
+    def stable_end(self) -> int:
+        """Up to there it can be read now. Raises as `bounds`."""
+        return self.bounds()[1]
+
+    def end_within(self, stop: int) -> int:
+        """Where reading ends that is to end at `stop`."""
+        return stop
 
     def locate_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset with this timestamp or a later one; None if there is none yet."""
@@ -125,23 +137,23 @@ class TailReader:
     def _go_to(self, base: int, byte: int) -> None:
         """Read the segment that begins with offset `base` next, from `byte` on."""
         self._base, self._byte, self._least_offset = base, byte, base
-        self.log_path = os.path.join(self.path, segment_name(base, LOG))
+        self.log_path = self.growing_path = os.path.join(self.path, segment_name(base, LOG))
 
     def seek_earliest(self) -> int:
         """Go on from the first offset that is not archived, and return it. Raises DiskFault."""
         self._close_file()
         self._go_to(self._earliest(), 0)
-        self.next_offset = max(self._base, self._log_start)
+        self.next_offset = max(self._base, self._whose.log_start)
         return self.next_offset
 
     def _earliest(self) -> int:
         """The first offset whose segment is not archived."""
         self._read_start()
         held = segment_bases(self._fs.list_directory(self.path))
-        bases = [base for base in held if base >= self._start_offset]
+        bases = [base for base in held if base >= self._whose.start_offset]
         while len(bases) > 1 and self._size(bases[0]) == 0:
             del bases[0]
-        return bases[0] if bases else self._start_offset
+        return bases[0] if bases else self._whose.start_offset
 
     def _read_start(self) -> None:
         """Raises LogReset when the directory is that of another log by now."""
@@ -149,7 +161,7 @@ class TailReader:
         if whose is not None:
             if whose.topic_id != self.topic_id:
                 raise LogReset(self.topic, self.partition)
-            self._start_offset, self._log_start = whose.start_offset, whose.log_start
+            self._whose = whose
 
     def _size(self, base: int) -> int:
         return self._fs.size(os.path.join(self.path, segment_name(base, LOG)))
@@ -228,6 +240,13 @@ class TailReader:
         self.next_offset = self._least_offset = chunk.next_offset
         return chunk
 
+    def put_back(self, chunk: Chunk, size: int, offset: int) -> None:
+        """Read again what is behind the first `size` bytes of what was read last, from where the
+        batch of `offset` begins.
+        """
+        self._byte -= chunk.size - size
+        self.next_offset = self._least_offset = offset
+
     def _pread(self, size: int) -> bytes:
         """What there is of `size` bytes.
 
@@ -254,11 +273,19 @@ class TailReader:
             self._find_later_start()
             return
         data = self._pread(1)
-        if self._is_replaced() or (not data and self._has_successor()):
+        is_replaced = self._is_replaced()
+        if is_replaced and self._comes_again():
+            return
+        if is_replaced or (not data and self._has_successor()):
             self._close_file()
             self.seek(self.next_offset)
         elif data and self._must_be_whole():
             self._check_batch()
+
+    def _comes_again(self) -> bool:
+        """Whether what was read is still to come: it was compacted, and is being copied anew."""
+        first, end = self.bounds()
+        return first <= self._base and end < self.next_offset
 
     def _check_batch(self) -> None:
         data = self._pread(told_size(self._pread(LENGTH_PREFIX_BYTES)))

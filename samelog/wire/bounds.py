@@ -91,6 +91,22 @@ class RunEnd(NamedTuple):
     byte: Place63
 
 
+class AbortedPart(NamedTuple):
+    """What an aborted transaction has in a partition: from its first record to its marker."""
+
+    producer_id: Place63
+    first_offset: Place63
+    last_offset: Place63
+
+
+class Holder(NamedTuple):
+    """A node that has a partition: its name, where other nodes reach it, and its rack."""
+
+    name: ShortText
+    address: ShortText
+    rack: ShortText
+
+
 def check_run_ends(ends: tuple[RunEnd, ...]) -> None:
     """Raises InvalidName for the first topic name that none may have."""
     for end in ends:

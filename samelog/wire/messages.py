@@ -25,6 +25,7 @@ from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
     Handle,
+    Holder,
     Identifier,
     LastStart,
     Life,
@@ -50,6 +51,7 @@ from samelog.wire.frames import (
     bad_header,
 )
 from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
 
@@ -105,6 +107,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """RAFT: the sender knows BULK, and sends what is long there if the receiver knows it too."""
     parts: bool = False
     """PULL: the sender takes batches in parts."""
+    roams: bool = False
+    """PUSH, PULL: the sender goes to nodes that it is told of (Holders)."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -171,6 +175,12 @@ class Close(Message, frozen=True, tag=6):
 
 
 # --- push: runs and inputs ----------------------------------------------------------------------
+
+
+class Holders(Message, frozen=True, tag=7):
+    """These nodes have what was asked for and is refused next, with NOT_LEADER: to who `roams`."""
+
+    nodes: tuple[Holder, ...]
 
 
 class OpenRun(Message, frozen=True, tag=10):
@@ -311,7 +321,8 @@ class OpenMerged(Message, frozen=True, tag=30):
 
     `value` is the offset (Start.OFFSET) or the timestamp in ms (Start.TIMESTAMP). With
     Start.POSITION the client has a copy up to (base_offset, byte), whose last batch starts at
-    `last_start` with the CRC `last_crc`.
+    `last_start` with the CRC `last_crc`; then `value` is the negative of its next offset, or, from
+    a node, the number of the compaction that made the segment, and one more (0: not said).
     """
 
     handle: Handle
@@ -423,6 +434,7 @@ AnyMessage: TypeAlias = (
     | Ping
     | Refused
     | Close
+    | Holders
     | OpenRun
     | RunOpened
     | OpenInput
@@ -446,6 +458,7 @@ AnyMessage: TypeAlias = (
     | EndConfirmed
     | Forgotten
     | PeerMessage
+    | TransactionMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

@@ -86,8 +86,14 @@ class LeadingEnd:
         """The first beat that covers a quiet group."""
         self._number = 0
         self._agreed = 0
-        """The newest beat that was agreed to; when that was heard."""
-        self._agreed_at = float("-inf")
+        """The newest beat that was agreed to."""
+        self.agreed_at = float("-inf")
+        """When that was heard."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is quiet."""
+        return bool(self._since)
 
     def quiet(self, group: int, term: int) -> None:
         """The group is quiet from now on; the follower is told before the next beat."""
@@ -111,14 +117,14 @@ class LeadingEnd:
     def heard(self, group: int) -> float:
         """When the follower last agreed that it follows a quiet group; minus infinity: never."""
         since = self._since.get(group)
-        return self._agreed_at if since is not None and since <= self._agreed else float("-inf")
+        return self.agreed_at if since is not None and since <= self._agreed else float("-inf")
 
     def answered(self, reply: BeatReply, now: float) -> Woken:
         """The follower's word; what to wake. Older words say nothing."""
         if not self._agreed < reply.number <= self._number:
             return NOTHING
         if reply.agrees:
-            self._agreed, self._agreed_at = reply.number, now
+            self._agreed, self.agreed_at = reply.number, now
             return NOTHING
         followed = dict(reply.followed)
         covered = {group for group, since in self._since.items() if since <= reply.number}
@@ -131,7 +137,7 @@ class LeadingEnd:
         """The connection, or the life of the other member, is another one: all are awake."""
         woken = frozenset(self._since)
         self._led, self._since = TermSet(), {}
-        self._agreed, self._agreed_at = self._number, float("-inf")
+        self._agreed, self.agreed_at = self._number, float("-inf")
         return woken
 
 
@@ -140,14 +146,15 @@ class FollowingEnd:
 
     def __init__(self) -> None:
         self._followed = TermSet()
-        self._heard_at = float("-inf")
+        self.heard_at = float("-inf")
+        """When the leader was heard to lead what is followed here."""
 
     def quiet(self, group: int, term: int, now: float) -> None:
         """The leader has said that the group is quiet, and it is followed here in this term. That
         speaks for no other group.
         """
         if not self._followed.terms:
-            self._heard_at = now
+            self.heard_at = now
         self._followed.put(group, term)
 
     def wake(self, group: int) -> None:
@@ -164,12 +171,12 @@ class FollowingEnd:
             return BeatReply(
                 beat.number, agrees=False, followed=tuple(self._followed.terms.items())
             )
-        self._heard_at = now
+        self.heard_at = now
         return BeatReply(beat.number, agrees=True)
 
     def silent(self, now: float, patience_s: float) -> frozenset[int]:
         """Groups whose leader was not heard for so long: they are awake now, and suspect it."""
-        if now - self._heard_at < patience_s:
+        if now - self.heard_at < patience_s:
             return frozenset()
         return self.reset()
 

@@ -5,10 +5,13 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
+from samelog.placement.tasks import GroupOrder
 from samelog.wire.bounds import (
     Health,
     Identifier,
@@ -21,6 +24,10 @@ from samelog.wire.bounds import (
     Text,
     check_run_ends,
 )
+
+ORDERS_MOST = 500
+PIECE_BYTES = 32 << 10
+PIECES_MOST = 1 << 15
 
 
 class InputPosition(NamedTuple):
@@ -164,6 +171,138 @@ class MemberState(Message, frozen=True, tag=49):
     level: Unsigned32
 
 
+class InGroup(Message, frozen=True, tag=60):
+    """What a replica of a data group says to another one: one of the messages above, as its
+    MessagePack bytes.
+    """
+
+    needs: ClassVar[int] = 7
+    group: Unsigned32
+    sender: Unsigned32
+    receiver: Unsigned32
+    message: bytes
+
+
+class Beat(Message, frozen=True, tag=61):
+    """I live, and lead what has this digest, of all that rests between us."""
+
+    needs: ClassVar[int] = 7
+    number: Place63
+    digest: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+
+
+class BeatAnswer(Message, frozen=True, tag=62):
+    """I follow the same. Or not: then this is what I follow, and in which terms."""
+
+    needs: ClassVar[int] = 7
+    number: Place63
+    agrees: bool
+    followed: tuple[tuple[Unsigned32, Place63], ...] = ()
+
+
+class NotQuiet(Message, frozen=True, tag=63):
+    """These groups I do not lead, or they do not rest."""
+
+    needs: ClassVar[int] = 7
+    groups: tuple[Unsigned32, ...]
+
+
+class Leads(Message, frozen=True, tag=64):
+    """I lead these data groups, in these terms: so clients can be sent here."""
+
+    needs: ClassVar[int] = 7
+    groups: tuple[tuple[Unsigned32, Place63], ...]
+
+
+class GroupOrders(Message, frozen=True, tag=65):
+    """From the leader of group 0: what the data groups that you lead are to do for tasks."""
+
+    needs: ClassVar[int] = 7
+    orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
+
+
+class PassAsked(Message, frozen=True, tag=68):
+    """To the leader of a data group, the source of a task that moves a partition: what it knows of
+    the partition, `is_sealed`: once it has sealed it.
+    """
+
+    needs: ClassVar[int] = 7
+    task: Unsigned32
+    partition: Unsigned32
+    source: Unsigned32
+    target: Unsigned32
+    is_sealed: bool
+
+
+class PassTold(Message, frozen=True, tag=69):
+    """A piece of the answer, for the target: the piece at `place` of `count`; `checksum`: of the
+    whole.
+    """
+
+    needs: ClassVar[int] = 7
+    task: Unsigned32
+    partition: Unsigned32
+    group: Unsigned32
+    is_sealed: bool
+    checksum: Unsigned32
+    place: Unsigned32
+    count: Annotated[int, msgspec.Meta(ge=1, le=PIECES_MOST)]
+    data: Annotated[bytes, msgspec.Meta(max_length=PIECE_BYTES)]
+
+
+class PassReport(Message, frozen=True, tag=70):
+    """To the leader of group 0: how far a data group that the sender leads is with a partition that
+    a task moves, as placement.values.PassStage, 0: it has not begun; `is_whole`: its voters that
+    are up, and a majority, have all that it knows of.
+    """
+
+    needs: ClassVar[int] = 7
+    group: Unsigned32
+    task: Unsigned32
+    partition: Unsigned32
+    stage: Annotated[int, msgspec.Meta(ge=0, le=5)]
+    is_whole: bool
+
+
+class PartOfRunClosed(Message, frozen=True, tag=67):
+    """To the leader of group 0: a data group that the sender leads has closed its part of a run at
+    these ends.
+    """
+
+    needs: ClassVar[int] = 7
+    session: str
+    run_id: Identifier
+    ends: tuple[RunEnd, ...]
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+        check_run_ends(self.ends)
+
+
+class RunAsked(Message, frozen=True, tag=71):
+    """From the leader of group 0: does a majority of a data group that you lead hold a staged run
+    up to these ends (partition, roll, byte)?
+    """
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    group: Unsigned32
+    session: str
+    run_id: Identifier
+    ends: tuple[tuple[Unsigned32, Place63, Place63], ...]
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+
+
+class RunHeld(Message, frozen=True, tag=72):
+    """The answer."""
+
+    needs: ClassVar[int] = 7
+    id: Place63
+    is_held: bool
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -176,5 +315,17 @@ PeerMessage: TypeAlias = (
     | HistoryAsked
     | HistoryTold
     | MemberState
+    | InGroup
+    | Beat
+    | BeatAnswer
+    | NotQuiet
+    | Leads
+    | PartOfRunClosed
+    | GroupOrders
+    | PassAsked
+    | PassTold
+    | PassReport
+    | RunAsked
+    | RunHeld
 )
-"""What goes from member to member once both know each other."""
+"""What a member says on the connections that it dialled."""

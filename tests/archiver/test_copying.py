@@ -34,6 +34,7 @@ from samelog.archiver.copies.restoring import (
 from samelog.archiver.copies.targets import Target, open_target
 from samelog.format import _kernels as kernels
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.lost_records import append_void
 from tests.store.storage import FS, batches
 
 COPIED = CopiedLog("c", "t", "f" * 32, 0)
@@ -77,7 +78,7 @@ def make_source(root: Path) -> Source:
     for number, data in enumerate([*batches(1, 12), stamped(3), *batches(2, 12), stamped(9)]):
         log.append(bytearray(data), base_offset=log.next_offset, leader_epoch=3)
         if number == 5:
-            log.append_void(7, segment_base=log.end()[0], epoch=3, timestamp=1)
+            append_void(log, 7, segment_base=log.end()[0], epoch=3, timestamp=1)
         if number in {12, 25}:
             log.roll()
     log.append(bytearray(stamped(1)), base_offset=log.next_offset, leader_epoch=3)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import UNSET
 
 from samelog.admin.requests import LogHistory
-from samelog.format.history import ArchivedFile
+from samelog.archiver.history import PAGE_FILES, ArchiveHistory
+from samelog.format.history import ArchivedFile, CopyNote
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.types import Partition, State, Topic
+from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, archive, write
 from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
@@ -85,3 +89,44 @@ def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(log_history, "PAGE_FILES", 2)
     run_with(tmp_path, 1, body)
+
+
+def archive_of(path: Path, targets: list[str], start_segment: int) -> ArchiveHistory:
+    """One group's, of partition 1."""
+    path.mkdir()
+    state = State(copy_targets=targets)
+    state.topics["id"] = Topic("id", "t", {}, 1, [1])
+    state.partitions[1] = Partition(1, "id", 0, start_segment=start_segment)
+    given = SimpleNamespace(
+        fs=OsFileSystem(),
+        config=SimpleNamespace(data=str(path)),
+        machine=SimpleNamespace(state=state),
+        cluster=None,
+    )
+    return ArchiveHistory(given)  # type: ignore[arg-type]
+
+
+def test_it_goes_along_to_another_group(tmp_path: Path) -> None:
+    files = [
+        ArchivedFile(
+            base, base + 10, 5, 1, 2, 3, 4, b"s" * 32, "age", CopyNote(7, base // 10 % 2, 1)
+        )
+        for base in range(0, 10 * (PAGE_FILES + 2), 10)
+    ]
+    end = files[-1].next_offset
+    source = archive_of(tmp_path / "source", ["a", "b"], end)
+    target = archive_of(tmp_path / "target", ["b", "c", "a"], end)
+    assert source.whole(1) is None, "it has yet to get some"
+    source._append(1, files)
+    records = source.whole(1)
+    assert records is not None
+    target.came(1, records, ["a", "b"])
+    target.came(1, records, ["a", "b"])
+    found = target.read(1, 0, 2 * PAGE_FILES)
+    assert [each._replace(copy=None) for each in found] == [
+        each._replace(copy=None) for each in files
+    ]
+    assert [each.copy and each.copy.target for each in found[:4]] == [2, 0, 2, 0]
+    assert not target.lacks(1)
+    empty = archive_of(tmp_path / "empty", [], 0)
+    assert empty.whole(1) == b""

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from samelog.admin.answers import NodeState, Status
-from samelog.admin.client import node_status
+from samelog.admin.client import ask, node_status
 from samelog.admin.errors import AdminError
+from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, Process
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
@@ -123,13 +124,23 @@ class Field:
     """One cluster under load."""
 
     def __init__(
-        self, directory: Path, *, seed: int, seconds: float, publishers: int = 3, rate: float = 500
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        seconds: float,
+        publishers: int = 3,
+        rate: float = 500,
+        nodes: int = 3,
+        copies: int = 0,
     ) -> None:
+        """`copies`: of the topic; 0: on all nodes."""
+        self._copies = copies
         self.directory = directory
         self.random = random.Random(seed)
         self.seconds = seconds
         self.cluster = LocalCluster(
-            str(directory / "cluster"), ClusterOptions(segment_bytes=SEGMENT_BYTES)
+            str(directory / "cluster"), ClusterOptions(nodes=nodes, segment_bytes=SEGMENT_BYTES)
         )
         self.nodes: list[ChaosNode] = []
         self.client_file = directory / "client.toml"
@@ -193,6 +204,8 @@ class Field:
         for node in self.nodes:
             node.start()
         self.wait_live(START_S)
+        if self._copies:
+            ask(self.client, CreateTopic(TOPIC, 1, {}, self._copies))
         for sidecar in self.sidecars:
             sidecar.start()
         for load in self.loads:
@@ -361,6 +374,10 @@ class Field:
     def copies(self) -> list[Path]:
         """Directories whose merged logs are to be the same."""
         nodes = [Path(node.data) for node in self.nodes]
+        if self._copies:
+            nodes = [path for path in nodes if any(path.glob(f"groups/*/merged/{TOPIC}-0"))]
+            if len(nodes) != self._copies:
+                self.remarks.append(f"{len(nodes)} of {self._copies} nodes have the topic")
         return [*nodes, self.subscriber.directory / self.subscriber.name]
 
 

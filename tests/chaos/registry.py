@@ -38,6 +38,9 @@ class Scenario:
     expect: Expect
     seconds: float
     """How long faults go on, unless told otherwise."""
+    nodes: int = 3
+    copies: int = 0
+    """Of the topic; 0: on all nodes."""
 
     def why_not(self) -> str | None:
         """Why it cannot run here; None if it can."""
@@ -54,6 +57,8 @@ def scenario(
     needs: tuple[Need, ...] = (),
     expect: Expect = Expect.KEPT,
     seconds: float = 20.0,
+    nodes: int = 3,
+    copies: int = 0,
 ) -> Callable[[Step], Step]:
     """Register a function that injects faults for `field.seconds`; its docstring says what."""
 
@@ -67,6 +72,8 @@ def scenario(
             needs=needs,
             expect=expect,
             seconds=seconds,
+            nodes=nodes,
+            copies=copies,
         )
         return inject
 

@@ -70,7 +70,8 @@ def run_scenario(scenario: Scenario, *, seed: int, seconds: float | None, keep: 
         return row
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{scenario.name}-"))
     try:
-        with Field(directory, seed=seed, seconds=duration) as place:
+        given = {"nodes": scenario.nodes, "copies": scenario.copies}
+        with Field(directory, seed=seed, seconds=duration, **given) as place:
             _run(scenario, place, row)
     except (NotInTime, ClusterError, DiskFault, OSError, subprocess.CalledProcessError) as error:
         row.remark(str(error))

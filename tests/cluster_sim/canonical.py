@@ -13,6 +13,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HEADER_BYTES, Attribute
 from samelog.format.compression import decompress
 from samelog.format.transactions import COMMIT, is_marker
+from tests.cluster_sim.compaction import CompactedLog
 from tests.cluster_sim.violation import Violation
 
 TYPE_AT = HEADER_BYTES + 8
@@ -48,6 +49,9 @@ class CanonicalLog:
     """Producer id, first and last offset of each transaction."""
     archived: int = 0
     """Segments below are archived: Raft has said so."""
+    keyed: list[tuple[int, bytes | None, bool]] = field(default_factory=list)
+    """Offset and key of each record, and whether it is a tombstone."""
+    compacted: CompactedLog = field(default_factory=CompactedLog)
     accepts: Callable[[str, int], None] = lambda session, number: None
     """Called with every record: raises Violation for one that belongs to another log."""
 
@@ -99,7 +103,8 @@ class CanonicalLog:
                     "offsets dense", f"{who} has {record.offset}, the next is {self.next_offset}"
                 )
             self.next_offset += 1
-            one = self._take_record(who, record.value or b"", end)
+            one = self._take_record(who, said_of(record), end)
+            self.keyed.append((record.offset, record.key, record.value is None))
             if header[3] & Attribute.TRANSACTIONAL:
                 self.open[header[6]].append(one)
 
@@ -127,6 +132,11 @@ class CanonicalLog:
         self.last[session] = number
         self.ends[session, number] = end
         return session, number
+
+
+def said_of(record: kernels.Record) -> bytes:
+    """What says whose a record is: its value, or the header of a tombstone."""
+    return record.value if record.value is not None else record.headers[0][1] or b""
 
 
 def make_value(session: str, number: int, padding: int) -> bytes:

@@ -15,10 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.compaction import CompactCommand
 from samelog.archiver.copies.manifests import SEGMENTS, CopiedLog
 from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
+from samelog.format.compaction import CompactedSegment
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
 from samelog.sequencer.state.commands import (
@@ -67,6 +69,7 @@ class Checker:
         """Host, and number of the node -> (term, candidate) of its last vote."""
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
+        self._compacted: dict[tuple[str, str, int], set[CompactedSegment]] = {}
         self._resets: set[str] = set()
         self._epoch = 0
         """The highest leader epoch that was in any log."""
@@ -112,6 +115,8 @@ class Checker:
         key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
         end = log.end()
         seen = self._looked_at.get(key)
+        if log.generations.segments:
+            self._look_at_compacted(actor, log)
         if seen == end:
             return
         canonical = self.lineage.take_up(log.topic, log.topic_id, log.partition)
@@ -122,15 +127,34 @@ class Checker:
             )
         start = seen if seen is not None and seen <= end else End(-1, 0)
         for segment in _segments_from(log, start.base):
-            if segment.size and segment.base_offset >= start.base:
+            is_compacted = log.number_of(segment.base_offset) > 0
+            if segment.size and segment.base_offset >= start.base and not is_compacted:
                 begin = start.byte if segment.base_offset == start.base else 0
                 data = self._bytes(actor, log, segment.base_offset, (begin, segment.size))
-                known = self._known(actor, log, canonical, (segment.base_offset, begin), data)
+                at = segment.base_offset, begin
+                if not may_be_first and canonical.compacted.holds(*at, data):
+                    continue
+                known = self._known(actor, log, canonical, at, data)
                 if known < len(data):
                     self._new_bytes(
                         actor, canonical, segment.base_offset, data[known:], may_be_first
                     )
         self._looked_at[key] = End(*end)
+
+    def _look_at_compacted(self, actor: Actor, log: MergedLog) -> None:
+        """Each compacted segment once in a process."""
+        canonical = self.lineage.take_up(log.topic, log.topic_id, log.partition)
+        for each in log.generations.segments:
+            key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
+            seen = self._compacted.setdefault(key, set())
+            is_new = log.number_of(each.base) == each.number and each not in seen
+            inode = actor.disk.find(f"{log.path}/{each.base:020d}.log")
+            if is_new and isinstance(inode, Inode) and not inode.was_damaged:
+                seen.add(each)
+                data = bytes(inode.data[: each.sealed.size])
+                canonical.compacted.stay_ms = self.world.options.tombstones_stay_ms
+                at = each.number, each.base, each.stop
+                canonical.compacted.look(actor.host, canonical, at, data)
 
     @staticmethod
     def _known(
@@ -206,6 +230,8 @@ class Checker:
                 self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
+            elif isinstance(command, SoftReset | HardReset) and isinstance(outcome, Rejection):
+                self.world.resets.done(command.reset_id)  # there are data groups
             elif isinstance(command, SoftReset | HardReset):
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
@@ -216,6 +242,8 @@ class Checker:
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
                     self._merge_committed(actor, part)
+            elif isinstance(command, CompactCommand) and not isinstance(outcome, Rejection):
+                self._ordered(actor, command)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
 
@@ -251,6 +279,19 @@ class Checker:
         if self.committed.get(key, (-1, 0)) < (part.roll, part.stop):
             self.committed[key] = (part.roll, part.stop)
             self._check_durable(entry.session, name, part)
+
+    def _ordered(self, actor: NodeActor, command: CompactCommand) -> None:
+        """Only what is closed, and what a majority has merged durably, is compacted."""
+        state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
+        partition = state.partitions[command.partition]
+        topic = state.topics[partition.topic_id]
+        log = self.lineage.logs.get((topic.log_id, partition.index))
+        if log is None or command.number in log.compacted.orders:
+            return
+        if command.stop not in log.segments:
+            raise Violation("the active file stays", f"{topic.name} is compacted to {command.stop}")
+        log.compacted.ordered(command)
+        self.world.trace.event(actor.host, f"compacts {topic.name} below {command.stop}")
 
     def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
         """Files are archived: none that grows, and a majority has them merged and durable."""
@@ -383,7 +424,8 @@ class Checker:
             return  # it was committed before a hard reset
         canonical = self.lineage.present(name)
         end = None if canonical is None else canonical.ends.get((actor.session, number))
-        if canonical is not None and end is not None and end.base < canonical.archived:
+        is_gone = 0 if canonical is None else max(canonical.archived, canonical.compacted.stop)
+        if end is not None and end.base < is_gone:
             return  # it was merged and durable on a majority then
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
@@ -400,8 +442,9 @@ class Checker:
     def check_end(self) -> None:
         """Everything is quiet: look at all of it. Raises Violation."""
         for session, number in sorted(self.world.history.acknowledged):
-            log = self.lineage.present(self.world.history.published[session, number])
-            if self.lineage.is_given_up(session, number):
+            name = self.world.history.published[session, number]
+            log = self.lineage.present(name)
+            if self.lineage.is_given_up(session, number) or name in self.world.spanning.places:
                 continue
             if log is None or (session, number) not in log.ends:
                 raise Violation("acknowledged is merged", f"{session} {number} is lost")

@@ -17,9 +17,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.cluster_sim.mutants_archiving import ARCHIVING
+from tests.cluster_sim.mutants_compaction import COMPACTION
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
+from tests.cluster_sim.mutants_spanning import SPANNING
 from tests.cluster_sim.mutants_transactions import TRANSACTIONS
 from tests.cluster_sim.mutants_upgrades import UPGRADES
 from tests.cluster_sim.options import Options, from_seed
@@ -35,6 +37,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *RESETS,
     *UPGRADES,
     *TRANSACTIONS,
+    *COMPACTION,
+    *SPANNING,
 )
 
 POWER = ("power_loss", "power_loss_all", "fuse")
@@ -61,6 +65,32 @@ IN_TRANSACTIONS: dict[str, Any] = {
     "append_every_s": 0.5,
     "latency_s": 0.002,
     "safety_s": 8.0,
+}
+COMPACTED: dict[str, Any] = {
+    "keys": 5,
+    "tombstones_stay_ms": 20_000,
+    "topics": 1,
+    "segment_bytes": 1 << 12,
+    "value_bytes": 100,
+    "append_every_s": 0.05,
+    "safety_s": 24.0,
+}
+IN_GROUPS: dict[str, Any] = {
+    "kinds": ("kill", "kill", "kill_leader", "power_loss"),
+    "fault_every_s": 1.5,
+    "nodes": 3,
+    "data_groups": 3,
+    "replicas": 3,
+    "stagers": 2,
+    "topics": 1,
+    "publishers": 1,
+    "subscribers": 0,
+    "append_every_s": 1.0,
+    "latency_s": 0.005,
+    "sync_s": 0.01,
+    "slow_chance": 0.0,
+    "restart_s": 0.2,
+    "safety_s": 16.0,
 }
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
@@ -184,7 +214,31 @@ FOCUS: dict[str, dict[str, Any]] = {
         "slow_s": 0.05,
         "restart_s": 0.1,
     },
+    "drop_tombstones_at_once": {"kinds": (), **COMPACTED},
+    "compact_the_active_file": {"kinds": (), **COMPACTED},
+    "look_for_some_keys_only": {"kinds": (), **COMPACTED, "keys": 500},
+    "swap_without_sync": {"kinds": ("power_loss_all",), **COMPACTED, "nodes": 1},
+    "go_on_inside": {"kinds": ("wipe", "kill", "split", "mend"), **COMPACTED},
+    "leave_what_was_covered": {"kinds": ("kill_all",), **COMPACTED, "nodes": 1},
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
+    "carry_out_a_part": IN_GROUPS,
+    "decide_by_the_first": IN_GROUPS,
+    "done_by_word": IN_GROUPS,
+    "forget_pins_in_snapshots": {**IN_GROUPS, "snapshot_interval_s": 0.3},
+    "forget_what_is_decided": IN_GROUPS,
+    "prepared_by_word": IN_GROUPS,
+    "say_markers_and_write_none": {**IN_GROUPS, "producers": 2},
+    "take_behind_the_marker": {
+        **IN_GROUPS,
+        "kinds": (),
+        "data_groups": 1,
+        "producers": 6,
+        "stagers": 1,
+        "sync_s": 0.1,
+        "latency_s": 0.02,
+        "slow_chance": 0.1,
+        "slow_s": 0.5,
+    },
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
 
@@ -203,6 +257,8 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
         "changes": (),
         "upgrades": False,
         "producers": 0,
+        "keys": 0,
+        "stagers": 0,
     }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:

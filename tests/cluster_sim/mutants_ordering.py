@@ -16,6 +16,7 @@ from samelog.sequencer.merge import merger
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft import coordinator
+from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NodeView
@@ -135,7 +136,7 @@ def judge_native_batches() -> Iterator[None]:
 @contextmanager
 def close_runs_early() -> Iterator[None]:
     """A run is closed as soon as anybody says that it ended."""
-    with patch.object(Coordinator, "_wholly_merged", lambda self, session, ends: True):
+    with patch.object(RunCloser, "_wholly_merged", lambda self, session, ends: True):
         yield
 
 
@@ -143,10 +144,10 @@ def close_runs_early() -> Iterator[None]:
 def close_at_what_the_leader_holds() -> Iterator[None]:
     """Neither the sender's word nor what other nodes hold delays the close of a run."""
 
-    def known(self: Coordinator, entry: Input, ends: Ends) -> list[SessionPosition]:
+    def known(self: RunCloser, entry: Input, ends: Ends) -> list[SessionPosition]:
         return [entry.place]
 
-    with patch.object(Coordinator, "_known_ends", known):
+    with patch.object(RunCloser, "_known_ends", known):
         yield
 
 
@@ -162,7 +163,7 @@ def close_beside_plans() -> Iterator[None]:
         run = self.open_run_of(session)
         return run is not None and run.is_held is staged
 
-    def wholly_merged(self: Coordinator, session: Session, ends: Ends) -> bool:
+    def wholly_merged(self: RunCloser, session: Session, ends: Ends) -> bool:
         return all(
             self._reached(entry, SessionPosition(entry.run, *end))
             for entry in self._machine.inputs_of(session.name)
@@ -173,7 +174,7 @@ def close_beside_plans() -> Iterator[None]:
         patch.object(Planner, "closing", lambda self, session: None),
         patch.object(StateMachine, "open_run_of", open_run_of),
         patch.object(StateMachine, "takes", takes),
-        patch.object(Coordinator, "_wholly_merged", wholly_merged),
+        patch.object(RunCloser, "_wholly_merged", wholly_merged),
     ):
         yield
 
@@ -227,16 +228,12 @@ def release_what_one_has_merged() -> Iterator[None]:
 @contextmanager
 def share_run_numbers() -> Iterator[None]:
     """A run gets the number that it asks for, whoever has it already."""
-    original = StateMachine._start_run
+    original = Session.begin
 
-    def start(self: StateMachine, session: Session, command: OpenRunCommand) -> Run:
-        run = original(self, session, command)
-        run.number = command.number
-        for entry in self.inputs_of(session.name):
-            entry.run = command.number
-        return run
+    def begin(self: Session, command: Any, number: int, asked: int) -> Run:
+        return original(self, command, asked, asked)
 
-    with patch.object(StateMachine, "_start_run", start):
+    with patch.object(Session, "begin", begin):
         yield
 
 

@@ -136,6 +136,8 @@ class NodeActor(Actor):
         self.services: Services | None = None
         """What Kafka's producers use, once one has."""
         self.power_losses = 0
+        self.groups_looked_at: dict[int, int] = {}
+        """Data group -> the applied index at which its state was compared last."""
         self._has_lost_power = False
         self.disk.on_cut = self._cuts
 
@@ -161,7 +163,9 @@ class NodeActor(Actor):
         record, state = node.member.directory.record, node.logs.machine.state
         if self.is_condemned and not self.has_rotten:
             known = state.started.get(record.number)
-            self.is_condemned = known is None or known.let_in != record.incarnation
+            is_out = known is None or known.let_in != record.incarnation
+            self.is_condemned = is_out or self.world.data_groups.is_suspect(self)
+        self.world.data_groups.look(self, node)
         if now != self.looked_when:
             self.looked_when = now
             self.world.checker.look_at_node(self, node)

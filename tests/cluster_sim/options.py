@@ -89,6 +89,16 @@ class Options:
     """Nodes run two builds side by side, one of which knows more."""
     producers: int = 0
     """Of transactions; two share each transactional id."""
+    keys: int = 0
+    """Of records, in topics that are compacted; 0: they are not."""
+    tombstones_stay_ms: int = 0
+    data_groups: int = 0
+    replicas: int = 0
+    """Of each data group."""
+    stagers: int = 0
+    """Writers that stage batches for a topic that is in data groups; producers of transactions
+    write there, too. None: there is no such topic.
+    """
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -107,16 +117,34 @@ def from_seed(seed: int) -> Options:
     resets = _resets(seed)
     producers = 0 if resets else _producers(seed)
     options = replace(_drawn(seed), resets=resets, upgrades=upgrades, producers=producers)
+    options = _compacted(options)
     if seed % 10:
-        return replace(options, changes=_changes(seed)) if _has_changes(options) else options
+        options = replace(options, changes=_changes(seed)) if _has_changes(options) else options
+        return _with_groups(options)
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)
-    return replace(
+    options = replace(
         options,
         lazy_sync=True,
         kinds=kinds,
         sync_s=min(options.sync_s, 0.02),
         minority_stays_away=False,
     )
+    return _with_groups(options)
+
+
+def _with_groups(options: Options) -> Options:
+    """Of each third world whose members stay. Drawn apart, too. Fewer replicas than members only
+    where as many may fail as a group can do without.
+    """
+    draw = random.Random(f"data groups {options.seed}")
+    number = draw.choice((1, 3, 12)) if draw.random() < 1 / 3 and not options.changes else 0
+    is_mild = not (options.minority_stays_away or options.lazy_sync)
+    some = is_mild and not set(options.kinds) & set(FORGETTING)
+    replicas = draw.choice((1, 2, 3, 3, options.nodes)) if some else options.nodes
+    is_plain = not (options.resets or options.upgrades or options.lazy_sync)
+    stagers = draw.choice((1, 2)) if number and is_plain else 0
+    replicas = min(replicas, options.nodes)
+    return replace(options, data_groups=number, replicas=replicas, stagers=stagers)
 
 
 def _resets(seed: int) -> tuple[tuple[float, bool], ...]:
@@ -132,6 +160,24 @@ def _producers(seed: int) -> int:
     """Of each fourth world. Drawn apart, too."""
     draw = random.Random(f"producers {seed}")
     return draw.choice((2, 2, 4)) if draw.random() < 0.25 else 0
+
+
+def _compacted(options: Options) -> Options:
+    """Each fourth world. Drawn apart, too."""
+    draw = random.Random(f"compacts {options.seed}")
+    if draw.random() >= 0.25:
+        return options
+    return replace(
+        options,
+        keys=draw.choice((1, 5, 50)),
+        tombstones_stay_ms=draw.choice((0, 1000, 20_000)),
+        producers=0,
+        resets=(),
+        segment_bytes=draw.choice((1 << 12, 1 << 12, 1 << 14)),
+        append_every_s=min(options.append_every_s, 0.1),
+        safety_s=max(options.safety_s, 24.0),
+        retention_bytes=draw.choice((-1, -1, 1 << 14)),
+    )
 
 
 def _has_changes(options: Options) -> bool:

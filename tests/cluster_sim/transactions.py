@@ -11,21 +11,20 @@ producer was told so; none, if it never asked for it. The offsets of its group g
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import Attribute
-from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.sequencer.admin.parts import parts_of
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
 from samelog.sequencer.state.transactions.commands import (
@@ -36,6 +35,7 @@ from samelog.sequencer.state.transactions.commands import (
     InitProducer,
 )
 from tests.cluster_sim.canonical import make_value
+from tests.cluster_sim.client import RemoteClient, Script, holds
 from tests.cluster_sim.history import Name
 from tests.cluster_sim.violation import Violation
 
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.world import World
 
-ANSWER_S = 4.0
-"""A client waits no longer."""
 REST_S, RIVAL_REST_S = 0.1, 2.0
 TIMEOUT_MS = 3000
 BATCHES_MAX = 4
@@ -68,21 +66,17 @@ class Attempt:
     """That it is committed."""
 
 
-class TransactionalClient:
+class TransactionalClient(RemoteClient):
     """One producer."""
 
     def __init__(self, world: World, number: int) -> None:
-        self.world = world
-        self.tag = f"x{number}"
+        super().__init__(world, f"x{number}", f"transactions {number}")
         self.transactional_id = f"t{number // 2}"
         self.attempts: list[Attempt] = []
         self.is_at_rest = False
         self._rest_s = RIVAL_REST_S if number % 2 else REST_S
-        self._chance = random.Random(f"transactions {number} {world.options.seed}")
         self._producer: ProducerIdAndEpoch | None = None
         self._sequences: dict[Name, int] = {}
-        self._script: Iterator[Any] | None = None
-        self._step = 0
 
     def go_on(self) -> None:
         """Begin a transaction, unless the world is at rest."""
@@ -96,6 +90,7 @@ class TransactionalClient:
             for topic in range(self.world.options.topics)
             for partition in range(self.world.options.partitions)
         ]
+        places += self.world.spanning.places
         chosen = self._chance.sample(places, self._chance.randint(1, len(places)))
         attempt = Attempt(len(self.attempts), chosen)
         self.attempts.append(attempt)
@@ -103,72 +98,23 @@ class TransactionalClient:
 
     # --- what it does -----------------------------------------------------------------------------
 
-    def _transaction(self, attempt: Attempt) -> Iterator[Any]:
+    def _transaction(self, attempt: Attempt) -> Script:
         """The requests, one behind the other; None where there is nobody to ask."""
         if self._producer is None:
             yield self._ask(self._init)
         yield self._ask(self._add, attempt)
         for _ in range(self._chance.randint(1, BATCHES_MAX)):
-            yield self._ask(
-                self._produce, attempt, self._chance.choice(attempt.places), leads=False
-            )
+            name = self._chance.choice(attempt.places)
+            yield self._ask(self._produce, attempt, name, where=partial(holds, name))
         if self._chance.random() < 0.5:
             yield self._ask(self._commit_offset, attempt)
         yield self._ask(self._end, attempt, self._chance.random() < 0.7)
 
-    def _ask(self, request: Any, *what: Any, leads: bool = True) -> Any:
-        """A request to the node that leads, or to any: (the node, what it is to do)."""
-        nodes = [actor for actor in self.world.nodes if _can_be_asked(actor)]
-        found = [actor for actor in nodes if actor.is_leader] if leads else nodes
-        return (self._chance.choice(found), request, what) if found else None
+    def _services(self, actor: NodeActor) -> Services:
+        return _services(actor)
 
-    def _run(self, script: Iterator[Any]) -> None:
-        self._script = script
-        self._next()
-
-    def _next(self) -> None:
-        if self._script is None:
-            return
-        try:
-            asked = next(self._script)
-        except StopIteration:
-            self._over()
-            return
-        self._step += 1
-        if asked is None:
-            self._begin_anew("nobody leads")
-            return
-        actor, request, what = asked
-        step = self._step
-        self.world.loop.call_in(actor.process, 0.0, self._begin, step, actor, request, what)
-        self.world.later(ANSWER_S, lambda: self._late(step))
-
-    def _begin(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
-        self.world.loop.create_task(self._served(step, actor, request, what))
-
-    async def _served(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
-        """On the node."""
-        problem = ""
-        try:
-            await request(_services(actor), *what)
-        except ApiError as error:
-            problem = f"{error.code.name}: {error.message}"
-        except InvariantError as error:
-            self.world.violated(Violation("no errors", f"{actor.host}: {error!r}"))
-            raise
-        self.world.later(self.world.options.latency_s, lambda: self._answered(step, problem))
-
-    def _answered(self, step: int, problem: str) -> None:
-        if step != self._step:
-            return  # it waits for that no more
-        if problem:
-            self._begin_anew(problem)
-        else:
-            self._next()
-
-    def _late(self, step: int) -> None:
-        if step == self._step:
-            self._begin_anew("no answer")
+    def _refused(self, problem: str) -> None:
+        self._begin_anew(problem)
 
     def _begin_anew(self, why: str) -> None:
         self.world.trace.event(self.tag, f"gives up transaction {len(self.attempts) - 1}: {why}")
@@ -214,7 +160,7 @@ class TransactionalClient:
         sequence = self._sequences.get(name, 0)
         self._sequences[name] = sequence + 1
         value = make_value(self.tag, number, self.world.options.value_bytes)
-        await node.append(name, transactional_batch(value, *who[1:], sequence))
+        await node.append(who[0], name, transactional_batch(value, *who[1:], sequence))
         if step == self._step:
             attempt.records.append((name, number))
 
@@ -263,7 +209,8 @@ class Services(msgspec.Struct):
 
     actor: Any
     coordinator: TransactionCoordinator
-    batches: ProducerLog
+    batches: dict[int, ProducerLog]
+    """By group."""
 
     def number_of(self, name: Name) -> int:
         """A partition's number. Raises ApiError."""
@@ -272,21 +219,34 @@ class Services(msgspec.Struct):
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no {name[0]} yet")
         return int(topic.partition_numbers[name[1]])
 
-    async def append(self, name: Name, data: memoryview) -> None:
+    def batches_of(self, partition: int) -> ProducerLog:
+        """Where what is for a partition goes. Raises ApiError."""
+        node = self.actor.node
+        group = node.cluster.placement.group_of(partition)
+        parts = parts_of(node, partition)
+        if parts is None:
+            raise ApiError(ErrorCode.not_leader_or_follower, "it is elsewhere")
+        known = self.batches.get(group)
+        if known is None or known._sessions is not parts[0].sessions:
+            known = self.batches[group] = ProducerLog(self.actor.name, node.peers.number, parts[0])
+            known.start()
+        return known
+
+    async def append(self, transactional_id: str, name: Name, data: memoryview) -> None:
         """Have a batch merged. Raises ApiError."""
-        self.number_of(name)
+        number = self.number_of(name)
         topic = self.actor.node.logs.machine.topic_named(name[0])
-        await self.batches.open(topic, name[1])
-        outcome = self.batches.append(topic, name[1], data, 1)
+        batches = self.batches_of(number)
+        if topic.is_placed:
+            await self.actor.node.raft.proposer.catch_up()
+            await self.coordinator.take_part(transactional_id, number)
+        await batches.open(topic, name[1])
+        outcome = batches.append(topic, name[1], data, 1)
         if outcome is None:
             raise ApiError(ErrorCode.not_leader_or_follower, "it was closed meanwhile")
         result: AppendResult = await outcome
         if result.error is not ErrorCode.none:
             raise ApiError(result.error, result.message or "")
-
-
-def _can_be_asked(actor: NodeActor) -> bool:
-    return actor.is_up and actor.node is not None and actor.node.raft.replica.level > 0
 
 
 def _services(actor: NodeActor) -> Services:
@@ -295,11 +255,10 @@ def _services(actor: NodeActor) -> Services:
     if node is None:
         raise ApiError(ErrorCode.not_coordinator, "it is down")
     known = actor.services
-    if known is None or known.batches._sessions is not node.logs.sessions:
-        coordinator = TransactionCoordinator(node.raft, node.logs.machine, actor.clock)
-        batches = ProducerLog(actor.name, node.peers.number, node.logs)
-        batches.start()
-        known = actor.services = Services(actor, coordinator, batches)
+    if known is None or known.coordinator._machine is not node.logs.machine:
+        groups = node.data_groups
+        coordinator = TransactionCoordinator(node.raft, node.logs.machine, actor.clock, groups)
+        known = actor.services = Services(actor, coordinator, {})
     return known
 
 
@@ -334,7 +293,7 @@ class Transactions:
         """Everything is quiet. Raises Violation."""
         if not self.clients:
             return
-        logs = self._world.checker.lineage.logs.values()
+        logs = [*self._world.checker.lineage.logs.values(), *self._world.spanning.logs]
         committed = {one for log in logs for one in log.committed}
         for log in logs:
             if log.open:

@@ -19,15 +19,18 @@ from unittest.mock import patch
 
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
+from samelog.sequencer.compaction import compactor
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
-from samelog.sequencer.state import machine as state
+from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker
+from tests.cluster_sim.compaction import compacts
+from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
@@ -41,6 +44,7 @@ from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.resets import Resets
+from tests.cluster_sim.spanning import Spanning
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.transactions import Transactions
 from tests.cluster_sim.upgrades import Upgrades
@@ -80,7 +84,9 @@ class World:
         self.faults = Faults(self)
         self.resets = Resets(self)
         self.upgrades = Upgrades(self)
+        self.spanning = Spanning(self)
         self.transactions = Transactions(self)
+        self.data_groups = DataGroups(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -105,10 +111,13 @@ class World:
                 self.resets.plan()
                 self.membership.plan()
                 self.transactions.plan()
+                self.data_groups.plan()
+                self.spanning.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
                 self.checker.check_end()
+                self.spanning.check_end()
                 self.transactions.check_end()
             finally:
                 self.loop.close_world([task for p in self.processes for task in p.tasks])
@@ -153,7 +162,14 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        parts = (self.resets, self.membership, self.upgrades, self.transactions)
+        parts = (
+            self.resets,
+            self.membership,
+            self.upgrades,
+            self.transactions,
+            self.data_groups,
+            self.spanning,
+        )
         if waits := next(filter(None, (part.waits_for() for part in parts)), ""):
             return waits
         lineage = self.checker.lineage
@@ -176,6 +192,8 @@ class World:
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
+                if self.options.keys:
+                    settings |= compacts(self.options)
                 if self.options.copies:
                     settings[ARCHIVE_COPY] = SEGMENTS
                 command = CreateTopicCommand(
@@ -299,5 +317,7 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(member_log, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
+        stack.enter_context(patch.object(compactor, "INTERVAL_S", 0.3))
+        stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
         yield

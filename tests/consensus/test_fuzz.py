@@ -15,13 +15,14 @@ from samelog.consensus.messages import (
     HeartbeatReply,
     PreVote,
     PreVoteReply,
+    Quiet,
     RaftMessage,
     SnapshotChunk,
 )
 from tests.consensus.group import Group
 from tests.consensus.test_messages import NUMBERS, messages
 
-FROM_A_LEADER = (Append, Commit, Heartbeat, SnapshotChunk)
+FROM_A_LEADER = (Append, Commit, Heartbeat, Quiet, SnapshotChunk)
 SMALL = st.integers(0, 7)
 
 

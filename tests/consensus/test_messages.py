@@ -128,4 +128,4 @@ def test_the_bytes_are_the_documented_ones() -> None:
 
 def test_message_numbers_are_fixed() -> None:
     numbers = [kind.__struct_config__.tag for kind in KINDS]
-    assert numbers == list(range(1, 16))
+    assert numbers == list(range(1, 17))

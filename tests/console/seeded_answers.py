@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from samelog.admin import answers, requests, views
+from samelog.admin import placement_requests as place
+from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.format._kernels import crc32c
-from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, document
+from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, TOPICS, document
 
 HOUR_MS = 3_600_000
 FIRST_ID = (1 << 53) + 1
@@ -122,6 +124,50 @@ def _whoami(request: requests.GetIdentity) -> views.Whoami:
     return views.Whoami("flights-eu", "rt-1", "0.1.0", "samelog://admin/operator", may_change=True)
 
 
+def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
+    groups = tuple(
+        answers.GroupPlacement(
+            number,
+            NODES[number % 3] if number != 4 else None,
+            NODES if number == 0 else tuple(NODES[(number + n) % 3] for n in range(2 - number % 2)),
+            3 if number == 0 else 2,
+            {NODES[(number + 1) % 3]: 1_450 * (number == 3)},
+        )
+        for number in range(6)
+    )
+    partitions = tuple(
+        answers.PartitionPlacement(topic, index, group.group, group.leader, group.members)
+        for number, (topic, index) in enumerate((t, n) for t in TOPICS for n in range(TOPICS[t]))
+        for group in (groups[number % 6],)
+    )
+    return answers.PlacementStatus(groups, partitions)
+
+
+def _task(number: int, kind: str, group: int, *said: str | None, ago: int = 0) -> TaskInfo:
+    gets, loses, state, reason, waits_for = said
+    began = -1 if number < 0 else BEGAN_MS + 1000 * (LOOKS - ago)
+    return TaskInfo(
+        number, kind, group, gets, loses, state or "", reason or "", waits_for or "", began
+    )
+
+
+def _tasks(request: object) -> TaskRows:
+    lacks, late = "rt-3 lacks 1450 entries", "rt-3 is silent"
+    found = (
+        _task(12, "fill", 1, "rt-3", None, "running", "too few copies", lacks, ago=240),
+        _task(13, "drain", 2, "rt-1", "rt-3", "paused", "rt-3 is drained", "", ago=600),
+        _task(-1, "fill", 3, "rt-1", None, "waiting", "too few copies", ""),
+        _task(-1, "replace", 5, None, "rt-3", "blocked", late, "no node has room"),
+        _task(11, "lead", 4, "rt-2", None, "done", "leaders are uneven", "", ago=3_000),
+    )
+    return TaskRows(
+        are_paused=False,
+        running=found[:2],
+        waiting=found[2:4],
+        ended=found[4:],
+    )
+
+
 ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.LogHistory: _files,
     requests.PeekRecords: _records,
@@ -131,5 +177,8 @@ ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.PlanArchive: _plan,
     requests.GetAccess: _access,
     requests.GetIdentity: _whoami,
+    place.GetPlacement: _placement,
+    **dict.fromkeys((place.ListTasks, place.PauseTask, place.ResumeTask, place.CancelTask), _tasks),
+    **dict.fromkeys((place.DrainNode, place.BalanceCluster), _tasks),
     requests.MoveLeadership: lambda request: answers.LeadershipMoved(request.to),
 }

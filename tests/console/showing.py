@@ -40,6 +40,7 @@ PAGES = {
     "groups": "groups",
     "group": "group/dashboards",
     "nodes": "nodes",
+    "placement": "placement",
     "archive": "archive",
     "alarms": "alarms",
     "access": "access",

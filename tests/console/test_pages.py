@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from PIL import Image
 
+from samelog.admin import placement_requests as place
 from samelog.admin.requests import MoveLeadership
 from samelog.http.console import assets
 from samelog.http.routes import problem_of
@@ -168,6 +169,34 @@ async def _check_actions() -> None:
         assert [each for each in api.asked if isinstance(each, MoveLeadership)] == [
             MoveLeadership(to="rt-1")
         ]
+        assert not page.problems, page.problems
+
+
+@needs_chromium
+def test_tasks_and_nodes_are_changed_by_their_buttons() -> None:
+    asyncio.run(_check_placement())
+
+
+async def _check_placement() -> None:
+    async with console() as (page, base, api):
+        await show(page, base, "placement")
+        buttons = "[...document.querySelectorAll('%s button')]"
+        one = buttons + ".find((each) => each.textContent === '%s')"
+        given = (
+            ("Cancel", "Cancel the task", place.CancelTask(12)),
+            ("Resume", "Resume", place.ResumeTask(13)),
+            ("Begin none", "Begin none", place.PauseTask()),
+            ("Drain", "Drain", place.DrainNode("rt-1")),
+            ("Let it have replicas", "Let it", place.DrainNode("rt-1", ends=True)),
+            ("Balance", "Balance", place.BalanceCluster()),
+        )
+        for label, confirm, request in given:
+            await page.until(f"({one % ('main', label)})")
+            await page.value(f"({one % ('main', label)}).click()")
+            await page.until("document.getElementById('dialog').open")
+            await page.value(f"({one % ('dialog', confirm)}).click()")
+            await page.until("!document.getElementById('dialog').open")
+            assert request in api.asked, label
         assert not page.problems, page.problems
 
 

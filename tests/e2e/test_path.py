@@ -130,15 +130,19 @@ def test_what_a_run_left_unshipped_ships_with_the_next(world: World) -> None:
     assert [record.value for record in world.read(1_000)] == numbers(0, 1_000)
 
 
-def test_twins_with_a_dedup_id_merge_each_record_once(world: World) -> None:
-    def publish(name: str, step: int) -> None:
-        with world.publisher(name, dedup_id="feed") as publisher:
+@pytest.mark.parametrize("codecs", [("none", "none"), ("zstd", "lz4")])
+def test_twins_with_a_dedup_id_merge_each_record_once(
+    world: World, codecs: tuple[str, str]
+) -> None:
+    def publish(name: str, step: int, codec: str) -> None:
+        with world.publisher(name, dedup_id="feed", compression=codec) as publisher:
             for first in range(0, 3_000, step):
                 last = min(first + step, 3_000)
                 publisher.append_many(numbers(first, last), first_id=first)
             publisher.wait_merged(timeout=PATIENCE_S)
 
-    twins = [threading.Thread(target=publish, args=twin) for twin in (("a", 7), ("b", 11))]
+    shares = (("a", 7, codecs[0]), ("b", 11, codecs[1]))
+    twins = [threading.Thread(target=publish, args=share) for share in shares]
     for twin in twins:
         twin.start()
     for twin in twins:

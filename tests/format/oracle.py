@@ -85,6 +85,16 @@ class Batch:
         return 12 + self.length
 
     @property
+    def span(self) -> int:
+        """The offsets that it takes."""
+        return self.last_offset_delta + 1
+
+    @property
+    def is_sparse(self) -> int:
+        """The offsets without a record."""
+        return self.span - self.count
+
+    @property
     def append_time(self) -> bool:
         return bool(self.attributes & 8)
 
@@ -127,7 +137,7 @@ def read_batch(data: bytes, start: int, stop: int, limit: int) -> Batch:
     batch = Batch(body, start, *HEADER.unpack_from(data, start))
     if batch.attributes & 0xFF80 or batch.codec > 4:
         raise Invalid(start, "attributes")
-    if batch.count <= 0 or batch.last_offset_delta != batch.count - 1:
+    if batch.count < 0 or batch.last_offset_delta < 0 or batch.is_sparse < 0:
         raise Invalid(start, "count")
     if start + batch.size > stop:
         raise Short
@@ -186,7 +196,8 @@ def scan(
     return {
         "end": at,
         "batches": len(taken),
-        "records": sum(batch.count for batch in taken),
+        "records": sum(batch.span for batch in taken),
+        "is_sparse": any(batch.is_sparse for batch in taken),
         "last_start": taken[-1].start if taken else -1,
         "last_crc": taken[-1].crc if taken else 0,
         "max_timestamp": max((batch.max_timestamp for batch in taken), default=-1),
@@ -300,17 +311,20 @@ class Reader:
 class Parsed:
     attributes: int
     timestamp_delta: int
+    offset_delta: int
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
     header_bytes: bytes  # with their count
 
 
-def read_record(reader: Reader, index: int) -> Parsed:
+def read_record(reader: Reader, offsets: range) -> Parsed:
+    """`offsets`: the offset deltas that it may have."""
     record = Reader(reader.take(reader.varint(32)))
     attributes = record.take(1)[0]
     timestamp_delta = record.varint(64)
-    if record.varint(32) != index:
+    offset_delta = record.varint(32)
+    if offset_delta not in offsets:
         raise BadRecord("offset delta")
     key, value = record.field(), record.field()
     header_bytes = record.data[record.at :]
@@ -323,13 +337,20 @@ def read_record(reader: Reader, index: int) -> Parsed:
         headers.append((name.decode(errors="replace"), record.field()))
     if record.left:
         raise BadRecord("surplus")
-    return Parsed(attributes, timestamp_delta, key, value, tuple(headers), header_bytes)
+    return Parsed(
+        attributes, timestamp_delta, offset_delta, key, value, tuple(headers), header_bytes
+    )
 
 
 def read_records(batch: Batch, codec_decompress: Callable[[int, bytes], bytes]) -> list[Parsed]:
     reader = Reader(codec_decompress(batch.codec, batch.body) if batch.codec else batch.body)
     try:
-        records = [read_record(reader, index) for index in range(batch.count)]
+        records: list[Parsed] = []
+        for index in range(batch.count):
+            least = records[-1].offset_delta + 1 if records else 0
+            is_sparse = bool(batch.is_sparse)
+            offsets = range(least, batch.span) if is_sparse else range(index, index + 1)
+            records.append(read_record(reader, offsets))
         if reader.left:
             raise BadRecord("surplus")
     except BadRecord as error:
@@ -348,11 +369,11 @@ def decode_records(
     for batch in read_batches(data, start, stop, verify_crc=True):
         if batch.attributes & 32:
             continue
-        for index, record in enumerate(read_records(batch, codec_decompress)):
+        for record in read_records(batch, codec_decompress):
             timestamp = wrap(batch.base_timestamp + record.timestamp_delta)
             result.append(
                 (
-                    wrap(batch.base_offset + index),
+                    wrap(batch.base_offset + record.offset_delta),
                     batch.max_timestamp if batch.append_time else timestamp,
                     int(batch.append_time),
                     record.key,
@@ -448,6 +469,8 @@ def slice_batch(data: bytes, skip: int) -> bytes:
     check_crc(data, batch)
     if batch.size != len(data):
         raise Invalid(0, "surplus")
+    if batch.is_sparse:
+        raise Invalid(0, "sparse")
     if batch.attributes & 32 or not 0 <= skip < batch.count:
         raise ValueError("skip")
     kept = read_records(batch, decompress)[skip:]

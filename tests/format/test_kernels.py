@@ -28,6 +28,7 @@ ATTRIBUTES = [
     "digest",
     "attributes",
     "has_producer",
+    "is_sparse",
     "short",
 ]
 

@@ -229,6 +229,7 @@ TROUBLES = (
     "samelog_partitions_missing_records",
     "samelog_damaged_files",
     "samelog_damaged_inputs",
+    "samelog_damaged_replicas",
     "samelog_archive_policy_refused",
     "samelog_archive_copies_failing",
 )

@@ -1,4 +1,5 @@
-"""Kafka clients in other languages against a real cluster: `make interop`.
+"""What is made for Kafka against real clusters: `make interop`.
 
-The programs, in `java/` and `go/`, use each feature once and print what came of it.
+Clients in other languages, in `java/` and `go/`, use each feature once and print what came of it.
+Programs such as Kafka Connect are run as they are published, and killed in their work.
 """

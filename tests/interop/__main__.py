@@ -16,7 +16,7 @@ from pathlib import Path
 
 from samelog.cli.local_cluster import LocalCluster
 from tests.interop.results import RESULTS, Client, missing
-from tests.interop.run import BUILT, CLIENTS, Runner
+from tests.interop.run import BUILT, CLIENTS, Runner, wait_newest
 from tests.kafka.features import FEATURES
 from tests.kafka.secure import Secure
 
@@ -57,6 +57,7 @@ def run(names: Sequence[str], *, keep: bool) -> list[Client]:
             cluster.prepare()
             secure = Secure(cluster, path)
             cluster.start()
+            wait_newest(cluster)
             return [Runner(secure, name).run() for name in names]
     finally:
         if not keep:

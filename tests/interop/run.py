@@ -16,7 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from samelog.cli.local_cluster import LocalNode
+from samelog.admin.client import ask
+from samelog.admin.requests import GetUpgrade
+from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.sequencer.levels import SUPPORTED
+from tests.e2e.harness import wait_for
 from tests.interop.results import Client
 from tests.kafka.secure import KINDS, PASSWORD, USERS, Secure
 
@@ -24,6 +28,12 @@ BUILT = Path(__file__).resolve().parent.parent.parent / "build" / "interop"
 DEADLINE_S = 600.0
 JAVA = ("java-4.3.1", "java-3.9.2")
 CLIENTS = (*JAVA, "go")
+
+
+def wait_newest(cluster: LocalCluster) -> None:
+    """Until a cluster that has just started has the newest feature level."""
+    config = cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level == SUPPORTED, "the newest feature level")
 
 
 def command_of(name: str) -> Sequence[str]:

@@ -13,6 +13,11 @@ import pytest
 
 from tests.kafka.clients import CLIENTS
 
+TRANSACTIONS = (
+    "transactions: committed, aborted",
+    "transactions: a group's offsets",
+    "transactions: fencing",
+)
 FEATURES = (
     "produce: acks 0",
     "produce: acks 1",
@@ -33,6 +38,9 @@ FEATURES = (
     "groups: commits with metadata",
     "groups: group.protocol=consumer",
     "groups: the coordinator is killed",
+    *TRANSACTIONS,
+    "transactions: the leader is killed",
+    "compacted topics",
     "admin: topics",
     "admin: partitions",
     "admin: settings",

@@ -140,7 +140,7 @@ def test_lists_are_added_to_and_taken_from(admin: AdminClient, topic: str) -> No
 
     operations = AlterConfigOpType
     done(change("cleanup.policy", operations.APPEND, "delete"))
-    assert code(change("cleanup.policy", operations.APPEND, "compact")) == 40
+    assert code(change("cleanup.policy", operations.APPEND, "shrink")) == 40
     assert code(change("cleanup.policy", operations.SUBTRACT, "delete")) == 40
     assert code(change("segment.ms", operations.APPEND, "1000")) == 40
     done(change("hold_groups", operations.SET, "a,b"))

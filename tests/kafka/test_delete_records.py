@@ -45,7 +45,7 @@ def topic(world: World, wire: Wire) -> str:
                 {
                     "name": name,
                     "num_partitions": 1,
-                    "replication_factor": 1,
+                    "replication_factor": -1,
                     "assignments": [],
                     "configs": settings,
                 }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from samelog.kafka.apis import fetch
-from samelog.kafka.apis.fetch import FetchWork
+from samelog.kafka.apis.fetch import FetchWork, _PartitionRead
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
+from tests.store.compacting import random_log, rewrite
 
 WANTED = 9
 
@@ -38,7 +40,7 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
     there = SimpleNamespace(stream=stream, committed=5)
     monkeypatch.setattr(fetch, "readable", lambda *asked: there)
 
-    async def confirm_ends() -> None:
+    async def confirm_ends(asked: object) -> None:
         there.committed = committed
 
     async def main() -> None:
@@ -53,3 +55,13 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
         assert found._reads[0].error is error
 
     asyncio.run(main())
+
+
+def test_what_was_found_is_looked_up_anew_behind_a_compaction(tmp_path: Path) -> None:
+    """An answer may wait for the client while other segments take the place of those it is from."""
+    keyed = random_log(tmp_path / "log", 21)
+    read = _PartitionRead("t", FetchPartition(0, -1, 9, 1 << 20))
+    before = read.start(keyed.log)
+    keyed.log.swap(rewrite(keyed.log, keyed.log.end()[0]))
+    assert read.start(keyed.log) == keyed.log.locate(9) != before
+    keyed.log.close()

@@ -42,7 +42,7 @@ def left_by(ask: Callable[[], Awaitable[None]]) -> int:
 
 
 def call_to(**broker: Any) -> Any:
-    topic = SimpleNamespace(name="t", partition_numbers=[1], settings={})
+    topic = SimpleNamespace(name="t", partition_numbers=[1], settings={}, is_placed=False)
     found = SimpleNamespace(
         topic=lambda _: topic,
         partition=lambda *_: None,

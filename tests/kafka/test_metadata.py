@@ -14,13 +14,16 @@ from samelog.kafka.apis.metadata import MetadataResponse, metadata
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 
-TOPIC = SimpleNamespace(name="new", partitions=1, log_id=UUID(int=7).hex)
+TOPIC = SimpleNamespace(name="new", partitions=1, log_id=UUID(int=7).hex, is_placed=False)
 
 
 class Broker(SimpleNamespace):
     """Knows what was committed once it has caught up; counts how often that is asked for."""
 
     confirm_leader = AnyBroker.confirm_leader
+    nodes_of = AnyBroker.nodes_of
+    leader_of = AnyBroker.leader_of
+    epoch_of = AnyBroker.epoch_of
 
     def __init__(self, *, failure: ApiError | None = None) -> None:
         super().__init__(leader=0, epoch=3, cluster="c", auto_creates=True, reads=0, made=[])
@@ -35,7 +38,9 @@ class Broker(SimpleNamespace):
 
     async def create_by_default(self, name: str) -> None:
         self.made.append(name)
-        self.known[name] = SimpleNamespace(name=name, partitions=1, log_id=UUID(int=8).hex)
+        self.known[name] = SimpleNamespace(
+            name=name, partitions=1, log_id=UUID(int=8).hex, is_placed=False
+        )
 
     def topic(self, key: str | UUID) -> Any:
         return self.known.get(key)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from samelog.format import _kernels as kernels
+from samelog.format import recompression as packing
 from samelog.format.batch import HEADER_BYTES, read_header
 from samelog.format.compression import Codec, decompress
 from samelog.kafka import recompression
@@ -24,7 +25,7 @@ def topic(**settings: str) -> Topic:
 @pytest.mark.parametrize(("before", "after"), list(product(Codec, Codec)))
 def test_only_the_codec_the_length_and_the_crc_change(before: Codec, after: Codec) -> None:
     batch = memoryview(packed(before, b"value" * 99, b"other"))
-    made = memoryview(recompression.recompressed(batch, after, LIMIT_BYTES))
+    made = memoryview(packing.recompressed(batch, after, LIMIT_BYTES))
     old, new = read_header(batch), read_header(made)
     assert (new.codec, new.size) == (after, len(made))
     body = decompress(after, made[HEADER_BYTES:])

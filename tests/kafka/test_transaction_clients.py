@@ -21,6 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from tests.kafka.features import TRANSACTIONS, shows
 from tests.patience import PATIENCE_S
 
 SOURCE = [b"%d" % number for number in range(5)]
@@ -43,6 +44,7 @@ def topics(boot: str) -> list[str]:
     return names
 
 
+@shows("kafka-python", *TRANSACTIONS)
 def test_kafka_python(boot: str, topics: list[str]) -> None:
     source, sink = topics
     producers: list[Any] = []
@@ -79,6 +81,7 @@ def test_kafka_python(boot: str, topics: list[str]) -> None:
         each.close()
 
 
+@shows("aiokafka", *TRANSACTIONS)
 def test_aiokafka(boot: str, topics: list[str]) -> None:
     asyncio.run(asyncio.wait_for(_aiokafka(boot, *topics), 3 * PATIENCE_S))
 

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from samelog.format.batch import Attribute
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, put
+from tests.kafka.features import TRANSACTIONS, shows
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
 
@@ -75,6 +76,7 @@ def topics(boot: str) -> list[str]:
 # --- confluent ----------------------------------------------------------------------------------
 
 
+@shows("confluent-kafka", TRANSACTIONS[0])
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     boot: str, topics: list[str], name: str
 ) -> None:
@@ -114,6 +116,7 @@ def test_nothing_behind_an_open_transaction_is_seen(boot: str, topic: str, name:
     assert end_of(boot, topic, "read_committed") == 4
 
 
+@shows("confluent-kafka", TRANSACTIONS[2])
 def test_a_zombie_is_fenced(boot: str, topic: str, name: str) -> None:
     zombie = producer_of(boot, name)
     zombie.init_transactions(PATIENCE_S)
@@ -147,6 +150,7 @@ def test_a_transaction_of_a_producer_that_is_gone_ends_by_itself(
         gone.commit_transaction(PATIENCE_S)
 
 
+@shows("confluent-kafka", TRANSACTIONS[1])
 def test_consume_transform_produce_is_exactly_once(boot: str, topics: list[str], name: str) -> None:
     """Half of the transactions are aborted, and done again by another producer."""
     source, sink = topics

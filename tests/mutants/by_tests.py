@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import starmap
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
-
 from samelog.config.authorisation import Rights
-from samelog.consensus import messages
+from samelog.consensus import GroupMessages
 from samelog.kafka import record_check
 from samelog.kafka.apis.fetch import FetchWork
 from samelog.kafka.groups.outbox import Outbox
@@ -25,6 +22,7 @@ from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state import sequences
@@ -42,6 +40,9 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.committing import COMMITTING
+from tests.mutants.compacting import COMPACTING
+from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
@@ -50,11 +51,15 @@ from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.one_round import ONE_ROUND
+from tests.mutants.packing import PACKING
+from tests.mutants.passing import PASSING
+from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
+from tests.mutants.spanning import SPANNING
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -294,12 +299,12 @@ def ask_no_rights() -> Iterator[None]:
 @contextmanager
 def messages_of_any_group() -> Iterator[None]:
     """Raft messages are taken whatever group they are for."""
-    original = messages._decoder.decode
 
-    def decode(payload: Any) -> Any:
-        return msgspec.structs.replace(original(payload), group=0)
+    def on_raft(self: PeerEvents, node: int, parts: Sequence[GroupMessages]) -> None:
+        for part in parts:
+            self._node.raft.group.receive(node, part.messages)
 
-    with patch.object(messages, "_decoder", SimpleNamespace(decode=decode)):
+    with patch.object(PeerEvents, "on_raft", on_raft):
         yield
 
 
@@ -327,13 +332,20 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ONE_ROUND,
+            *PACKING,
+            *PASSING,
             *PATIENCE,
             *PROMISES,
+            *PLACING,
+            *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
             *SHARING,
+            *SPANNING,
             *TELLING,
             *TYPED,
+            *COMMITTING,
+            *COMPACTING,
             *UPGRADING,
         ),
     ),
@@ -447,6 +459,6 @@ PLANTED = (
     Planted(
         31,
         messages_of_any_group,
-        "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
+        "tests/sequencer/test_peer_events.py::test_each_group_hears_what_is_for_it",
     ),
 )

@@ -54,6 +54,12 @@ GROUP_RULES = {
     "release_before_the_commit_is_kept": "rule 45",
 }
 CLUSTER_RULES = {
+    "drop_tombstones_at_once": "rule 68",
+    "look_for_some_keys_only": "rule 68",
+    "compact_the_active_file": "rule 69",
+    "swap_without_sync": "rule 70",
+    "leave_what_was_covered": "rule 70",
+    "go_on_inside": "rule 71",
     "saved_before_sync": "Raft 5, figure 2",
     "forgive_failed_syncs": "rule 28",
     "forget_votes": "Raft 5.2",
@@ -114,6 +120,14 @@ CLUSTER_RULES = {
     "archive_what_is_not_copied": "invariant 7",
     "believe_what_was_written": "invariant 7",
     "believe_what_is_there": "invariant 7",
+    "decide_by_the_first": "rule 141",
+    "forget_what_is_decided": "rule 141",
+    "prepared_by_word": "rule 141",
+    "carry_out_a_part": "rule 142",
+    "done_by_word": "rule 142",
+    "forget_pins_in_snapshots": "rule 142",
+    "say_markers_and_write_none": "rule 143",
+    "take_behind_the_marker": "rule 143",
 }
 
 

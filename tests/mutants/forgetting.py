@@ -19,8 +19,21 @@ from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers
 from samelog.sequencer.cluster.strangers import Stranger
+from samelog.sequencer.data_groups import seats
 from samelog.wire.messages import AnyMessage, Hello
 from samelog.wire.peer_messages import MemberList
+
+
+@contextmanager
+def trust_who_counts_again() -> Iterator[None]:
+    """Who counts again by the word of all voters has replicas that no other directory had."""
+    original = seats.begun
+
+    def begun(*told: Any, sure_after: int) -> seats.ReplicaRecord:
+        return original(*told, sure_after=0)
+
+    with patch.object(seats, "begun", begun):
+        yield
 
 
 @contextmanager
@@ -221,6 +234,14 @@ FORGETTING = (
         37,
         compare_entries_only,
         "tests/consensus/test_paper.py::test_another_history_is_noticed_without_entries",
+    ),
+    (
+        123,
+        trust_who_counts_again,
+        (
+            "tests/sequencer/test_seats.py::"
+            "test_who_counts_again_without_being_let_in_is_sure_of_nothing_from_before"
+        ),
     ),
     (42, refuse_newcomers, _STRANGERS + "test_who_was_cut_off_meets_those_that_came_since"),
     (42, welcome_the_removed, _STRANGERS + "test_who_was_removed_or_is_of_another_cluster_is_none"),

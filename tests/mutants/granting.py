@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import jwt
 
-from samelog.kafka import recompression
+from samelog.format import recompression
 from samelog.kafka.access import acls
 from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission, AclResource
 from samelog.kafka.clients import tokens

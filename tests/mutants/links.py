@@ -131,7 +131,7 @@ def notes_are_heartbeats() -> Iterator[None]:
 
     def quiet(self: FollowingEnd, group: int, term: int, now: float) -> None:
         original(self, group, term, now)
-        self._heard_at = now
+        self.heard_at = now
 
     with patch.object(FollowingEnd, "quiet", quiet):
         yield

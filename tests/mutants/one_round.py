@@ -12,6 +12,7 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
+from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
@@ -110,7 +111,7 @@ def never_go_back_to_reports() -> Iterator[None]:
 @contextmanager
 def close_runs_unasked() -> Iterator[None]:
     """A run is closed by what the others happen to have reported so far."""
-    with patch.object(Coordinator, "_all_answered", lambda self, name: True):
+    with patch.object(RunCloser, "_all_answered", lambda self, name: True):
         yield
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from samelog.config.authorisation import Rights
-from samelog.format import _kernels as kernels
 from samelog.format.errors import InvariantError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.conversation import PullConversation
@@ -26,7 +26,7 @@ from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire import messages
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Fault, Hello
 from samelog.wire.pull.copies import EARLIEST, CopyState
@@ -37,6 +37,7 @@ from samelog.wire.sender import Sender
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
+from tests.replicator.said import message_of, show
 from tests.replicator.session_files import SessionFiles, batch, random_batches
 from tests.scenario_files import LoopCommands
 
@@ -116,6 +117,9 @@ class EndScript(LoopCommands):
             raise
         except Exception as error:  # noqa: BLE001 - as the connection does
             self.line.close(fault_of(error))
+
+    def on_holders(self, nodes: Sequence[Holder]) -> None:
+        self.trace.append(f"others have it: {[node.name for node in nodes]}")
 
     def do_hear(self, kind: str, *fields: str) -> None:
         """`hear KIND field=value...`: a message comes."""
@@ -354,16 +358,15 @@ class PullReceiverScript(EndScript):
         self.source = FakeSource(path / "node")
         self.copies: dict[tuple[str, int], Copy] = {}
         self.addresses = frozenset({"here", "elsewhere"})
+        self.is_far = False
 
     # what the conversation tells
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
-        self.trace.append(f"topic {topic}: None")
-        self.trace.append(f"topic {topic} has {partitions} partitions")
+        self.trace += [f"topic {topic}: None", f"topic {topic} has {partitions} partitions"]
         for partition in range(partitions):
             if (topic, partition) not in self.copies:
-                copies = str(self.path / "copies")
-                made = make_copy(OsFileSystem(), copies, topic, topic_id, partition)
-                self.copies[topic, partition] = made
+                where = str(self.path / "copies"), topic, topic_id, partition
+                self.copies[topic, partition] = make_copy(OsFileSystem(), *where)
         return list(self.copies.values())
 
     def on_refused(self, topic: str, refusal: Refusal) -> None:
@@ -372,10 +375,9 @@ class PullReceiverScript(EndScript):
     def on_change(self, copy: Copy) -> None:
         if isinstance(copy.fault, Refusal) and copy.fault.code in DISAGREES:
             self.trace.append(f"{_name(copy.name)} disagrees: {copy.fault}")
-        text = (
-            f"{_name(copy.name)} {copy.state.name} at {tuple(copy.log.end())} of {copy.cluster_end}"
-        )
-        self.trace.append(text + (", caught up" if copy.caught_up else ""))
+        at = f"at {tuple(copy.log.end())} of {copy.cluster_end}"
+        caught_up = ", caught up" if copy.caught_up else ""
+        self.trace.append(f"{_name(copy.name)} {copy.state.name} {at}{caught_up}")
 
     def on_cluster(self, cluster_id: str) -> None:
         """Any."""
@@ -384,11 +386,16 @@ class PullReceiverScript(EndScript):
         copy.archive(start, keep=False)
         self.trace.append(f"{_name(copy.name)} archived below {start.offset}")
 
+    def on_cut(self, copy: Copy, base: int) -> None:
+        copy.cut(base)
+
     def on_given_up(self, copy: Copy) -> None:
         self.trace.append(f"{_name(copy.name)} is given up: {copy.fault}")
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The client's matter: `replaced` follows, or not."""
+
+    on_elsewhere = EndScript.on_holders
 
     # commands
     def do_connect(self, *topics: str) -> None:
@@ -399,7 +406,7 @@ class PullReceiverScript(EndScript):
             self.connection,
             self,
             cast(Any, self),
-            PullTarget(CLUSTER, topics, "here", self.addresses),
+            PullTarget(CLUSTER, topics, "here", self.addresses, self.is_far),
             find_start=lambda topic, topic_id, partition: EARLIEST,
             on_over=lambda error: self.trace.append("over"),
         )
@@ -407,6 +414,10 @@ class PullReceiverScript(EndScript):
     def do_tick(self) -> None:
         """`tick`: now and then."""
         self.end.tick()
+
+    def do_far(self) -> None:
+        """`far`: the node is in another rack, from the next connection on."""
+        self.is_far = True
 
     def do_agree(self) -> None:
         """`agree`: that the node refuses is known, so that it is not left."""
@@ -445,51 +456,6 @@ END_SCRIPTS: dict[str, type[EndScript]] = {
     "pull_sender": PullSenderScript,
     "pull_receiver": PullReceiverScript,
 }
-
-
-def show(message: AnyMessage) -> str:
-    """A message in words."""
-    fields = [(name, getattr(message, name)) for name in message.__struct_fields__]
-    return " ".join(
-        [type(message).__name__, *(f"{name}={_value(value)}" for name, value in fields)]
-    )
-
-
-def _value(value: object) -> str:
-    if isinstance(value, FaultCode | messages.Start):
-        return value.name
-    if isinstance(value, tuple):
-        return str([tuple(each) for each in value])
-    return repr(value)
-
-
-def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage:
-    """The message that a command names."""
-    given: dict[str, Any] = {}
-    for field in fields:
-        name, _, text = field.partition("=")
-        if text in FaultCode.__members__:
-            given[name] = FaultCode[text]
-        elif text.startswith("crc:"):
-            given[name] = kernels.scan(batch(text[4:].encode())).last_crc
-        elif name == "start":
-            given[name] = messages.Start[text]
-        elif name == "ends":
-            given[name] = tuple(_run_end(end) for end in text.split(","))
-        else:
-            try:
-                given[name] = ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                given[name] = text
-    found: AnyMessage = getattr(messages, kind)(**given)
-    return found
-
-
-def _run_end(text: str) -> RunEnd:
-    """`TOPIC-PARTITION:ROLL:BYTE`"""
-    name, roll, byte = text.split(":")
-    topic, _, partition = name.rpartition("-")
-    return RunEnd(topic, int(partition), int(roll), int(byte))
 
 
 def _name(name: tuple[str, int]) -> str:

@@ -214,6 +214,25 @@ def test_kept_pieces_are_bounded_and_shared() -> None:
     assert pieces.get((1, 0, 400), 500) is None
 
 
+def test_pieces_of_a_run_are_given_to_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail may be in the place in memory of one that is gone."""
+    monkeypatch.setattr(session_tail, "id", lambda _: 7, raising=False)
+    old, new = batch(b"old" * 9), batch(b"new" * 9)
+    followed = Followed(tmp_path)
+    followed.write("log.0.0", new + old)
+    followed.write("log.1.0", new + new)
+    followed.follow()
+    assert read_all(followed.tail, 0, limit=len(old)) == new + old
+    followed.tail.close()
+    later = RunTail(OsFileSystem(), str(tmp_path), 1, followed.pieces)
+    later.look(parse_names(path.name for path in tmp_path.iterdir())[1])
+    while later.advance():
+        pass
+    assert read_all(later, 0, limit=len(old)) == new + new
+
+
 def test_listeners_hear_of_news_only_while_they_listen(tmp_path: Path) -> None:
     followed = Followed(tmp_path)
     heard: list[tuple[int, int]] = []

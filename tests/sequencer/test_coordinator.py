@@ -43,6 +43,7 @@ class World:
         anything: Any = SimpleNamespace(
             reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now, owes_markers=False
         )
+        anything.cluster = self.machine
         self.coordinator = Coordinator(
             0,
             machine=self.machine,
@@ -176,7 +177,7 @@ def test_a_run_with_partitions_that_its_sender_has_yet_to_open_is_not_closed() -
 
     def looked_at(ends: dict[tuple[str, int], tuple[int, int]]) -> int:
         proposed.clear()
-        world.coordinator.ended["s"] = ("d" * 32, ends)
+        world.coordinator.closer.ended["s"] = ("d" * 32, ends)
         world.coordinator._turn()
         return len(proposed)
 

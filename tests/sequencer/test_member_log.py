@@ -298,6 +298,32 @@ def test_a_new_replica_of_a_group_has_nothing_of_the_one_before(tmp_path: Path) 
     assert kept(again.group((1, 3))) == (0, (entry(1),), HardState(8, 1, 1), None)
 
 
+def test_files_of_replicas_that_have_ended_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_log, "FILE_BYTES", 500)
+    monkeypatch.setattr(member_log, "FILES_KEPT", 100)
+    log = open_log(tmp_path)
+    write(log, (1, 7), HardState(3, 1, 0), entry(1))
+    for index in range(1, 20):
+        write(log, (1, 8), Base(index - 1), entry(index))
+        log.sync()
+    assert len(files(tmp_path)) > 2, "one record of the first replica holds them up"
+    assert sorted(log.replicas) == [(1, 7), (1, 8)]
+    log.close()
+    log = open_log(tmp_path)
+    log.forget((1, 7))
+    log.forget((5, 5))
+    write(log, (1, 8), Base(19), entry(20))
+    log.sync()
+    assert len(files(tmp_path)) <= 2
+    assert log.replicas == [(1, 8)]
+    log.close()
+    log = open_log(tmp_path)
+    assert [each.index for each in log.group((1, 8)).entries] == [20]
+    log.close()
+
+
 def test_a_sync_covers_what_was_written_before_it_began(tmp_path: Path) -> None:
     """What another group writes meanwhile waits for the next one."""
     log = open_log(tmp_path)

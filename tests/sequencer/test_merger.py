@@ -13,10 +13,12 @@ from samelog.format.compression import decompress
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
-from samelog.sequencer.merge.merger import PartitionMerger
+from samelog.sequencer.merge.merger import Missing, PartitionMerger
 from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
+from tests.store.compacting import KeyedLog, rewrite
+from tests.store.storage import open_merged
 
 
 class Sessions:
@@ -278,3 +280,32 @@ def test_a_checksum_is_remembered_where_it_is_asked_for(tmp_path: Path, sessions
     assert merger.samples == {0: 0, 9: merger.log.checksum}
     assert not merger.sample_at(7)  # it is beyond
     assert (merger.sample_at(9), merger.to_sample) == (True, set())
+
+
+def test_nothing_is_merged_into_what_is_copied_as_compacted(
+    tmp_path: Path, sessions: Sessions
+) -> None:
+    """Nor is its checksum that of the log."""
+    merger = make(tmp_path, sessions)
+    peer = KeyedLog(open_merged(tmp_path / "peer"))
+    for number in range(9):
+        peer.append([(b"key %d" % (number % 5), b"value")])
+    peer.log.roll()
+    (wanted,) = rewrite(peer.log, 9)
+    peer.log.swap([wanted])
+    data = peer.log.read(0, 0, 1 << 20)
+    piece = kernels.scan(data, max_batch_bytes=1 << 20, max_batches=1).end
+    merger.log.begin_copy(wanted)
+    merger.log.append_copy(0, 0, data[:piece])
+    for instruction in instructions(sessions):
+        merger.enqueue(instruction)
+    assert merger.step() == 0
+    assert merger.missing == Missing(1, 9, None)
+    merger.log.append_copy(0, piece, data[piece:])
+    assert not merger.sample_at(9)
+    run(merger)
+    merger.log.roll()
+    assert merger.sample_at(9)
+    assert merger.samples == {9: peer.log.checksum}
+    merger.log.close()
+    peer.log.close()

@@ -101,6 +101,7 @@ class Leader:
             plan=self._plan,
             closing=lambda name: None,
             owes_markers=False,
+            cluster=self.machine,
         )
         sessions: Any = SimpleNamespace(written=lambda entry: END)
         self.now = 1.0

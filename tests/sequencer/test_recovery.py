@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import NotLeader
+from samelog.placement.values import NewGroup
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.changes import ChangeRefused
@@ -22,8 +24,11 @@ from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NOT_LET_IN, NodeDirectoryError, NodePlace
 from samelog.sequencer.cluster.recovery import begin_anew, look
 from samelog.sequencer.host import NodeResources
+from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.serving import serve_node
+from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import (
@@ -202,3 +207,22 @@ def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) 
     Path(config.data, "raft").rename(Path(config.data, "set-aside.raft.1"))
     with pytest.raises(NodeDirectoryError, match="interrupted"):
         begin_anew(FS, config, kind="soft-reset", wall_ms=2)
+
+
+def test_a_node_with_data_groups_does_not_go_on_alone(tmp_path: Path) -> None:
+    """Their logs are in the directory that would be set aside."""
+
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        await until(lambda: leader.level >= GROUPS, "the feature level")
+        place = PlaceTopic(0, "f" * 32, "placed", {}, 1, [NewGroup(1, (0,), 0)], [1])
+        outcome = await leader.raft.proposer.propose(place)
+        assert not isinstance(outcome, Rejection)
+
+    run_with(tmp_path, 1, body)
+    config = load_node(str(tmp_path / "rt-sequencer-0" / "node.toml"))
+    files = sorted(Path(config.data).rglob("*"))
+    for recover in (look, partial(begin_anew, kind="soft-reset", wall_ms=1)):
+        with pytest.raises(NodeDirectoryError, match=r"1 data groups \(placed\)"):
+            recover(FS, config)
+    assert sorted(Path(config.data).rglob("*")) == files

@@ -15,7 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from samelog.replicator.pull.repair_pull import RepairPull
-from samelog.sequencer.cluster.repair.merged import MergedSink
+from samelog.sequencer.cluster.repair.merged import MergedRepair, MergedSink
+from samelog.sequencer.cluster.repair.plan import Lack
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.types import Partition
@@ -213,3 +214,24 @@ def test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice(tmp_path:
     sink.on_data(0, 2 * size, data[2 * size :])
     assert sink.has_enough()
     assert copy.read(0, 0, 1 << 20) == data
+
+
+def test_what_comes_from_another_group_is_not_given_up() -> None:
+    elsewhere = SimpleNamespace(members=lambda number: [5] if number == 1 else [])
+    repair = MergedRepair(
+        None,  # type: ignore[arg-type]
+        machine=None,  # type: ignore[arg-type]
+        merging=None,  # type: ignore[arg-type]
+        clock=None,  # type: ignore[arg-type]
+        ask=lambda: [2],
+        takes_in=lambda: True,
+        budget=None,  # type: ignore[arg-type]
+        elsewhere=elsewhere,
+    )
+    for number in (1, 2):
+        repair._plan.note(number, Lack(0, 9, 9), 0.0)
+    for _ in range(3):
+        for order in [*repair._plan.next([2], 1e9)]:
+            repair._plan.ended(order.partition, 0, 0.0, failed=True)
+    assert not repair.has_given_up(1)
+    assert repair.has_given_up(2)

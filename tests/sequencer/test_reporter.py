@@ -104,7 +104,9 @@ class World:
         for number in self.peers:
             self.send(number, message)
 
-    def send_raft(self, group: int, to: int, messages: object) -> None:
+    def send_raft(
+        self, group: int, to: int, messages: object, replicas: tuple[int, int] = (0, 0)
+    ) -> None:
         """Nothing of Raft is told here."""
 
     # --- what happens -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from samelog.config.tables.node import Scrub
 from samelog.format.directory_files import ScrubFile, encode_directory_file
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.cluster.scrubber import Scrubber
@@ -127,6 +128,7 @@ def scrubber_of(node: Node, clock: ManualClock, read: OneThread) -> Scrubber:
         config=Scrub(bytes_per_s=1 << 30, interval_s=100),
         in_thread=read,
         clock=clock,
+        at_work=AtWork(),
     )
 
 

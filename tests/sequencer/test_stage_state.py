@@ -7,8 +7,8 @@ import pytest
 from samelog.config.tables.node import Expiry
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.cluster.staging import StagedInput, ranges_of
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.spanning.ranges import StagedInput, ranges_of
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,

@@ -26,8 +26,8 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.machine import RUNS_REMEMBERED, StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import RUNS_REMEMBERED, Rejection
 
 
 def open_run(

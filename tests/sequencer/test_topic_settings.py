@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.state.topic_settings import ADVICE, FIXED, problem_with
+from samelog.sequencer.levels import SUPPORTED
+from samelog.sequencer.state.topic_settings import (
+    ADVICE,
+    FIXED,
+    longest_segment_ms,
+    problem_with,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,10 +34,12 @@ from samelog.sequencer.state.topic_settings import ADVICE, FIXED, problem_with
         ("min.cleanable.dirty.ratio", "0.25"),
         ("compression.zstd.level", "-7"),
         ("local.retention.ms", "-2"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "delete,compact"),
     ],
 )
 def test_what_means_something_is_accepted(key: str, value: str) -> None:
-    assert problem_with(key, value, 2) is None
+    assert problem_with(key, value, 2, SUPPORTED) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +53,8 @@ def test_what_means_something_is_accepted(key: str, value: str) -> None:
         ("retention.bytes", "1Gi", "is not a number from 0"),
         ("hold_groups", "a,,b", "is not a list of consumer groups"),
         ("hold_max_ms", "-1", "is not a number"),
-        ("cleanup.policy", "compact", "is not one of delete"),
+        ("cleanup.policy", "compact,compact", "is not delete, compact, or both"),
+        ("cleanup.policy", "", "is not delete, compact, or both"),
         ("min.insync.replicas", "3", "acknowledged when 2 nodes have it"),
         ("min.insync.replicas", "0", "is not a number from 1"),
         ("unclean.leader.election.enable", "true", "is not one of false"),
@@ -58,9 +67,23 @@ def test_what_means_something_is_accepted(key: str, value: str) -> None:
     ],
 )
 def test_anything_else_is_refused_with_what_is_allowed(key: str, value: str, said: str) -> None:
-    assert said in str(problem_with(key, value, 2))
+    assert said in str(problem_with(key, value, 2, SUPPORTED))
 
 
 def test_what_is_shown_by_default_can_be_given() -> None:
     shown = {**FIXED, **{key: default for key, (default, _) in ADVICE.items()}}
-    assert [key for key, value in shown.items() if problem_with(key, value, 1)] == []
+    assert [key for key, value in shown.items() if problem_with(key, value, 1, SUPPORTED)] == []
+
+
+def test_compaction_needs_its_level() -> None:
+    assert "needs feature level 6" in str(problem_with("cleanup.policy", "compact,delete", 2, 5))
+    assert problem_with("cleanup.policy", "delete", 2, 5) is None
+
+
+def test_segments_that_wait_for_compaction_are_rolled_for_it() -> None:
+    settings = {"segment.ms": "900", "max.compaction.lag.ms": "500"}
+    assert longest_segment_ms(settings, 700) == 900
+    settings["cleanup.policy"] = "compact,delete"
+    assert longest_segment_ms(settings, 700) == 500
+    del settings["segment.ms"], settings["max.compaction.lag.ms"]
+    assert longest_segment_ms(settings, 700) == 700

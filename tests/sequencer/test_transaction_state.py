@@ -108,7 +108,7 @@ def test_the_leader_finds_what_is_overdue_and_what_nobody_uses() -> None:
 def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next() -> None:
     """What it proposed for the first transaction is applied, and not forgotten yet."""
     machine = begun()
-    view, batch = TransactionView(machine), BatchFacts(1, 77, 0, 0, is_transactional=True)
+    view, batch = TransactionView(machine, machine), BatchFacts(1, 77, 0, 0, is_transactional=True)
     first = view.begin(1, batch, 0)
     assert first == Begin(77, 0, 1, 0)
     machine.apply(MergeTransactions(1, 0, 3, 9, False, [], begins=[first], ends=[]))
@@ -125,7 +125,7 @@ def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next
 
 def test_a_batch_is_judged_when_it_is_planned() -> None:
     machine = begun()
-    view = TransactionView(machine)
+    view = TransactionView(machine, machine)
 
     def judged(epoch: int = 0, partition: int = 1, **more: bool) -> Verdict:
         facts = {"is_transactional": True} | more

@@ -300,8 +300,8 @@ def dispatcher(node: Listening, took: list[DiallingMember]) -> Dispatcher:
     gate = SimpleNamespace(
         group=SimpleNamespace(halted=""),
         listener=node,
+        source=None,
         logs=SimpleNamespace(
-            source=None,
             intake=SimpleNamespace(batch_bytes=1),
         ),
         member=SimpleNamespace(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Snapshot
 from samelog.consensus.messages import Append, RaftMessage, VoteReply
+from tests.sim.beating import Beating
 from tests.sim.disk import Disk
 from tests.sim.shipping import named
 
@@ -111,6 +112,9 @@ class SimNode:
         )
         if world.options.reach_chance:
             self.raft.require_bytes(self._has_received)
+        self.beats = Beating(self)
+        if world.options.quiet:
+            self.raft.allow_quiet(self.beats.heard)
         self.seen_commit = self.raft.commit_index
         self._pump()
         if world.options.reach_chance:
@@ -140,10 +144,21 @@ class SimNode:
         """A message arrives. Before the first one of a life of its sender comes the word that it
         began anew; what is left of an older life may come later.
         """
+        self.meet(sender, boot)
+        self.raft.step(sender, message, self.now)
+        self._pump()
+
+    def meet(self, sender: int, boot: int) -> None:
+        """Something comes of this life of another node."""
         if boot > self._boots.get(sender, 0):
             self._boots[sender] = boot
+            self.beats.lost(sender)
+            self.raft.wake(self.now)
             self.raft.peer_restarted(sender)
-        self.raft.step(sender, message, self.now)
+
+    def wake(self) -> None:
+        """It is not to rest any more."""
+        self.raft.wake(self.now)
         self._pump()
 
     def tick(self, late_s: float) -> None:
@@ -216,6 +231,7 @@ class SimNode:
         while effects := self.raft.take_effects():
             self._carry_out(effects)
         self.doubtful = self.doubtful and self.raft.is_doubtful
+        self.beats.look()
         self.world.checker.state(self)
         waits_for = self.raft.held_back
         if waits_for is not None and (number := named(waits_for)) is not None:

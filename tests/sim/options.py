@@ -46,6 +46,8 @@ class Options:
     """That a publisher itself brings its bytes to a node; 0: entries name no bytes."""
     minority_stays_away: bool = False
     """As many nodes as may fail are down when the others have to make progress."""
+    quiet: bool = False
+    """A group in which nothing happens rests, and its members say for it that they live."""
     stalls_s: float = 0.0
     """Every node stands still for up to so long, again and again: its host has too little time."""
     skip: frozenset[int] = frozenset()
@@ -91,8 +93,22 @@ STARVED: dict[str, Any] = {
 """Worlds in which nothing fails, but everybody is late."""
 
 
+QUIET_SHARE = 0.25
+
+
 def from_seed(seed: int) -> Options:
-    """The world of this seed."""
+    """The world of this seed. Whether its group rests is drawn apart from all else."""
+    options, draw = _from_seed(seed), random.Random(f"quiet {seed}")
+    if options.stalls_s or options.wipes:
+        return options  # with somebody who has no vote, nobody rests
+    if draw.random() >= QUIET_SHARE:
+        return options
+    every_s = draw.choice((options.proposal_every_s, 0.5, 1.0))
+    read_every_s = options.read_every_s if options.changes else every_s
+    return replace(options, quiet=True, proposal_every_s=every_s, read_every_s=read_every_s)
+
+
+def _from_seed(seed: int) -> Options:
     options = _drawn(seed)
     if seed % 40 == 17:
         config = options.config

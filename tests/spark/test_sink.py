@@ -102,6 +102,25 @@ def test_a_stream_is_written_once_though_its_batches_come_again(
     wait_written(spark, world, "sink-out", numbers(0, 150))
 
 
+def test_batches_span_data_groups(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """The sink's partitions have two copies on three nodes each; a node dies meanwhile."""
+    create(world, "span-in")
+    ask(world.cluster.client_config(), CreateTopic("span-out", 4, {}, 2))
+    publish(world, "span-in", 0, 200)
+    copy(spark, world, ("span-in", "span-out"), tmp_path / "c")
+    wait_written(spark, world, "span-out", numbers(0, 200))
+    commits = tmp_path / "c" / "commits"
+    newest = max(int(name) for name in os.listdir(commits) if name.isdigit())
+    for name in (str(newest), f".{newest}.crc"):  # as if the driver had died before it wrote them
+        (commits / name).unlink()
+    leader = world.leader()
+    leader.kill()
+    leader.start()
+    copy(spark, world, ("span-in", "span-out"), tmp_path / "c")
+    world.wait_live(leader)
+    wait_written(spark, world, "span-out", numbers(0, 200))
+
+
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_task_that_fails_leaves_nothing(
     spark: SparkSession, world: World, tmp_path: Path
@@ -169,6 +188,19 @@ def test_a_batch_query_writes_all_columns(spark: SparkSession, world: World) -> 
     wait_written(spark, world, "columns-other", [b"%d" % number for number in range(6, 10)])
 
 
+def test_a_query_compresses_what_it_writes(spark: SparkSession, world: World) -> None:
+    create(world, "sink-small")
+    values = [b"a line of text, again and again: %05d" % number for number in range(5000)]
+    rows = [(value, 0) for value in values]
+    frame = spark.createDataFrame(rows, "value binary, partition int")
+    writer = frame.write.format("samelog").option("config", world.cluster.client_file)
+    writer.options(topic="sink-small", compression="ZSTD").mode("append").save()
+    wait_written(spark, world, "sink-small", values)
+    world.wait_offset(len(values), "sink-small")
+    stored = world.merged_bytes(world.cluster.nodes[0], "sink-small")
+    assert len(stored) < sum(map(len, values)) / 2
+
+
 def test_drivers_that_are_killed_write_every_row_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
@@ -197,6 +229,7 @@ def test_drivers_that_are_killed_write_every_row_once(
         ("value string", {"topic": "../t"}, "topic"),
         ("value string", {"topic": "t", "sinkId": "Not A Name"}, "sinkId"),
         ("value string", {"topic": "t", "sink": "x"}, "sink is no option"),
+        ("value string", {"topic": "t", "compression": "brotli"}, "not one of none, gzip"),
     ],
 )
 def test_what_cannot_be_written_is_said(

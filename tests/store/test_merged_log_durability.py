@@ -19,6 +19,7 @@ from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.merged import log as merged_log
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.lost_records import append_spare
 from samelog.store.merged.reader import OffsetNotHeld
 from tests.store.full_disk import small_disk
 from tests.store.merged import Oracle
@@ -343,12 +344,12 @@ def test_one_good_copy_of_a_bad_batch_brings_back_all_behind_it(
         (path / "marks").unlink()
     log = open_merged(path)
     look(log)
-    while log.append_spare():
+    while append_spare(log):
         assert log.next_offset <= bad.first
     if log.next_offset <= bad.first:
         assert log.next_offset == bad.first
         log.append_copy(base, start, bad.data)
-        while log.append_spare():
+        while append_spare(log):
             pass
     log.save_marks()
     assert (log.next_offset, log.checksum) == (oracle.next_offset, oracle.checksum)

@@ -12,6 +12,7 @@ from samelog.format.batch import Attribute, read_header
 from samelog.format.compression import decompress
 from samelog.format.errors import NotContiguous
 from samelog.format.void_batch import RECORDS_LIMIT, is_void, void_batches
+from samelog.store.merged.lost_records import append_spare, append_void
 from tests.store.merged_parts import LOG_0, ONE, THREE, TWO, write
 from tests.store.storage import open_merged
 
@@ -44,10 +45,10 @@ def test_what_lies_behind_a_void_comes_from_what_was_set_aside(tmp_path: Path) -
     log = open_merged(path)
     for _ in log.spares.read_new():
         pass
-    assert (log.next_offset, log.append_spare()) == (1, False)
+    assert (log.next_offset, append_spare(log)) == (1, False)
     assert log.spares.next_after(1) == 4
-    log.append_void(3, segment_base=0, epoch=2, timestamp=5)
-    while log.append_spare():
+    append_void(log, 3, segment_base=0, epoch=2, timestamp=5)
+    while append_spare(log):
         pass
     assert (log.next_offset, [segment.base_offset for segment in log.segments()]) == (
         oracle.next_offset,
@@ -70,16 +71,16 @@ def test_a_batch_that_stands_alone_is_not_believed_elsewhere(tmp_path: Path) -> 
     for _ in log.spares.read_new():
         pass
     assert (log.next_offset, log.spares.next_after(1)) == (1, None)
-    log.append_void(3, segment_base=0, epoch=2, timestamp=5)
-    assert not log.append_spare()
+    append_void(log, 3, segment_base=0, epoch=2, timestamp=5)
+    assert not append_spare(log)
     log.close()
 
 
 def test_a_void_goes_into_the_segment_it_is_meant_for(tmp_path: Path) -> None:
     log, _ = write(tmp_path / "t-0", [ONE], [TWO])
     with pytest.raises(NotContiguous):
-        log.append_void(3, segment_base=0, epoch=2, timestamp=5)
-    log.append_void(3, segment_base=log.next_offset, epoch=2, timestamp=5)
+        append_void(log, 3, segment_base=0, epoch=2, timestamp=5)
+    append_void(log, 3, segment_base=log.next_offset, epoch=2, timestamp=5)
     assert [segment.base_offset for segment in log.segments()] == [0, 1, 4]
     log.close()
 

@@ -14,6 +14,8 @@ from samelog.format.compression import decompress
 from samelog.format.errors import CorruptLog
 from samelog.subscriber import OffsetNotHere
 from samelog.subscriber.tail_reader import TailReader
+from tests.store.compacting import KeyedLog
+from tests.store.storage import open_merged
 from tests.subscriber.merged import FS, Growing, numbers
 
 LIMIT_BYTES = 1000
@@ -194,3 +196,21 @@ def test_timestamps_are_found(tmp_path: Path) -> None:
     reader = open_reader(growing)
     assert [reader.locate_timestamp(ms) for ms in (5, 10, 11, 30)] == [0, 0, 1, 1]
     assert reader.locate_timestamp(31) is None
+
+
+def test_what_was_compacted_may_come_again(tmp_path: Path) -> None:
+    """A copy begins a segment anew, of which the reader has read more than has come so far."""
+    keyed = KeyedLog(open_merged(tmp_path))
+    for number in range(4):
+        keyed.append([(b"key", b"%d" % number)])
+    reader = TailReader.open(FS, str(tmp_path))
+    assert reader is not None
+    reader.seek_earliest()
+    assert read_all(reader) == [b"0", b"1", b"2", b"3"]
+    keyed.log.cut_back(0)
+    for number in range(6):
+        keyed.append([(b"key", b"%d, and more than that" % number)])
+        reader.recheck_segment()
+    assert read_all(reader) == [b"4, and more than that", b"5, and more than that"]
+    reader.close()
+    keyed.log.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.wire import messages, peer_messages
+from samelog.wire import messages, peer_messages, transaction_messages
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
@@ -71,6 +71,8 @@ def tuples(kinds: tuple[Any, ...]) -> st.SearchStrategy[Any]:
 def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any]:
     if get_origin(kind) is tuple:
         return values(kind, field)
+    if kind is bytes:
+        return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
     if kind is int:
         return st.integers(int(meta.ge or 0), int(meta.le or 0))
     if meta.pattern is not None:
@@ -99,7 +101,7 @@ def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
 def test_every_message_is_in_the_union() -> None:
     structs = {
         kind
-        for module in (messages, peer_messages)
+        for module in (messages, peer_messages, transaction_messages)
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
@@ -123,7 +125,7 @@ def test_every_fault_code_is_documented(code: FaultCode) -> None:
 def test_the_bytes_of_some_messages() -> None:
     hello = Hello(ConnectionRole.PUSH, cluster="demo", session="ewr", session_id="a1")
     assert encode_message(hello) == bytes.fromhex(
-        "00000016 01 01 0000 00000000 9c 01 01 01 a464656d6f a3657772 a26131 c0 00 c0 c0 c2 c2"
+        "00000017 01 01 0000 00000000 9d 01 01 01 a464656d6f a3657772 a26131 c0 00 c0 c0 c2 c2 c2"
     )
     fault = Fault(FaultCode.GAP, "m", "r")
     assert encode_message(fault)[HEADER_BYTES:] == bytes.fromhex("94 03 0b a16d a172")
@@ -224,7 +226,8 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
-    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, "something"]
+    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, False]
+    hello.append("something")
     assert decode_message(msgspec.msgpack.encode(hello)) == Hello(ConnectionRole.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]
     message = decode_message(msgspec.msgpack.encode(fault))

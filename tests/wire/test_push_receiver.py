@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import ge
 
 import pytest
@@ -205,6 +206,30 @@ def test_a_run_that_closes_tells_what_was_reached_before_its_end_and_takes_no_mo
     assert not made.end.admit(EndRun("run-0")), "it has ended"
     made.end.run_closed("s", "run-0", {}, 1.0)
     assert made.said() == [], "once is enough"
+
+
+def test_nothing_more_is_taken_of_a_part_that_a_group_has_closed() -> None:
+    made, end = talking(), (0, 50)
+    made.ask(OpenInput(1, "flights", 1, "run-0"))
+    for other in (("t", "run-0"), ("s", "run-9")):
+        made.end.part_closed(*other, {FLIGHTS: end})
+    assert made.end.taking(0) is not None
+    made.end.part_closed("s", "run-0", {FLIGHTS: end})
+    assert made.end.taking(0) is None
+    assert made.end.taking(1) is not None, "other groups go on"
+    assert made.said() == []
+    assert made.end.progressed(0, 0, (end, end, NOTHING), 1.0)
+    assert made.end.acks.take(1.0 + ACK_GAP_S)[-1] == Ack(0, *end, *end, *NOTHING)
+    assert made.end.admit(EndRun("run-0")), "the run goes on"
+
+
+def test_a_part_that_is_closed_is_opened_at_its_end() -> None:
+    made, wanted = Conversation(), OpenInput(0, *FLIGHTS, "run-0")
+    made.ask(OpenRun(0, "run-0"))
+    assert made.end.admit(wanted)
+    made.end.input_opened(wanted, replace(opened(0, (7, 7)), end=(2, 50)), 1.0)
+    assert made.said() == [SessionStartsAt(0, "t-1", 4, 2, 50)]
+    assert made.end.taking(0) is None
 
 
 def test_an_input_of_a_closed_run_is_opened_at_its_end_whatever_the_intake_holds() -> None:

@@ -112,6 +112,11 @@ class CopyQueue:
         return self._done.get(job)
 
     @property
+    def is_due(self) -> bool:
+        """Whether anything is being copied, or waits for it."""
+        return self._current is not None or bool(self._waiting)
+
+    @property
     def trouble(self) -> str:
         """Why copying waits; empty if it does not."""
         return "; ".join(each.why for each in self._failed.values())

@@ -30,6 +30,7 @@ from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptBatch
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.lost_records import append_void
 from samelog.store.merged.truncation import LogStart
 
 
@@ -215,7 +216,7 @@ def _fill(log: MergedLog, offset: int, manifest: Manifest) -> None:
     """Records without a row were void in the segment, and are again."""
     if offset > log.next_offset:
         count, base = offset - log.next_offset, log.end()[0]
-        log.append_void(count, segment_base=base, epoch=0, timestamp=manifest.first_ms)
+        append_void(log, count, segment_base=base, epoch=0, timestamp=manifest.first_ms)
 
 
 def _check_end(log: MergedLog, manifest: Manifest) -> None:

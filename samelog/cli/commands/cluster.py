@@ -15,9 +15,11 @@ import click
 from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import BalanceCluster
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import members, why_not_ready
+from samelog.cli.commands.placing.tasks import show
 from samelog.cli.output import (
     client_option,
     fail,
@@ -70,6 +72,22 @@ def restart_plan(config: ClientConfig) -> None:
         click.echo("\n".join(_shown(number, step) for number, step in enumerate(steps, 1)))
     if waits_for:
         fail(f"do not begin yet, {'; '.join(waits_for)}")
+
+
+@command.command()
+@client_option
+@json_option
+def balance(config: ClientConfig) -> None:
+    """Even out replicas and leaders of data groups over the nodes.
+
+    That also happens by itself; this begins again what was cancelled. Nothing moves if no node has
+    two replicas more than another.
+
+    \b
+    Example:
+      samelog cluster balance --config client.toml
+    """
+    show(ask(config, BalanceCluster()))
 
 
 @command.command()

@@ -22,8 +22,10 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask, ask_node
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.placing.tasks import show, wait_empty
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
@@ -186,6 +188,29 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
         talk(f"{name} is in maintenance until {_when(answer.until_ms)}")
     else:
         talk(f"{name} is not in maintenance")
+
+
+@command.command()
+@click.argument("name", shell_complete=complete_nodes)
+@click.option("--end", is_flag=True, help="It may have replicas again.")
+@click.option("--wait", "wait_s", default=0.0, help="Wait so many seconds for it to have none.")
+@client_option
+@json_option
+def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
+    """Move all replicas of data groups from the node NAME to others, before it is removed.
+
+    A node that cannot be reached any more is given up by this: its copies are remade elsewhere at
+    once.
+
+    \b
+    Examples:
+      samelog node drain rt-sequencer-4 --wait 600 --config client.toml
+      samelog node drain rt-sequencer-4 --end --config client.toml
+    """
+    if end and wait_s:
+        raise click.UsageError("who may have replicas again loses none: leave --wait out")
+    tasks = ask(config, DrainNode(name, end))
+    show(wait_empty(config, name, wait_s) if wait_s else tasks)
 
 
 @command.command()

@@ -30,7 +30,7 @@ from samelog.cli.output import (
     progress,
     report,
 )
-from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.client import ClientConfig, Compression
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions
@@ -64,6 +64,7 @@ class Publishing(TypedDict):
     partitions: int | None
     session_header: bool
     dedup_id: str | None
+    compression: str | None
 
 
 @click.command()
@@ -87,6 +88,11 @@ class Publishing(TypedDict):
     metavar="NAME",
     help="Number the records of the input from 0: who publishes them again under the same NAME, in "
     "this or another session, adds none twice.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice([each.value for each in Compression]),
+    help="Of the batches.  [default: that of the configuration, or none]",
 )
 @click.option("--wait", is_flag=True, help="Until everything is merged on a majority.")
 @click.option("--timeout", default=60.0, show_default=True, help="For --wait, in seconds.")

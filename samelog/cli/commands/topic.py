@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from msgspec import UNSET
 
 from samelog.admin.answers import PartitionInfo, TopicInfo
 from samelog.admin.client import ask, ask_each
@@ -53,22 +54,40 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--replication-factor",
+    "copies",
+    type=click.IntRange(min=1, max=7),
+    help="How many nodes have each partition.  [default: all]",
+)
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @client_option
 @json_option
-def create(config: ClientConfig, *, name: str, partitions: int, settings: Sequence[str]) -> None:
+def create(
+    config: ClientConfig, *, name: str, partitions: int, copies: int | None, settings: Sequence[str]
+) -> None:
     """Create the topic NAME.
 
-    One partition means one total order of all records.
+    One partition means one total order of all records. Three copies go on when a node is lost, two
+    stand still until it is back, and of one its records are lost.
 
     \b
     Example:
       samelog topic create flights --setting segment.bytes=67108864 --config client.toml
       samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
+      samelog topic create big --partitions 30 --replication-factor 3 --config client.toml
     """
-    body = CreateTopic(name, partitions, _settings(settings, "--setting"))
+    wanted = UNSET if copies is None else copies
+    body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
-    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s)")
+    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}")
+
+
+def _risk(copies: int | None) -> str:
+    """What so few copies mean; nothing for three or more."""
+    if copies == 1:
+        return "; with one copy, a node that is lost takes its partitions along"
+    return "; with two copies, a partition stands still while a node is away" * (copies == 2)
 
 
 @command.command("add-partitions")
@@ -228,5 +247,5 @@ def _row(partition: PartitionInfo) -> tuple[object, ...]:
         partition.merged_offset,
         partition.segments,
         partition.size_bytes,
-        partition.halted,
+        partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else ""),
     )

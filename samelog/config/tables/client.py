@@ -52,6 +52,16 @@ class OnFull(Enum):
     RAISE = "raise"
 
 
+class Compression(Enum):
+    """How a publisher compresses its batches."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 def _check_loopback(listen: Address) -> None:
     if not is_loopback(listen):
         reason = f"{listen} is not a loopback address: any client there has the sidecar's rights"
@@ -107,6 +117,7 @@ class PublisherConfig(ConfigTable):
         size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     ] = 1 << 30
     on_full: Annotated[OnFull, "What `append` does when this space is used up"] = OnFull.BLOCK
+    compression: Annotated[Compression, "How batches are compressed"] = Compression.NONE
     kafka: Annotated[
         PublisherKafka | None,
         Subtable("The publisher sidecar's Kafka listener: docs/kafka-sidecars.md"),
@@ -214,6 +225,12 @@ class ClientConfig(ConfigTable):
         Reload.YES,
     ] = ()
     cluster: Annotated[str, "The cluster's name", _NAME]
+    rack: Annotated[
+        str,
+        "Where this client is: of nodes that have a partition, one in this rack is read from first",
+        Without("none is preferred"),
+        Reload.YES,
+    ] = ""
     tls: Annotated[TlsFiles, Inlined(without="`{}_pem` has it", instead=PemTexts)]
     kafka_bootstrap: Annotated[
         str, "`bootstrap.servers` for Kafka clients", Without("there is none")

@@ -228,6 +228,13 @@ class RaftSettings(ConfigTable):
         integer(10, 10_000),
     ] = 100
 
+    replace_after_s: Annotated[
+        float,
+        "So long without a word of a member that is not in maintenance, and the copies that it has "
+        "of data groups are remade on other members",
+        seconds(10, 30 * 86_400),
+    ] = 600.0
+
     def check(self) -> None:
         if self.election_ms < HEARTBEATS * self.heartbeat_ms:
             least = HEARTBEATS * self.heartbeat_ms

@@ -116,6 +116,14 @@ class GroupLog:
         self._facts[fact] = file
         self.live[file] += FACT_BYTES
 
+    def let_go(self) -> None:
+        """Nothing of it counts any more: the replica has ended."""
+        self._drop(0, len(self.entries))
+        for place in self._facts:
+            if place != NOWHERE:
+                self.live[place] -= FACT_BYTES
+        self._facts = [NOWHERE, NOWHERE, NOWHERE]
+
     # --- questions --------------------------------------------------------------------------------
 
     def holds(self, index: int, term: int) -> bool:

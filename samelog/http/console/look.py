@@ -181,10 +181,10 @@ def _groups(node: ServedNode) -> ShownRows:
     logs = node.logs
     for name, group in tuple(logs.machine.state.groups.by_id.items()):
         lags: dict[str, int] = {}
-        for number, lag in group_lags(logs, group):
+        for number, lag in group_lags(node, group):
             topic = partition_name(logs.machine, number)[0]
             lags[topic] = lags.get(topic, 0) + lag
-        yield name, {**to_json(group_row(logs, name, group)), "lags": lags}
+        yield name, {**to_json(group_row(node, name, group)), "lags": lags}
 
 
 def _events(node: ServedNode) -> ShownRows:

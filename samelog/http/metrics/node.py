@@ -7,7 +7,7 @@ samples.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from samelog.admin.answers import FRESH_S, NodeState
@@ -16,6 +16,7 @@ from samelog.config.values import parse_address
 from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
+from samelog.placement.values import PlacedGroup
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
@@ -24,6 +25,8 @@ from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
+from samelog.sequencer.cluster.catching_up import History
+from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
 
 SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""
@@ -84,6 +87,32 @@ def _state(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_events", (kind,), count
     yield from common.loop_delay(node.member.measures.loop_delay)
     yield from common.kafka(node.member.measures.kafka)
+
+
+def _placement(node: ServedNode) -> Iterator[Sample]:
+    table, is_there = node.logs.machine.state.placement, node.peers.presence.is_there
+    held = Counter(member for group in table.groups.values() for member in group.members)
+    for number, member in tuple(node.peers.members.all.items()):
+        yield "samelog_group_replicas", (member.name,), held[number]
+    missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())
+    yield "samelog_groups_missing_copies", (), missing
+    yield from _history(node)
+    states = Counter(task.state.name.lower() for task in table.tasks.values())
+    states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
+    for state in ("running", "paused", "cancelling", "waiting", "blocked"):
+        yield "samelog_tasks", (state,), states[state]
+
+
+def _history(node: ServedNode) -> Iterator[Sample]:
+    found = [history_here(logs) for _, logs, _ in node.data_groups.here]
+    yield "samelog_replicas_catching_up", (), sum(each.here < each.all for each in found)
+    whole = History(sum(each.here for each in found), sum(each.all for each in found))
+    yield "samelog_history_ratio", (), whole.ratio
+
+
+def _lacks_copies(group: PlacedGroup, is_there: Callable[[int], bool]) -> bool:
+    whole = [each for each in group.replicas if each.votes and each.is_whole]
+    return sum(is_there(each.member) for each in whole) < group.goal
 
 
 def _traffic(node: ServedNode) -> Iterator[Sample]:
@@ -166,7 +195,7 @@ def _subscribers(node: ServedNode) -> Iterator[Sample]:
 def _groups(node: ServedNode) -> Iterator[Sample]:
     for name, group in tuple(node.logs.machine.state.groups.by_id.items()):
         yield "samelog_group_members", (name,), len(group.members) + len(group.consumers)
-        for number, lag in tuple(group_lags(node.logs, group)):
+        for number, lag in tuple(group_lags(node, group)):
             topic, index = partition_name(node.logs.machine, number)
             yield "samelog_group_lag_records", (name, topic, str(index)), lag
 
@@ -189,17 +218,25 @@ def _raft(node: ServedNode) -> Iterator[Sample]:
 
 
 def _troubles(node: ServedNode) -> Iterator[Sample]:
-    pending = node.logs.merging.pending()
-    partitions = tuple(node.logs.merging.partitions.items())
-    wanted = [node.logs.repair.merged.wanted(number) for number, _ in partitions]
+    held = ((node.logs, node.raft, node.care), *node.data_groups.held)
+    pending = [merge for logs, _, _ in held for merge in logs.merging.pending()]
+    partitions = [(logs, *each) for logs, _, _ in held for each in logs.merging.partitions.items()]
+    wanted = [logs.repair.merged.wanted(number) for logs, number, _ in partitions]
     yield "samelog_merge_queue_instructions", (), len(pending)
     yield "samelog_merge_queue_bytes", (), sum(merge.size for merge in pending)
     yield "samelog_intake_stopped", (), node.logs.intake.stopped is not None
-    yield "samelog_divergences_total", (), node.logs.merging.divergences
-    yield "samelog_partitions_halted", (), sum(each.fault is not None for _, each in partitions)
+    yield "samelog_divergences_total", (), sum(logs.merging.divergences for logs, _, _ in held)
+    yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
-    yield "samelog_damaged_files", (), len(tuple(node.care.scrubber.troubles))
-    yield "samelog_damaged_inputs", (), len(node.raft.coordinator.damaged_inputs())
+    yield from _damages(held)
+    yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
+
+
+def _damages(held: Sequence[tuple[LogParts, RaftParts, CareParts]]) -> Iterator[Sample]:
+    files = (tuple(care.scrubber.troubles) for _, _, care in held)
+    yield "samelog_damaged_files", (), sum(map(len, files))
+    inputs = (raft.coordinator.damaged_inputs() for _, raft, _ in held)
+    yield "samelog_damaged_inputs", (), sum(map(len, inputs))
 
 
 def _archive(node: ServedNode) -> Iterator[Sample]:
@@ -216,6 +253,7 @@ def _archive(node: ServedNode) -> Iterator[Sample]:
 
 NODE_SAMPLES = (
     _state,
+    _placement,
     _traffic,
     _latencies,
     _partitions,

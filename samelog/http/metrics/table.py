@@ -78,6 +78,15 @@ gauge samelog_peer_ready{peer}: 1: another member said within 5 s that its /read
 gauge samelog_node_maintenance{node,host}: 1: a member, whose address has this host, is in
     maintenance.
 gauge samelog_feature_level: The cluster's feature level, as this node knows it.
+gauge samelog_group_replicas{node}: Replicas of data groups that a member has, by the table of
+    placement.
+gauge samelog_groups_missing_copies: Data groups with fewer copies that are whole, on members that
+    are connected to this node, than they shall have.
+gauge samelog_replicas_catching_up: Replicas of data groups on this node that lack something yet.
+gauge samelog_history_ratio: Of the records that the replicas of data groups on this node shall
+    have, so many are here.
+gauge samelog_tasks{state}: Tasks of placement: running, paused or cancelling; and, by the leader
+    of group 0 only, what waits or is blocked.
 gauge samelog_feature_level_supported: The newest feature level that this node supports.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.
@@ -143,6 +152,8 @@ gauge samelog_partitions_missing_records: Partitions that wait for records which
 gauge samelog_damaged_files: Damaged files that no other node could repair.
 gauge samelog_damaged_inputs: Session partitions whose bytes on this node are damaged and cannot be
     merged; on the leader.
+gauge samelog_damaged_replicas: Replicas of data groups on this node that cannot begin, or are
+    halted, because of what is on its disk.
 gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog
     status` shows them.
 gauge samelog_archive_log_start_offset{topic,partition}: The first offset that is not archived.

@@ -21,6 +21,14 @@ from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 
 GROUP_CHARACTERS_MAX = 256
+THROTTLES = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+"""Of Kafka's replication; here `[node] recovery_bytes_per_s` bounds copies."""
 
 
 class AlterConfigsResponseResource(Entity, frozen=True):
@@ -68,6 +76,8 @@ async def alter_each(
     await call.broker.look_for(topics_of(request))
 
     async def alter(resource: Any) -> AlterConfigsResponseResource:
+        if _takes_back_throttles(call, resource):
+            return AlterConfigsResponseResource(resource.resource_type, resource.resource_name)
         command = command_of(_alterable(call, resource), resource)
         if not request.validate_only:
             await call.broker.propose(command)
@@ -92,6 +102,27 @@ def _alterable(call: NodeCall, resource: Any) -> Altered:
     raise ApiError(ErrorCode.invalid_request, text)
 
 
+def _takes_back_throttles(call: NodeCall, resource: Any) -> bool:
+    """Whether a request does nothing but take back throttles, which nothing here has: Kafka's tool
+    does so when partitions have moved. Raises ApiError.
+    """
+    asked = resource.configs
+    names = [each.name for each in asked if _operation(each) == ConfigOperation.DELETE]
+    if not asked or len(names) < len(asked) or not THROTTLES.issuperset(names):
+        return False
+    if resource.resource_type == ResourceType.TOPIC:
+        _topic(call, resource.resource_name)
+    elif not call.broker.may(call.client, AclOperation.ALTER_CONFIGS):
+        raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
+    return True
+
+
+def _operation(asked: Any) -> int | None:
+    """None: all settings are set anew."""
+    found: int | None = getattr(asked, "config_operation", None)
+    return found
+
+
 def _topic(call: NodeCall, name: str) -> Altered:
     """Raises ApiError."""
     check_name(name)
@@ -100,7 +131,7 @@ def _topic(call: NodeCall, name: str) -> Altered:
     return Altered(
         topic.settings,
         topic_defaults(broker),
-        partial(check_settings, majority=broker.majority),
+        partial(check_settings, majority=broker.majority, level=broker.level),
         partial(AlterTopicCommand, topic.topic_id),
     )
 

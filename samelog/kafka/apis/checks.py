@@ -87,10 +87,14 @@ async def answer_topics(
     )
 
 
-async def catch_up(broker: AnyBroker) -> ApiError | None:
-    """Wait until what was committed before is known here; why that cannot be told."""
+async def catch_up(
+    broker: AnyBroker, asked: Iterable[tuple[str | UUID, int]] = ()
+) -> ApiError | None:
+    """Wait until what was committed before is known here, of these partitions too; why that cannot
+    be told.
+    """
     try:
-        await broker.catch_up()
+        await broker.catch_up_with(asked)
     except ApiError as error:
         return error
     return None
@@ -116,19 +120,19 @@ def check_partitions(count: int) -> int:
 
 
 def check_replicas(count: int, nodes: int) -> None:
-    """Raises ApiError unless there are so many nodes. All nodes hold every partition anyhow."""
+    """Raises ApiError unless there are so many nodes."""
     if count == 0 or count < -1 or count > nodes:
-        text = f"replication factor {count}; there are {nodes} nodes, and each holds every topic"
+        text = f"replication factor {count}; there are {nodes} nodes"
         raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 
-def check_settings(settings: Mapping[str, str | None], majority: int) -> dict[str, str]:
+def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:
     """The settings, those left out that are null (their default). Raises ApiError."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if value is None and key in KNOWN:
             continue
-        problem = problem_with(key, value or "", majority)
+        problem = problem_with(key, value or "", majority, level)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
         found[key] = value or ""
@@ -196,7 +200,7 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Rea
     if stream.fault is not None:
         raise _of_fault(stream.fault.code, stream.fault.message)
     if epoch >= 0:
-        check_epoch(broker, epoch)
+        check_epoch(broker.epoch_of(topic, index), epoch)
     there = Readable(topic, stream, broker.committed(topic, index))
     _check_copied(broker, there)
     return there
@@ -208,12 +212,12 @@ def _check_copied(broker: AnyBroker, there: Readable) -> None:
         raise ApiError(ErrorCode.not_leader_or_follower, "this node copies it: ask the leader")
 
 
-def check_epoch(broker: AnyBroker, epoch: int) -> None:
+def check_epoch(present: int, epoch: int) -> None:
     """Raises ApiError if the client knows of a newer leader than this node, or of an older one."""
-    if broker.epoch < 0 or epoch == broker.epoch:
+    if present < 0 or epoch == present:
         return
-    if epoch < broker.epoch:
-        raise ApiError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {broker.epoch}")
+    if epoch < present:
+        raise ApiError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {present}")
     raise ApiError(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
 
 

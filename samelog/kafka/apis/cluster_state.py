@@ -1,5 +1,5 @@
-"""What tools ask about the cluster as a whole: DescribeLogDirs, DescribeQuorum, ElectLeaders,
-ListPartitionReassignments, ListConfigResources.
+"""What tools ask about the cluster as a whole: DescribeLogDirs, DescribeQuorum,
+ListConfigResources.
 
 Invariant: a node tells what it knows itself; what it does not know is -1 or left out.
 """
@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis.checks import answer_each, answer_topics, no_partition
+from samelog.kafka.apis.checks import answer_each, no_partition
 from samelog.kafka.apis.configs import ResourceType
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
@@ -223,149 +222,6 @@ def _log_end(broker: Broker, number: int) -> int:
         return raft.last_index
     known = raft.progress(number)
     return UNKNOWN if known is None else known.match
-
-
-# --- leaders and replicas -----------------------------------------------------------------------
-
-
-class ElectLeadersPartition(Entity, frozen=True):
-    """What became of one election."""
-
-    partition_id: int
-    error_code: ErrorCode
-    error_message: str | None
-
-
-class ElectLeadersTopic(Entity, frozen=True):
-    """Those of a topic."""
-
-    topic: str
-    partition_result: Sequence[ElectLeadersPartition]
-
-
-class ElectLeadersResponse(ResponseBody, frozen=True):
-    """The response of `elect_leaders`."""
-
-    error_code: ErrorCode
-    replica_election_results: Sequence[ElectLeadersTopic] = ()
-
-
-@kafka_api(
-    43,
-    "ElectLeaders",
-    0,
-    2,
-    flexible_from=2,
-    notes="Never needed: the Raft leader leads everything, and Raft elects it.",
-)
-async def elect_leaders(call: NodeCall, request: Any) -> ElectLeadersResponse:
-    """Says of each partition why nothing is elected. Without a list there is nothing to say."""
-    error = _error_unless(call, AclOperation.ALTER)
-    if error is not ErrorCode.none or request.topic_partitions is None:
-        return ElectLeadersResponse(error)
-    topics = ((each.topic, each.partitions) for each in request.topic_partitions)
-    found = await answer_topics(topics, partial(_no_election, call.broker), _refuse_election)
-    return ElectLeadersResponse(
-        error, [ElectLeadersTopic(each.name, each.partitions) for each in found.topics]
-    )
-
-
-async def _no_election(broker: Broker, topic: str, index: int) -> ElectLeadersPartition:
-    """Raises ApiError."""
-    if broker.partition_number(topic, index) is None:
-        raise no_partition(topic, index)
-    if broker.leader is None:
-        raise ApiError(ErrorCode.eligible_leaders_not_available, "Raft has elected nobody yet")
-    raise ApiError(ErrorCode.election_not_needed, f"node {broker.leader} leads every partition")
-
-
-def _refuse_election(index: int, error: ApiError) -> ElectLeadersPartition:
-    return ElectLeadersPartition(index, error.code, error.message)
-
-
-class ReassignedPartition(Entity, frozen=True):
-    """What became of one wish."""
-
-    partition_index: int
-    error_code: ErrorCode = ErrorCode.none
-    error_message: str | None = None
-
-
-class AlterPartitionReassignmentsResponse(ResponseBody, frozen=True):
-    """The response of `alter_partition_reassignments`."""
-
-    error_code: ErrorCode
-    error_message: str | None = None
-    responses: Sequence[TopicAnswers[ReassignedPartition]] = ()
-
-
-@kafka_api(
-    45,
-    "AlterPartitionReassignments",
-    0,
-    1,
-    flexible_from=0,
-    notes="Every node holds every partition: what asks for that is done, all else is refused.",
-)
-async def alter_partition_reassignments(
-    call: NodeCall, request: Any
-) -> AlterPartitionReassignmentsResponse:
-    """Says of each partition whether it is where it is wanted."""
-    error = _error_unless(call, AclOperation.ALTER)
-    if error is not ErrorCode.none:
-        return AlterPartitionReassignmentsResponse(error)
-    topics = ((each.name, each.partitions) for each in request.topics)
-    found = await answer_topics(topics, partial(_reassigned, call.broker), _refuse_reassignment)
-    return AlterPartitionReassignmentsResponse(error, responses=found.topics)
-
-
-async def _reassigned(broker: Broker, topic: str, wanted: Any) -> ReassignedPartition:
-    """Raises ApiError."""
-    nodes = broker.nodes()
-    if broker.partition_number(topic, wanted.partition_index) is None:
-        raise no_partition(topic, wanted.partition_index)
-    if wanted.replicas is None:
-        raise ApiError(ErrorCode.no_reassignment_in_progress, "it is not on its way")
-    if sorted(wanted.replicas) != nodes:
-        text = f"every partition is on every node: {', '.join(map(str, nodes))}"
-        raise ApiError(ErrorCode.invalid_replica_assignment, text)
-    return ReassignedPartition(wanted.partition_index)
-
-
-def _refuse_reassignment(wanted: Any, error: ApiError) -> ReassignedPartition:
-    return ReassignedPartition(wanted.partition_index, error.code, error.message)
-
-
-class PartitionReassignment(Entity, frozen=True):
-    """A partition on its way."""
-
-    partition_index: int
-    replicas: Sequence[int]
-    adding_replicas: Sequence[int]
-    removing_replicas: Sequence[int]
-
-
-class ListPartitionReassignmentsResponse(ResponseBody, frozen=True):
-    """The response of `list_partition_reassignments`."""
-
-    error_code: ErrorCode
-    error_message: str | None = None
-    topics: Sequence[TopicAnswers[PartitionReassignment]] = ()
-
-
-@kafka_api(
-    46,
-    "ListPartitionReassignments",
-    0,
-    0,
-    flexible_from=0,
-    notes="There never are any: every node holds every partition.",
-)
-def list_partition_reassignments(
-    call: NodeCall, request: Any
-) -> ListPartitionReassignmentsResponse:
-    """Which partitions are on their way to other nodes."""
-    return ListPartitionReassignmentsResponse(_error_unless(call, AclOperation.DESCRIBE))
 
 
 # --- what has settings --------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from samelog.kafka.codec.fetch import (
     read_fetch,
 )
 from samelog.kafka.codec.primitives import ByteBuffer
+from samelog.store.merged.reader import MergedReader
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
@@ -77,7 +78,9 @@ class _PartitionRead(msgspec.Struct):
     stream: WatchedLog | None = None
     error: ErrorCode = ErrorCode.none
     place: tuple[int, int] | None = None
-    """Where the wanted offset lies, once it was looked up."""
+    """Where the wanted offset lies, once it was looked up,"""
+    layout: int = -1
+    """in this layout of the log."""
     nearest: int = -1
     """The node that the client had better ask."""
     is_stable: bool = False
@@ -92,10 +95,15 @@ class _PartitionRead(msgspec.Struct):
         log = self.stream.log
         if self.is_stable and log.last_stable_offset <= self.asked.offset:
             return 0
-        if self.place is None:
-            self.place = log.locate(self.asked.offset)
+        start = self.start(log)
         base, byte = log.locate(log.last_stable_offset) if self.is_stable else log.end()
-        return byte - self.place[1] if base == self.place[0] else ANSWER_BYTES
+        return byte - start[1] if base == start[0] else ANSWER_BYTES
+
+    def start(self, log: MergedReader) -> tuple[int, int]:
+        """Where the wanted offset lies. Raises LogFormatError."""
+        if self.place is None or self.layout != log.layout:
+            self.place, self.layout = log.locate(self.asked.offset), log.layout
+        return self.place
 
     def aborted(self, data: memoryview) -> list[Aborted]:
         """What is aborted of these records. Raises LogFormatError."""
@@ -228,8 +236,9 @@ class FetchWork:
             if not (there := read.available()):
                 return NOTHING
             limit = min(limit, there)
-        place = read.place or stream.log.locate(read.asked.offset)
-        data = stream.log.view(*place, max(1, limit))
+        log = stream.log
+        place = log.locate(read.asked.offset) if read.place is None else read.start(log)
+        data = log.view(*place, max(1, limit))
         return data if is_first or len(data) <= limit else NOTHING
 
     # --- waiting ----------------------------------------------------------------------------------
@@ -258,7 +267,12 @@ class FetchWork:
     async def _confirm(self) -> None:
         """Have the leader say what exists: only then is an offset out of range."""
         try:
-            await self._call.broker.confirm_ends()
+            await self._call.broker.confirm_ends(
+                (UUID(bytes=read.key) if isinstance(read.key, bytes) else read.key, index)
+                for read in self._reads
+                for index in (read.asked.partition,)
+                if read.error is ErrorCode.none
+            )
         except ApiError:
             return
         self._is_confirmed, self._is_ahead = True, False

@@ -17,9 +17,9 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
 from samelog.kafka.groups.requests import (
-    Beat,
     Beaten,
     Caller,
+    GroupBeat,
     Join,
     Joined,
     Sync,
@@ -250,9 +250,9 @@ def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
     return ask_coordinator(call, lambda c, requester: c.beat(beat, requester), make, refuse)
 
 
-def _beat(call: NodeCall, request: Any) -> Beat:
+def _beat(call: NodeCall, request: Any) -> GroupBeat:
     owned = request.topic_partitions
-    return Beat(
+    return GroupBeat(
         caller=Caller(
             request.group_id,
             request.member_id or uuid.uuid4().hex,

@@ -48,7 +48,8 @@ async def offset_for_leader_epoch(call: AnyCall, request: Any) -> OffsetForLeade
     whether what it read is still there (KIP-320). Here it always is: only what is committed is ever
     read. The answer is therefore never below anything that any node has shown.
     """
-    failure = await catch_up(call.broker)
+    asked = [(each.topic, part.partition) for each in request.topics for part in each.partitions]
+    failure = await catch_up(call.broker, asked)
     return OffsetForLeaderEpochResponse(
         [
             OffsetForLeaderEpochResponseTopic(
@@ -70,7 +71,9 @@ async def _find_epoch(
 ) -> OffsetForLeaderEpochResponsePartition:
     """Raises ApiError, LogFormatError."""
     there = readable(call, topic, asked.partition, getattr(asked, "current_leader_epoch", -1))
-    epoch, end = _end_of(there, asked.leader_epoch, call.broker.epoch)
+    epoch, end = _end_of(
+        there, asked.leader_epoch, call.broker.epoch_of(there.topic, asked.partition)
+    )
     return OffsetForLeaderEpochResponsePartition(asked.partition, ErrorCode.none, epoch, end)
 
 

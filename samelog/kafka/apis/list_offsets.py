@@ -63,13 +63,25 @@ _PARTS = itemgetter(1)
 def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
     """Answer a request, as soon as is known what is committed."""
     asked = list(chain.from_iterable(map(_PARTS, request.topics)))
-    if len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
+    if _takes_long(call, request, asked):
         return _look_for_all(call, request)
     if call.broker.leads and all(each.timestamp in BEGINNINGS for each in asked):
         found = _find_all(call, request)
         if not any(part.error for part in chain.from_iterable(map(_PARTS, found.topics))):
             return found
     return _find_confirmed(call, request)
+
+
+def _takes_long(call: AnyCall, request: ListOffsetsRequest, asked: list[OffsetWanted]) -> bool:
+    if len(asked) > AT_ONCE or any(each.timestamp not in ENDS for each in asked):
+        return True
+    return any(_is_placed(call, name) for name, _ in request.topics)
+
+
+def _is_placed(call: AnyCall, name: str) -> bool:
+    """Whether a topic's partitions have ends that group 0 does not know."""
+    topic = call.broker.topic(name)
+    return topic is not None and topic.is_placed
 
 
 def _find_confirmed(call: AnyCall, request: ListOffsetsRequest) -> asyncio.Future[MaybeResponse]:
@@ -128,7 +140,7 @@ def _found(
     call: AnyCall, there: Readable, asked: OffsetWanted, offset: int, timestamp: int = -1
 ) -> OffsetFound:
     """With the leader epoch of the record at the offset; of the end, the present one."""
-    epoch = call.broker.epoch
+    epoch = call.broker.epoch_of(there.topic, asked.partition)
     if offset < 0 or epoch < 0:
         epoch = -1
     elif offset < there.stream.log.next_offset:
@@ -144,7 +156,8 @@ def _refuse(asked: OffsetWanted, error: ApiError) -> OffsetFound:
 
 
 async def _look_for_all(call: AnyCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    failure = await catch_up(call.broker)
+    places = [(name, each.partition) for name, parts in request.topics for each in parts]
+    failure = await catch_up(call.broker, places)
     deadline = asyncio.get_running_loop().time() + ANSWER_S
     topics = []
     for name, partitions in request.topics:

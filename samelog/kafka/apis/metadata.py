@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from samelog.kafka.any_broker import AnyBroker
@@ -75,16 +75,17 @@ class MetadataResponse(ResponseBody, frozen=True):
     0,
     13,
     flexible_from=9,
-    notes="The Raft leader leads every partition, its term is the leader epoch, and all nodes are "
-    "replicas; nodes that are down are listed for 10 seconds.",
+    notes="The Raft leader of a partition's group leads it, its term is the leader epoch; nodes "
+    "that are down are listed for 10 seconds.",
 )
 async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
     """Which nodes there are, where, and who leads what.
 
-    Every partition is led by the Raft leader, in the epoch of its term, and all nodes are in sync
-    replicas. Addresses are those of the listener that the client came by. A topic that is asked for
-    by name and is not there is made, if the client wants that, the configuration allows it, and the
-    client may publish to it. The answer waits for the word of a leader, while one is elected, too.
+    A partition is led by the Raft leader of its group, in the epoch of its term, and all nodes of
+    the group that are up are in sync replicas. Addresses are those of the listener that the client
+    came by. A topic that is asked for by name and is not there is made, if the client wants that,
+    the configuration allows it, and the client may publish to it. The answer waits for the word of
+    a leader, while one is elected, too.
     """
     broker, listener = call.broker, call.client.listener
     is_current = await broker.confirm_leader()
@@ -168,7 +169,7 @@ def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTop
     return MetadataResponseTopic(
         topic.name,
         id_of(topic),
-        partitions=partitions_of(broker, range(topic.partitions), MetadataResponsePartition),
+        partitions=partitions_of(broker, topic, range(topic.partitions), MetadataResponsePartition),
         topic_authorized_operations=(
             topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
         ),
@@ -179,27 +180,36 @@ PartitionT = TypeVar("PartitionT", bound=MetadataResponsePartition)
 
 
 def partitions_of(
-    broker: AnyBroker, indexes: Iterable[int], kind: type[PartitionT]
+    broker: AnyBroker, topic: Topic, indexes: Iterable[int], kind: type[PartitionT]
 ) -> list[PartitionT]:
-    """Partitions of any topic: they have one leader."""
-    nodes = broker.nodes()
+    """Partitions of a topic. Those that are in no data group have one leader."""
+    if topic.is_placed:
+        return [next(_alike(broker, topic, [index], kind)) for index in indexes]
+    return list(_alike(broker, topic, indexes, kind))
+
+
+def _alike(
+    broker: AnyBroker, topic: Topic, indexes: Iterable[int], kind: type[PartitionT]
+) -> Iterator[PartitionT]:
+    """Partitions that have one leader, and are on the same nodes."""
+    first, *rest = [*indexes] or [0]
+    nodes = broker.nodes_of(topic, first)
     there = [number for number in nodes if broker.is_there(number)]
-    leader = broker.leader if broker.leader in there else None
-    error = ErrorCode.leader_not_available if leader is None else ErrorCode.none
-    leader_epoch = -1 if leader is None else broker.epoch
+    known = broker.leader_of(topic, first)
+    error, leader, leader_epoch = ErrorCode.leader_not_available, -1, -1
+    if known is not None and known in there:
+        error, leader, leader_epoch = ErrorCode.none, known, broker.epoch_of(topic, first)
     offline = [number for number in nodes if number not in there]
-    return [
-        kind(
+    for index in (first, *rest):
+        yield kind(
             index,
             error,
-            -1 if leader is None else leader,
+            leader,
             leader_epoch,
             replica_nodes=nodes,
             isr_nodes=there,
             offline_replicas=offline,
         )
-        for index in indexes
-    ]
 
 
 BROKERS = 1

@@ -19,7 +19,9 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import Attribute
+from samelog.format.recompression import recompressed
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import denied, no_partition
@@ -32,10 +34,11 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
-from samelog.kafka.recompression import other_codec, recompressed
+from samelog.kafka.recompression import other_codec
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
-from samelog.sequencer.ingest.batch_check import any_producer
+from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.ingest.batch_check import any_producer, check_keys
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
 
@@ -145,7 +148,10 @@ class ProduceWork:
             name = str(write.key) if write.topic is None else write.topic.name
             if not broker.may_write(self._call.client, name):
                 raise denied(name)
-            write.result = None if write.topic is None else self._append(write.topic, write)
+            if write.topic is not None:
+                if not 0 <= write.index < len(write.topic.partition_numbers):
+                    raise no_partition(name, write.index)
+                write.result = self._append(write.topic, write)
         except ApiError as error:
             write.error = error
             return True
@@ -156,8 +162,6 @@ class ProduceWork:
         the topic has another codec, or it is not known whether a transaction has room for it.
         Raises ApiError.
         """
-        if not 0 <= write.index < len(topic.partition_numbers):
-            raise no_partition(topic.name, write.index)
         broker, data = self._call.broker, write.records or memoryview(b"")
         if not write.count:
             limit = broker.max_message_bytes(topic)
@@ -173,7 +177,10 @@ class ProduceWork:
         is_special = topic.settings or write.producer is not None
         if is_special and self._is_to_wait(topic, write, data):
             return None
-        result = broker.batches.append(topic, write.index, data, write.count)
+        batches = broker.batches
+        if topic.is_placed:
+            batches = broker.batches_of(topic, write.index)
+        result = batches.append(topic, write.index, data, write.count)
         write.records = write.records if result is None else None
         return result
 
@@ -199,11 +206,12 @@ class ProduceWork:
         if write.producer is None or gate is None or name is None:
             return
         try:
+            number = topic.partition_numbers[write.index]
             if self._call.version >= JOINS_FROM:
-                number = topic.partition_numbers[write.index]
                 await gate.join(name, write.producer, number)
             else:
                 await self._call.broker.catch_up()
+            await gate.take_part(name, number)
         except ApiError as error:
             write.error = error
         write.is_confirmed = True
@@ -216,6 +224,12 @@ class ProduceWork:
             client.refusals.add(self._call.broker.clock.now())
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refusal.message)
+        try:
+            topic, has_keys = write.topic, checked.taken.has_keys
+            if topic is not None and CLEANUP_POLICY in topic.settings and not has_keys:
+                check_keys(topic)
+        except RequestRefused as refused:
+            raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         write.count = checked.taken.records
 
     async def _open(self, write: _PartitionWrite) -> None:
@@ -225,7 +239,7 @@ class ProduceWork:
                 raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {write.key}")
             if topic is None or not 0 <= write.index < len(topic.partition_numbers):
                 raise no_partition(str(write.key), write.index)
-            await self._call.broker.batches.open(topic, write.index)
+            await self._call.broker.batches_of(topic, write.index).open(topic, write.index)
         except ApiError as error:
             write.error = error
 

@@ -26,11 +26,14 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
+from samelog.kafka.apis.placing import create_placed, place_more, placement_of
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
+from samelog.sequencer.admin.placement import until_begun
+from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Partition, Topic
@@ -70,13 +73,12 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     2,
     7,
     flexible_from=5,
-    notes="Every node holds every topic, whatever the replication factor or the assignment.",
+    notes="Without a replication factor every node holds every partition. From feature level 7 on "
+    "a smaller factor, or an assignment, means what it says: groups.md.",
 )
 async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
-    """Makes topics, of which every node holds every partition.
-
-    Any node takes the request. A replication factor is accepted as far as there are nodes, and then
-    means nothing. An assignment of partitions to nodes is taken for its number of partitions.
+    """Makes topics. Any node takes the request. With fewer replicas than nodes, by a number or an
+    assignment, a topic's partitions are in data groups.
     """
     counts = Counter(topic.name for topic in request.topics)
 
@@ -85,30 +87,62 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
             raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
         return _new_topic(call, wanted)
 
-    done = await _done(call, request, request.topics, prepare)
+    prepared = await _prepared(request.topics, prepare)
+    if not request.validate_only:
+        prepared = await _create_all(call.broker, request, prepared)
     return CreateTopicsResponse(
         [
             CreateTopicsResponseTopic(wanted.name, made.code, made.message)
             if isinstance(made, ApiError)
             else _created(call, made, validate_only=request.validate_only)
-            for wanted, made in zip(request.topics, done, strict=True)
+            for wanted, made in zip(request.topics, prepared, strict=True)
         ]
     )
 
 
+async def _create_all(
+    broker: Broker, request: Any, prepared: Sequence[CreateTopicCommand | ApiError]
+) -> list[CreateTopicCommand | ApiError]:
+    """Those that are created, each in its place, and errors for all else. Topics in data groups one
+    after the other: each is planned from the table of placement as it is then.
+    """
+    found: list[CreateTopicCommand | ApiError] = []
+    await until_begun(broker.machine)
+    plans = [placement_of(broker, wanted) for wanted in request.topics]
+    for plan, each in zip(plans, prepared, strict=True):
+        if plan is None or isinstance(each, ApiError):
+            found.append(each)
+        else:
+            found.append(await create_placed(broker, each, plan) or each)
+    usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
+    done = await done_together(broker, usual, request.timeout_ms)
+    return [
+        each if plan is not None else other
+        for plan, each, other in zip(plans, found, done, strict=True)
+    ]
+
+
+LEFT_OUT = ApiError(ErrorCode.none, "")
 CommandT = TypeVar("CommandT", bound=AnyCommand)
 WantedT = TypeVar("WantedT")
+
+
+async def _prepared(
+    wanted: Iterable[WantedT], prepare: Callable[[WantedT], CommandT]
+) -> list[CommandT | ApiError]:
+    """A command for each part of a request, or what is wrong with it."""
+
+    async def command(each: WantedT) -> CommandT | ApiError:
+        return prepare(each)
+
+    return await answer_each(wanted, command, lambda _, error: error)
 
 
 async def _done(
     call: NodeCall, request: Any, wanted: Iterable[WantedT], prepare: Callable[[WantedT], CommandT]
 ) -> list[CommandT | ApiError]:
     """A command for each part of a request, done unless it is only to be looked at; or why not."""
-
-    async def command(each: WantedT) -> CommandT | ApiError:
-        return prepare(each)
-
-    prepared = await answer_each(wanted, command, lambda _, error: error)
+    prepared = await _prepared(wanted, prepare)
     if getattr(request, "validate_only", False):
         return prepared
     return await done_together(call.broker, prepared, request.timeout_ms)
@@ -134,7 +168,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, broker.majority)
+    settings = check_settings(given, broker.majority, broker.level)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)
@@ -149,9 +183,14 @@ def _created(
         made.name,
         topic_id=None if validate_only else uuid.UUID(made.topic_id),
         num_partitions=made.partitions,
-        replication_factor=len(call.broker.nodes()),
+        replication_factor=_replicas(call.broker, made.name),
         configs=_configs(call, made.name),
     )
+
+
+def _replicas(broker: Broker, name: str) -> int:
+    topic = broker.topic(name)
+    return len(broker.nodes() if topic is None else broker.nodes_of(topic, 0))
 
 
 def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:
@@ -199,13 +238,16 @@ class CreatePartitionsResponse(ResponseBody, frozen=True):
     0,
     3,
     flexible_from=2,
-    notes="Every node holds every partition, whatever the assignment.",
+    notes="Assignments count for topics whose partitions are in data groups.",
 )
 async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsResponse:
     """Lets topics have more partitions."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
-    done = await _done(call, request, request.topics, partial(_command, call))
+    prepared = await _prepared(request.topics, partial(_command, call))
+    done = prepared
+    if not request.validate_only:
+        done = await _add_all(call.broker, request, prepared)
     return CreatePartitionsResponse(
         [
             CreatePartitionsResponseTopic(wanted.name, made.code, made.message)
@@ -214,6 +256,30 @@ async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsRes
             for wanted, made in zip(request.topics, done, strict=True)
         ]
     )
+
+
+async def _add_all(
+    broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
+) -> list[AddPartitions | ApiError]:
+    """As `_create_all`."""
+    found = [
+        await _add_placed(broker, wanted, each)
+        for wanted, each in zip(request.topics, prepared, strict=True)
+    ]
+    usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
+    done = await done_together(broker, usual, request.timeout_ms)
+    return [other if own is None else own for own, other in zip(found, done, strict=True)]
+
+
+async def _add_placed(
+    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError
+) -> AddPartitions | ApiError | None:
+    """What becomes of it, if the topic's partitions are in data groups; else None."""
+    topic = None if isinstance(prepared, ApiError) else broker.topic(wanted.name)
+    if isinstance(prepared, ApiError) or topic is None or not topic.is_placed:
+        return None
+    lists = [list(each.broker_ids) for each in wanted.assignments or ()]
+    return await place_more(broker, topic, prepared.partitions, lists or None) or prepared
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
@@ -335,7 +401,10 @@ async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     """Archives what is below an offset, on all nodes, for ever. Only the log start is raised here;
     the leader's next round of archiving truncates the files.
     """
-    failure = await catch_up(call.broker)
+    places = [
+        (each.name, part.partition_index) for each in request.topics for part in each.partitions
+    ]
+    failure = await catch_up(call.broker, places)
     wait_s = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
     deadline = asyncio.get_running_loop().time() + wait_s
     topics = ((topic.name, topic.partitions) for topic in request.topics)
@@ -356,26 +425,28 @@ async def _delete_below(
     if not broker.may(call.client, AclOperation.DELETE, AclResource.TOPIC, topic):
         raise denied(topic)
     known = broker.topic(topic)
-    stream = None if known is None else broker.partition(known, asked.partition_index)
-    if stream is None:
+    if known is None or not 0 <= asked.partition_index < known.partitions:
         raise no_partition(topic, asked.partition_index)
-    state = broker.machine.state.partitions[stream.merger.number]
+    raft = broker.raft_of(known, asked.partition_index)
+    number = known.partition_numbers[asked.partition_index]
+    state = raft.replica.machine.state.partitions[number]
     offset = state.next_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= state.next_offset:
         text = f"offset {offset} is not in [{state.log_start}, {state.next_offset}]"
         raise ApiError(ErrorCode.offset_out_of_range, text)
     if offset > state.log_start:
-        await _until_merged(call, state, offset, deadline)
+        await _until_merged(raft, state, offset, deadline)
         reason = f"deleted by {call.client.identity}"
         kept = state.start_segment, state.start_checksum
         now_ms = broker.clock.wall_ms()
-        await broker.propose(ArchiveCommand(state.number, offset, *kept, now_ms, reason))
+        command = ArchiveCommand(state.number, offset, *kept, now_ms, reason)
+        await broker.propose(command, raft)
     return DeleteRecordsResponsePartition(asked.partition_index, state.log_start)
 
 
-async def _until_merged(call: NodeCall, state: Partition, offset: int, deadline: float) -> None:
+async def _until_merged(raft: RaftParts, state: Partition, offset: int, deadline: float) -> None:
     """Nothing is archived that a majority has not merged durably. Raises ApiError."""
-    while call.broker.merged_on_majority(state.number) < offset:
+    while raft.coordinator.cursors.get(state.number, 0) < offset:
         if asyncio.get_running_loop().time() > deadline:
             raise ApiError(ErrorCode.request_timed_out, "a majority has not merged it yet")
         await asyncio.sleep(POLL_S)

@@ -108,7 +108,7 @@ def _found(call: NodeCall, name: str) -> Topic | ApiError:
 
 
 def _described(call: NodeCall, topic: Topic, indexes: range) -> DescribedTopic:
-    known = partitions_of(call.broker, indexes, DescribedPartition)
+    known = partitions_of(call.broker, topic, indexes, DescribedPartition)
     operations = topic_operations(call.broker, call.client, topic.name)
     return DescribedTopic(
         topic.name, topic_id=id_of(topic), partitions=known, topic_authorized_operations=operations

@@ -23,7 +23,7 @@ from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
-from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
 from samelog.sequencer.state.access_state import SESSION_MS
 from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
 from samelog.sequencer.state.group_state import GroupState
@@ -188,7 +188,7 @@ class ConsumerGroups:
 
     # --- the request ------------------------------------------------------------------------------
 
-    def beat(self, group: ConsumerGroup, request: Beat, waiter: Requester) -> None:
+    def beat(self, group: ConsumerGroup, request: GroupBeat, waiter: Requester) -> None:
         """Answer a heartbeat."""
         group.was_used = True
         try:
@@ -202,7 +202,7 @@ class ConsumerGroups:
         self._save(group)
         self._outbox.answer(waiter, answer)
 
-    def _stay(self, group: ConsumerGroup, request: Beat) -> Beaten:
+    def _stay(self, group: ConsumerGroup, request: GroupBeat) -> Beaten:
         caller = request.caller
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             known = ", ".join(sorted(ASSIGNORS))
@@ -227,7 +227,7 @@ class ConsumerGroups:
         told = tuple(after.assigned) if joins or changed or stale else None
         return Beaten(ErrorCode.none, after.member_id, after.epoch, told)
 
-    def _move(self, group: ConsumerGroup, request: Beat) -> None:
+    def _move(self, group: ConsumerGroup, request: GroupBeat) -> None:
         name = request.caller.member_id
         if request.caller.generation == JOIN:
             group.confirm(name, set())
@@ -242,7 +242,7 @@ class ConsumerGroups:
 
     # --- who may ----------------------------------------------------------------------------------
 
-    def _joined(self, group: ConsumerGroup, request: Beat) -> ConsumerMember:
+    def _joined(self, group: ConsumerGroup, request: GroupBeat) -> ConsumerMember:
         """A member that joins, or joins again because it lost its answer."""
         caller = request.caller
         known = group.members.get(caller.member_id)
@@ -268,7 +268,7 @@ class ConsumerGroups:
     def _check_size(
         self,
         group: ConsumerGroup,
-        request: Beat,
+        request: GroupBeat,
         matched: Sequence[str],
         alike: Sequence[ConsumerMember],
     ) -> None:
@@ -279,7 +279,7 @@ class ConsumerGroups:
         if sum(map(len, topics)) > self._limits.group_bytes:
             raise _HeartbeatRejected(ErrorCode.group_max_size_reached, "too many subscriptions")
 
-    def _checked(self, group: ConsumerGroup, request: Beat) -> ConsumerMember:
+    def _checked(self, group: ConsumerGroup, request: GroupBeat) -> ConsumerMember:
         caller = request.caller
         member = self._known(group, caller)
         if caller.generation == member.epoch:
@@ -376,7 +376,7 @@ def _wishes(member: ConsumerMember) -> tuple[set[str], str | None]:
     return member.subscribed, member.assignor
 
 
-def _matched(before: ConsumerMember | None, request: Beat) -> list[str]:
+def _matched(before: ConsumerMember | None, request: GroupBeat) -> list[str]:
     """The topics that the member's expression means now."""
     known = "" if before is None else before.pattern
     pattern = known if request.pattern is None else request.pattern
@@ -384,7 +384,7 @@ def _matched(before: ConsumerMember | None, request: Beat) -> list[str]:
 
 
 def _alike(
-    group: ConsumerGroup, before: ConsumerMember | None, request: Beat, matched: list[str]
+    group: ConsumerGroup, before: ConsumerMember | None, request: GroupBeat, matched: list[str]
 ) -> list[ConsumerMember]:
     """The others whose expression means something else now, as this member's does: they are told
     apart by nothing but when they ask, so topics that come or go are for all of them at once.
@@ -396,7 +396,7 @@ def _alike(
     return [m for m in others if before.pattern and (m.pattern, m.matched) == said]
 
 
-def _updated(member: ConsumerMember, request: Beat, matched: list[str]) -> ConsumerMember:
+def _updated(member: ConsumerMember, request: GroupBeat, matched: list[str]) -> ConsumerMember:
     """What a request says of its member now holds; what it leaves out stays."""
     timeout_ms = request.rebalance_timeout_ms
     return msgspec.structs.replace(

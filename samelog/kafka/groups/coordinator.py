@@ -21,12 +21,12 @@ from samelog.kafka.groups.offsets import AnyGroup, OffsetKeeper
 from samelog.kafka.groups.outbox import Outbox, Requester, Round
 from samelog.kafka.groups.rebalance import JOIN, MEMBER, PENDING, SYNC, Rebalance
 from samelog.kafka.groups.requests import (
-    Beat,
     Beaten,
     Caller,
     Described,
     DescribedConsumers,
     DescribedMember,
+    GroupBeat,
     Join,
     Joined,
     Listed,
@@ -179,7 +179,7 @@ class GroupCoordinator:
         consumers = self._consumers.groups.get(group_id)
         return consumers is not None and bool(consumers.members)
 
-    def beat(self, request: Beat, waiter: Requester) -> None:
+    def beat(self, request: GroupBeat, waiter: Requester) -> None:
         """ConsumerGroupHeartbeat."""
         caller = request.caller
         error = _check_id(caller.group)

@@ -80,7 +80,7 @@ def _nothing(pattern: str) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class GroupBeat:
     """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
     for a while. `topics`, `pattern` and `owned` (partition numbers) are None where nothing has
     changed; `find` gives the topics that a pattern means and the client may read, sorted.

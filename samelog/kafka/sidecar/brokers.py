@@ -16,7 +16,7 @@ not have is waited for: a client may have learned of it elsewhere.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from uuid import UUID
 
@@ -223,7 +223,7 @@ class SubscriberBroker(SidecarBroker):
         if stream is not None:
             stream.changed()
 
-    async def confirm_ends(self) -> None:
+    async def confirm_ends(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
         """Raises ApiError: only the leader could, and the copied node may be behind."""
         raise ApiError(ErrorCode.leader_not_available, "what is not copied yet may be there")
 

@@ -211,7 +211,9 @@ async def describe_producers(call: NodeCall, request: Any) -> DescribeProducersR
 async def _describe(call: NodeCall, topic: str, index: int) -> DescribeProducersResponsePartition:
     """Raises ApiError."""
     readable(call, topic, index)
-    state, number = call.broker.machine.state, call.broker.partition_number(topic, index)
+    broker, known = call.broker, call.broker.topic(topic)
+    number = broker.partition_number(topic, index)
+    state = broker.machine.state if known is None else broker.machine_of(known, index).state
     log = LogTransactions() if number is None else state.transactions.in_log(number)
     producers = [
         _producer(log, producer_id, (batches[-1].epoch, batches[-1].last))

@@ -20,8 +20,9 @@ from samelog.consensus import Busy, NotLeader
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.runtime.clock import Clock
+from samelog.sequencer.admin.parts import HeldGroups
 from samelog.sequencer.levels import TRANSACTIONS
-from samelog.sequencer.parts import RaftParts
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.raft.group import ProposalLost
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
@@ -30,8 +31,9 @@ from samelog.sequencer.state.transactions.commands import (
     CommitInTransaction,
     EndTransaction,
     InitProducer,
+    TakePart,
 )
-from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.transactions.state import Transaction, Transactions
 from samelog.sequencer.state.types import Rejection
 
 ANSWER_S = 3.0
@@ -51,8 +53,12 @@ Asked = InitProducer | AddToTransaction | CommitInTransaction | EndTransaction
 class TransactionCoordinator:
     """Of one node. Implements any_broker.TransactionGate."""
 
-    def __init__(self, raft: RaftParts, machine: StateMachine, clock: Clock) -> None:
+    def __init__(
+        self, raft: RaftParts, machine: StateMachine, clock: Clock, groups: HeldGroups
+    ) -> None:
+        """`raft` and `machine`: of group 0."""
         self.clock = clock
+        self._groups = groups
         self._raft = raft
         self._machine = machine
 
@@ -146,7 +152,43 @@ class TransactionCoordinator:
         if not known.takes_part(partition):
             text = f"the partition is not in an open transaction of {transactional_id!r}"
             return ApiError(ErrorCode.invalid_txn_state, text)
+        if not self._is_known_there(known, partition):
+            text = f"the group of the partition has not heard of {transactional_id!r} yet"
+            return ApiError(ErrorCode.invalid_txn_state, text)
         return None
+
+    def _is_known_there(self, known: Transaction, partition: int) -> bool:
+        """Whether the group that has a partition knows that it takes part, if it is here."""
+        parts = self._parts_of(partition)
+        if parts is None:
+            return True
+        joined = parts[0].machine.state.transactions.in_log(partition).joined.get(known.producer_id)
+        return joined is not None and joined.number == known.number
+
+    def _parts_of(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the data group that has a partition, if it is in one, and here."""
+        is_placed = partition in self._machine.state.placement.partitions
+        return self._groups.parts(partition) if is_placed else None
+
+    async def take_part(self, transactional_id: str, partition: int) -> None:
+        """Have the group of a partition know what takes part in an open transaction there, by which
+        it judges batches. Raises ApiError.
+        """
+        known, parts = self.known.by_id.get(transactional_id), self._parts_of(partition)
+        if known is None or parts is None or not known.takes_part(partition):
+            return
+        table, here = self._machine.state.placement, parts[0].machine.state.partitions
+        group = table.group_of(partition)
+        members = known.unit.participants if known.unit is not None else ()
+        numbers = [each for each in members if table.group_of(each) == group and each in here]
+        command = TakePart(known.producer_id, known.epoch, known.number, numbers)
+        try:
+            outcome = await parts[1].proposer.propose(command)
+        except TimeoutError as error:
+            text = "no leader of its group has confirmed it"
+            raise ApiError(ErrorCode.not_enough_replicas, text) from error
+        if isinstance(outcome, Rejection):
+            raise _error_of(outcome)
 
     async def join(self, transactional_id: str, producer: tuple[int, int], partition: int) -> None:
         """Let a partition take part for a producer whose epochs last for one transaction each

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
+from samelog.replicator.known_nodes import KnownNodes, nodes_of
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
+from samelog.replicator.pull.lane import PullLane
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import TlsFault
@@ -27,6 +30,7 @@ from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.pull.receiver import PullTarget
 from samelog.wire.pull.refusal import Refusal
@@ -72,6 +76,9 @@ class PullClient:
         )
         self._address = parts.random.choice(config.nodes)
         self._conversation: PullConversation | None = None
+        self._nodes = KnownNodes(config)
+        self._lanes: dict[NodeAddress, PullLane] = {}
+        """A connection to each node, once one has not all topics' partitions."""
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, Refusal] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,6 +114,8 @@ class PullClient:
     async def stop(self) -> None:
         """End the connection, make the copies durable, close them."""
         tasks, self._tasks = self._tasks, []
+        for lane in self._lanes.values():
+            lane.stop()
         await end_all(tasks)
         await self._upkeep.sync()
         self.directory.close()
@@ -120,6 +129,9 @@ class PullClient:
         if not set(config.nodes) <= set(self._config.nodes):
             self._ask_again()
         self._config, self.topics = config, wanted
+        self._nodes.follow(config)
+        if self._lanes:
+            self._follow_nodes()
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
         self.directory.find_usable(wanted)
@@ -138,27 +150,34 @@ class PullClient:
 
     def _next_target(self) -> NodeAddress:
         """The node to ask now, and the name that it must have."""
-        names = self._config.node_names
-        names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
-        return NodeAddress(self._address, names_of.get(self._address))
+        known = dict(nodes_of(self._config))
+        return NodeAddress(self._address, known.get(self._address))
 
-    def _target(self) -> PullTarget:
-        addresses = frozenset(map(str, self._config.nodes))
-        return PullTarget(self._config.cluster, self.topics, str(self._address), addresses)
+    def _target(self, address: Address | None = None) -> PullTarget:
+        addresses = frozenset(str(each.address) for each in self._nodes.all)
+        asked = address or self._address
+        is_far = bool(self._lanes) and self._nodes.is_far(NodeAddress(asked, None))
+        return PullTarget(self._config.cluster, self.topics, str(asked), addresses, is_far)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
-        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster, parts=True))
-        self._conversation = PullConversation(
-            connection,
-            self,
-            self._parts.clock,
-            self._target(),
-            find_start=self._options.find_start,
-            on_over=on_over,
-        )
+        self._conversation = self._converse(connection, self._address, on_over)
         if self._address not in self._config.nodes:  # they changed while it was dialled
             connection.close()
         return self._conversation
+
+    def _converse(
+        self, connection: Connection, address: Address, on_over: OnOver
+    ) -> PullConversation:
+        role, cluster = ConnectionRole.PULL, self._config.cluster
+        connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
+        return PullConversation(
+            connection,
+            self,
+            self._parts.clock,
+            self._target(address),
+            find_start=self._options.find_start,
+            on_over=on_over,
+        )
 
     def _ended(self, error: Exception | None) -> None:
         """Go to the next node."""
@@ -181,8 +200,30 @@ class PullClient:
         while True:
             await asyncio.sleep(self._options.poll_s)
             self._reload_certificates()
-            if self._conversation is not None:
-                self._conversation.tick()
+            for conversation in self._conversations():
+                if self._lanes:
+                    topics = frozenset(self.topics)
+                    conversation.found(c for c in self.copies.values() if c.name[0] in topics)
+                conversation.tick()
+
+    def _conversations(self) -> Iterator[PullConversation]:
+        lanes = (lane.conversation for lane in self._lanes.values())
+        return filter(None, (self._conversation, *lanes))
+
+    def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
+        """A node has not all partitions: from now on, ask every one."""
+        met = {conversation.node for conversation in self._conversations()}
+        if self._nodes.learn(nodes, met) or not self._lanes:
+            self._follow_nodes()
+
+    def _follow_nodes(self) -> None:
+        wanted = self._nodes.all
+        for node in self._lanes.keys() - set(wanted):
+            self._lanes.pop(node).stop()
+        for node in wanted:
+            if node not in self._lanes:
+                self._lanes[node] = PullLane(node, self._parts, self._converse)
+                self._tasks.append(spawn(self._lanes[node].run(), "pull: lane"))
 
     async def _maintain(self) -> None:
         while True:
@@ -191,6 +232,7 @@ class PullClient:
             await self._upkeep.sync()
             await self._upkeep.keep_budget(self._config.subscriber.budget_bytes)
             await self._upkeep.truncate()
+            await self._upkeep.remove_replaced()
             for copy in self.directory.leave_others(self.topics):
                 self._upkeep.forget(copy)
 
@@ -216,6 +258,11 @@ class PullClient:
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
         self._upkeep.archived(copy, start, keep=self._config.subscriber.keep)
+        self.on_change(copy)
+
+    def on_cut(self, copy: Copy, base: int) -> None:
+        """What the copy has from `base` on is copied anew: the cluster has compacted it."""
+        self._upkeep.cut(copy, base, keep=self._config.subscriber.keep)
         self.on_change(copy)
 
     def on_given_up(self, copy: Copy) -> None:
@@ -247,6 +294,6 @@ class PullClient:
             self.directory.stop(old, error)
             return
         self._upkeep.forget(old)
-        if self._conversation is not None:
-            self._conversation.replaced(old, copy)
+        for conversation in self._conversations():
+            conversation.replaced(old, copy)
         self.on_change(copy)

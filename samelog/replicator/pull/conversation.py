@@ -6,7 +6,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, failing
@@ -15,6 +15,7 @@ from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import AnyMessage, CaughtUp, Welcome
 from samelog.wire.pull.copies import (
@@ -24,7 +25,9 @@ from samelog.wire.pull.copies import (
     CopyEffect,
     CopyGivenUp,
     CopyNews,
+    CutCopy,
     FindPlace,
+    HeldByOthers,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -55,11 +58,17 @@ class PullEvents(Protocol):
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
 
+    def on_cut(self, copy: Copy, base: int) -> None:
+        """The cluster has compacted what the copy has from `base` on: it goes back to there."""
+
     def on_given_up(self, copy: Copy) -> None:
         """Every node refuses to go on with it."""
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The cluster began its log anew."""
+
+    def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
+        """The node has not all that was asked for: these, or others, have."""
 
 
 class PullConversation(ReplicatorHandler):
@@ -99,6 +108,11 @@ class PullConversation(ReplicatorHandler):
         """Go on with another copy."""
         self._receiver.replaced(old, new)
         self.tick()
+
+    def found(self, copies: Iterable[Copy]) -> None:
+        """These are to be copied, from this node as far as it has them and nobody else copies."""
+        self._receiver.copies_made(copies, self._now())
+        self._carry_out()
 
     def tick(self) -> None:
         """Some time has passed. What is over opens nothing: its answer would never come."""
@@ -180,11 +194,15 @@ class PullConversation(ReplicatorHandler):
                 self._tell(effect)
 
     def _tell(self, news: CopyNews[Copy]) -> None:
-        """What the client is to know."""
+        """What the client is to know, and to see to."""
         match news:
             case CopyChanged(copy):
                 self._on_change(copy)
             case CopyGivenUp(copy):
                 self._events.on_given_up(copy)
+            case CutCopy(copy, base):
+                self._events.on_cut(copy, base)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+            case HeldByOthers(nodes):
+                self._events.on_elsewhere(nodes)

@@ -3,12 +3,14 @@
 A copy begins at the start of the segment that holds the wanted offset, so that its files are those
 of the nodes, byte for byte.
 
-Invariant: a copy's bytes are never cut or replaced here; what does not fit is refused.
+Invariant: a copy's bytes are never cut or replaced here; what does not fit is refused. What the
+cluster has compacted since is set aside, before it comes anew.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,6 +60,18 @@ class Copy(PulledCopy):
         if is_behind or not keep:
             self.log.archive(start)
         return not keep
+
+    def cut(self, base: int) -> list[str]:
+        """It goes back to where a segment begins, which was compacted; what was there is set aside:
+        as which files. Raises LogFormatError.
+        """
+        start = self.log.segments()[0].base_offset
+        aside = self.log.cut_back(max(base, start), keep=True)
+        if base < start:
+            self.log.start_at(base, checksum=0)
+        text = "%s-%d: what is behind offset %d was compacted, and is copied anew; aside: %s"
+        log.info(text, *self.name, base, ", ".join(map(os.path.basename, aside)))
+        return aside
 
     def begin(self, offset: int, file: int, *, log_start: int) -> None:
         """It begins with the segment `file`, because `offset` is wanted; what is below `log_start`

@@ -2,7 +2,7 @@
 of what was archived is given back.
 
 Invariant: a failed sync stops its copies, and nothing of it is retried; files are truncated only
-of copies that are in their place.
+of copies that are in their place. What was set aside goes only when what took its place is durable.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class CopyUpkeep:
         self._syncer = syncer
         self._archived: dict[Copy, int] = {}
         """Copies with files to be truncated: those below the segment."""
+        self._replaced: list[tuple[Copy, int, list[str]]] = []
+        """Files that were set aside, and go once the copy is durable up to the offset again."""
 
     def archived(self, copy: Copy, start: LogStart, *, keep: bool) -> None:
         """The cluster has archived what is before `start`: so does the copy; with `keep` only if it
@@ -45,6 +47,27 @@ class CopyUpkeep:
     def forget(self, copy: Copy) -> None:
         """Its files are touched no more."""
         self._archived.pop(copy, None)
+        self._replaced = [each for each in self._replaced if each[0] is not copy]
+
+    def cut(self, copy: Copy, base: int, *, keep: bool) -> None:
+        """The cluster has compacted what the copy has from `base` on, which comes anew; with `keep`
+        what was there stays aside. Raises LogFormatError.
+        """
+        end = copy.log.next_offset
+        aside = copy.cut(base)
+        if not keep:
+            self._replaced.append((copy, end, aside))
+
+    async def remove_replaced(self) -> None:
+        """What was set aside goes, where all of it is here again as the cluster compacted it."""
+        done = [each for each in self._replaced if each[0].log.durable_offset >= each[1]]
+        self._replaced = [each for each in self._replaced if each not in done]
+        for copy, _, names in done:
+            try:
+                for name in names:
+                    await asyncio.to_thread(self._fs.unlink, name)
+            except LogFormatError as error:
+                log.error("what %s-%d has aside is not removed: %s", *copy.name, error)
 
     async def keep_budget(self, budget_bytes: int | None) -> None:
         """Let copies begin later, as far as they take more than the budget, if there is one. Files

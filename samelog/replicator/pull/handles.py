@@ -14,6 +14,7 @@ from samelog.replicator.interfaces import FilePosition
 from samelog.replicator.pull.acknowledger import Acknowledger, Budget
 from samelog.runtime.errors import ConnectionLost, RuntimeFault
 from samelog.runtime.network.transport import Connection
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     AnyMessage,
@@ -21,6 +22,7 @@ from samelog.wire.messages import (
     Close,
     ConfirmEnd,
     EndConfirmed,
+    Holders,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -33,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import Receiver
+from samelog.wire.transaction_messages import AbortedFound, FindAborted
 
 StartsAt = MergedStartsAt | SessionStartsAt
 MakeOpen = Callable[[int], OpenMerged | OpenSession]
@@ -49,6 +52,8 @@ class PullRefused(RuntimeFault):
         self.earliest = earliest
         self.message = message
         self.remedy = remedy
+        self.holders: tuple[Holder, ...] = ()
+        """With NOT_LEADER: the nodes that have it, as the one that was asked said."""
 
 
 class PullReader(Protocol):
@@ -75,6 +80,9 @@ class PullReader(Protocol):
     def on_end(self, end_offset: int) -> None:
         """`Handles.confirm_end` was asked: the cluster has so much."""
 
+    def on_aborted(self, found: AbortedFound) -> None:
+        """`Handles.find_aborted` was asked."""
+
     def on_fault(self, error: Exception) -> None:
         """Nothing more will come."""
 
@@ -89,6 +97,8 @@ class Handles(ReplicatorHandler):
         self._readers: dict[int, PullReader] = {}
         self._budgets: dict[int, Budget] = {}
         self._next = 0
+        self._holders: tuple[Holder, ...] = ()
+        """Of what is refused next."""
 
     def open(self, reader: PullReader, make_open: MakeOpen, budget: Budget | None = None) -> int:
         """Ask the peer to send a log to `reader`, no faster than `budget` allows; the handle."""
@@ -107,6 +117,12 @@ class Handles(ReplicatorHandler):
         """Ask where the merged log ended at this moment, also where the peer lags behind that."""
         self.connection.send(ConfirmEnd(handle))
 
+    def find_aborted(self, handle: int, first: int, stop: int, behind: int) -> None:
+        """Ask which transactions with records in [first, stop) were aborted, by markers that are
+        behind an offset.
+        """
+        self.connection.send(FindAborted(handle, first, stop, behind))
+
     def close(self, handle: int) -> None:
         """Let go of a handle, if it is there: the peer sends no more for it."""
         self._budgets.pop(handle, None)
@@ -124,23 +140,20 @@ class Handles(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case Welcome():
-                return
+            case Welcome() | Holders():
+                self._holders = message.nodes if isinstance(message, Holders) else ()
             case MergedStartsAt() | SessionStartsAt():
                 self._opened(message)
             case RollSealed(handle, roll, length):
                 self._sealed(handle, roll, length, roll + 1)
             case SegmentSealed(handle, base_offset, length, next_offset):
                 self._sealed(handle, base_offset, length, next_offset)
-            case CaughtUp() | EndConfirmed():
+            case CaughtUp() | EndConfirmed() | AbortedFound():
                 self._told_end(message)
             case LogArchived():
                 self._archived(message)
-            case TopicGone(handle):
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
-                self._refused(handle, gone)
-            case Refused(handle, code, text, remedy, earliest):
-                self._refused(handle, PullRefused(code, text, remedy, earliest))
+            case TopicGone() | Refused():
+                self._refused(message)
             case _:
                 raise unexpected(message)
 
@@ -173,12 +186,14 @@ class Handles(ReplicatorHandler):
             self._receiver.sealed(handle, file, length, next_file)
             self._readers[handle].on_sealed(file, length, next_file)
 
-    def _told_end(self, message: CaughtUp | EndConfirmed) -> None:
+    def _told_end(self, message: CaughtUp | EndConfirmed | AbortedFound) -> None:
         reader = self._readers.get(message.handle)
         if reader is None:
             return
         if isinstance(message, CaughtUp):
             reader.on_caught_up()
+        elif isinstance(message, AbortedFound):
+            reader.on_aborted(message)
         else:
             reader.on_end(message.end_offset)
 
@@ -194,8 +209,15 @@ class Handles(ReplicatorHandler):
             self.close(message.handle)
             reader.on_fault(PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
-    def _refused(self, handle: int, refused: PullRefused) -> None:
-        self._receiver.forget(handle)
-        reader = self._readers.pop(handle, None)
+    def _refused(self, message: TopicGone | Refused) -> None:
+        """The peer does not, or does no more, send what was asked for."""
+        if isinstance(message, TopicGone):
+            refused = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        else:
+            code, text, remedy = message.code, message.message, message.remedy
+            refused = PullRefused(code, text, remedy, message.earliest)
+            refused.holders, self._holders = self._holders, ()
+        self._receiver.forget(message.handle)
+        reader = self._readers.pop(message.handle, None)
         if reader is not None:
             reader.on_fault(refused)

@@ -17,11 +17,22 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.config.values import Address
+from samelog.format.transactions import Aborted
 from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.replicator.pull.handles import Handles, StartsAt
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.wire.messages import ConnectionRole, Hello, MergedStartsAt, OpenMerged, Start
+from samelog.wire.messages import (
+    ConnectionRole,
+    Hello,
+    MergedStartsAt,
+    OpenMerged,
+    Start,
+)
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound
+
+LAGS_S = 0.01
+"""Before a node that lags is asked again."""
 
 
 class Wanted(NamedTuple):
@@ -42,6 +53,7 @@ class _Pieces:
     end: asyncio.Future[int]
     """Where the cluster confirms that the log ends, once it is asked."""
     reads: bool
+    aborted: asyncio.Future[AbortedFound] | None = None
     waiting: deque[bytes] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
@@ -70,11 +82,15 @@ class _Pieces:
         if not self.end.done():
             self.end.set_result(end_offset)
 
+    def on_aborted(self, found: AbortedFound) -> None:
+        if self.aborted is not None and not self.aborted.done():
+            self.aborted.set_result(found)
+
     def on_fault(self, error: Exception) -> None:
         self.fault = error
         self.news.set()
-        for asked in (self.position, self.end):
-            if not asked.done():
+        for asked in (self.position, self.end, self.aborted):
+            if asked is not None and not asked.done():
                 asked.set_exception(error)
                 asked.exception()  # seen: whoever asked may have stopped waiting
 
@@ -108,7 +124,8 @@ class RangePull:
         made: list[Handles] = []
 
         def open_handler(connection: Connection) -> Handles:
-            connection.send(Hello(role=ConnectionRole.PULL, cluster=cluster, parts=True))
+            role = ConnectionRole.PULL
+            connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
             made.append(Handles(connection, Acknowledger(connection)))
             return made[0]
 
@@ -130,6 +147,51 @@ class RangePull:
         finally:
             self.close(handle)
         return msgspec.structs.replace(position, end_offset=max(end, position.end_offset))
+
+    async def stable(self, wanted: Wanted, *, confirmed: bool = False) -> MergedStartsAt:
+        """As `locate` or `confirmed`, but the end is where what is decided ends, when the node has
+        all up to that other end.
+        """
+        find = self.confirmed if confirmed else self.locate
+        position = await find(wanted)
+        place = wanted._replace(topic_id=position.topic_id, start=Start.LATEST, value=0)
+        handle, _ = await self._open(place, reads=False)
+        try:
+            found = await self._ask(handle, 0, 0)
+            while found.end_offset < position.end_offset:
+                await asyncio.sleep(LAGS_S)
+                found = await self._ask(handle, 0, 0)
+        finally:
+            self.close(handle)
+        return msgspec.structs.replace(position, end_offset=found.stable_offset)
+
+    async def aborted(self, wanted: Wanted, first: int, stop: int) -> list[Aborted]:
+        """What was aborted of the records [first, stop), once the node knows that all of them are
+        decided. `wanted`: the log, at its end. Raises PullRefused, RuntimeFault.
+        """
+        handle, _ = await self._open(wanted, reads=False)
+        told: list[Aborted] = []
+        behind = -1
+        try:
+            while True:
+                found = await self._ask(handle, first, stop, behind)
+                if found.stable_offset < stop:
+                    await asyncio.sleep(LAGS_S)
+                    continue
+                told += [Aborted(*each, 0) for each in found.found]
+                if len(found.found) < ABORTED_TOLD:
+                    return told
+                behind = told[-1].last_offset
+        finally:
+            self.close(handle)
+
+    async def _ask(self, handle: int, first: int, stop: int, behind: int = -1) -> AbortedFound:
+        pieces = self._pieces[handle]
+        if pieces.fault is not None:
+            raise pieces.fault
+        pieces.aborted = asyncio.get_running_loop().create_future()
+        self._handles.find_aborted(handle, first, stop, behind)
+        return await pieces.aborted
 
     async def read(self, wanted: Wanted) -> int:
         """A handle that reads from a place on. Raises PullRefused, RuntimeFault."""

@@ -35,6 +35,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.transaction_messages import AbortedFound
 
 PROGRESS_S = 10.0
 """A request that gets nothing for so long has failed."""
@@ -107,6 +108,9 @@ class _Request:
 
     def on_end(self, end_offset: int) -> None:
         """Never asked for: a node knows from Raft where its logs end."""
+
+    def on_aborted(self, found: AbortedFound) -> None:
+        """Never asked for: a node finds out by itself."""
 
     def on_fault(self, error: Exception) -> None:
         if not self.outcome.done():
@@ -193,9 +197,10 @@ class RepairPull:
         sink: PullSink,
         *,
         budget: Budget | None = None,
+        number: int = 0,
     ) -> bool:
         """Pull a merged partition from `start` until the sink has enough, or the peer has no more;
-        no faster than `budget` allows.
+        no faster than `budget` allows. `number`: of the compaction that made the segment there.
 
         Returns whether the sink has enough.
 
@@ -205,7 +210,7 @@ class RepairPull:
             Exception: what the sink raised.
         """
         return await self._pull(
-            lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start),
+            lambda handle: OpenMerged(handle, *name, Start.POSITION, number + 1, *start),
             start,
             sink,
             budget=budget,

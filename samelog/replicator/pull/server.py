@@ -17,7 +17,13 @@ from functools import partial
 from samelog.config.authorisation import Rights
 from samelog.format.errors import LogFormatError
 from samelog.replicator.handler import ReplicatorHandler, fail, unexpected
-from samelog.replicator.interfaces import FilePosition, LogSource, RequestRefused, StreamListener
+from samelog.replicator.interfaces import (
+    FilePosition,
+    HeldElsewhere,
+    LogSource,
+    RequestRefused,
+    StreamListener,
+)
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
@@ -34,7 +40,10 @@ from samelog.wire.messages import (
     AnyMessage,
     Close,
     ConfirmEnd,
+    ConnectionRole,
     EndConfirmed,
+    Hello,
+    Holders,
     MergedStartsAt,
     OpenMerged,
     OpenSession,
@@ -48,6 +57,7 @@ from samelog.wire.pull.refusal import Refusal
 from samelog.wire.pull.sender import READ_BYTES, LetGo, PullSender
 from samelog.wire.sender import ReadRange, Sender
 from samelog.wire.shared_sender import SharedSender
+from samelog.wire.transaction_messages import FindAborted
 
 WINDOW_BYTES = 16 << 20
 
@@ -61,13 +71,13 @@ class PullServer(ReplicatorHandler):
         source: LogSource,
         rights: Rights,
         *,
-        takes_parts: bool = False,
+        hello: Hello = Hello(ConnectionRole.PULL),  # noqa: B008 - a frozen value
         sender: Sender | SharedSender | None = None,
         clock: Clock | None = None,
         on_merged_sent: Callable[[bytes], None] | None = None,
         on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
-        """`takes_parts`: the reader does. `sender`: what bounds what is under way; None: one
+        """`hello`: what the reader takes. `sender`: what bounds what is under way; None: one
         window. `on_merged_sent` is told of batches of merged logs.
         """
         self._connection = connection
@@ -77,7 +87,7 @@ class PullServer(ReplicatorHandler):
         self._loop = asyncio.get_running_loop()
         one_window = Sender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
         self._sender = PullSender(sender or one_window)
-        self._takes_parts = takes_parts
+        self._takes_parts, self._roams = hello.parts, hello.roams
         self._served: dict[int, tuple[Served, StreamListener]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.since = self._loop.time()
@@ -114,6 +124,8 @@ class PullServer(ReplicatorHandler):
                 self._sender.close(message.handle)
             case ConfirmEnd():
                 self._confirm_end(message.handle)
+            case FindAborted():
+                self._find_aborted(message)
             case _:
                 raise unexpected(message)
         self._carry_out()
@@ -141,6 +153,8 @@ class PullServer(ReplicatorHandler):
         try:
             open_it()
         except ProtocolFault as fault:
+            if self._roams and isinstance(fault, HeldElsewhere):
+                self._connection.send(Holders(fault.holders))
             self._sender.refuse(number, _refusal(fault))
         except LogFormatError as error:
             self._sender.refuse(number, _unreadable(error))
@@ -195,15 +209,29 @@ class PullServer(ReplicatorHandler):
 
     def _confirm_end(self, number: int) -> None:
         """Have the cluster say where a merged log ends. (A handle may be refused by now.)"""
-        known = self._served.get(number)
-        if known is None:
+        served = self._merged(number)
+        if served is None:
             return
-        if not isinstance(known[0], ServedMerged):
-            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is no merged log")
-        if known[0].is_asked:
+        if served.is_asked:
             raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is asked about already")
-        known[0].is_asked = True
-        spawn(self._confirm(number, known[0]), "pull: the end of a log")
+        served.is_asked = True
+        spawn(self._confirm(number, served), "pull: the end of a log")
+
+    def _merged(self, number: int) -> ServedMerged | None:
+        known = self._served.get(number)
+        served = None if known is None else known[0]
+        if served is None or isinstance(served, ServedMerged):
+            return served
+        raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is no merged log")
+
+    def _find_aborted(self, message: FindAborted) -> None:
+        served = self._merged(message.handle)
+        if served is None:
+            return
+        try:
+            self._connection.send(served.find_aborted(message))
+        except LogFormatError as error:
+            self._sender.refuse(message.handle, _unreadable(error))
 
     async def _confirm(self, number: int, served: ServedMerged) -> None:
         answer = await self._confirmed(number, served)

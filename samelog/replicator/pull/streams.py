@@ -11,10 +11,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
+from samelog.format.batch import (
+    HELD_BATCH_BYTES,
+    LENGTH_PREFIX_BYTES,
+    read_header,
+    told_size,
+)
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import (
     FilePosition,
+    MergedReading,
     MergedStream,
     RequestRefused,
     SessionReading,
@@ -22,12 +28,20 @@ from samelog.replicator.interfaces import (
 )
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
-from samelog.wire.errors import FaultCode
-from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
+from samelog.wire.bounds import AbortedPart
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    OpenMerged,
+    OpenSession,
+    RollSealed,
+    SegmentSealed,
+    Start,
+)
 from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
+from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound, FindAborted
 
 
 class Served(SentLog, Protocol):
@@ -54,6 +68,13 @@ class ServedMerged:
         self.stream = stream
         self._read = 0
         """The segment that was read last."""
+        self._numbers: dict[int, int] = {}
+        """Segment -> the compaction that had made it when it was first sent."""
+        self._seen: tuple[int, int] | None = None
+        """Segment, and the layout of `_log` in which it was still of that one."""
+        self._log: MergedReading | None = None
+        self._is_exact = False
+        """Whether the reader says which compactions made the segments that it wants."""
         self.is_asked = False
         """Whether the cluster is being asked where it ends."""
 
@@ -62,7 +83,11 @@ class ServedMerged:
         Raises RequestRefused (OUT_OF_RANGE, NOT_READY, FORK).
         """
         if message.start is Start.POSITION:
-            return 0, self._client_place(message)
+            place = self._client_place(message)
+            self._is_exact = message.value > 0
+            if self._is_exact:
+                self._check_number(message.value - 1, place)
+            return 0, place
         offset = self._first_offset(message)
         log = self.stream.log
         if not log.start_offset <= offset <= log.next_offset:
@@ -96,10 +121,44 @@ class ServedMerged:
             return self.log_start().segment, 0
         if extent is None and message.base_offset < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
+        compacted = self.stream.log.compacted_around(message.base_offset)
+        try:
+            self._check_end(message, extent)
+        except ProtocolFault:
+            if compacted is None or message.value > 0 or self._has_forked(compacted, message):
+                raise
+            return compacted, 0  # the reader's copy is from before: it takes that segment anew
+        return place
+
+    def _has_forked(self, base: int, message: OpenMerged) -> bool:
+        """Whether the reader's copy is of another log than the one that was compacted here, as far
+        as its last batch shows: one that lost nothing is as it was merged, and no segment of before
+        reached over the end of a compacted one.
+        """
+        log, end, stop = self.stream.log, -message.value, self._end_of(base)
+        if message.last_start < 0 or not max(base, log.start_offset) < end <= stop:
+            return end > stop
+        header = read_header(log.read(*log.locate(end - 1), 1))
+        is_whole = header.records == header.next_offset - header.base_offset
+        return is_whole and (header.next_offset, header.crc) != (end, message.last_crc)
+
+    def _end_of(self, base: int) -> int:
+        segment = self.stream.log.segment(base)
+        return base if segment is None else segment.next_offset
+
+    def _check_end(self, message: OpenMerged, extent: FileExtent | None) -> None:
+        """Raises ProtocolFault: the client's copy is not a beginning of this log."""
+        place = message.base_offset, message.byte
         if extent is None or message.byte > extent.end:
             raise _fork(message.handle, place)
         _check_last(self, message, place)
-        return place
+
+    def _check_number(self, wanted: int, place: FilePosition) -> None:
+        """A node names the compaction that made the segment. Raises RequestRefused."""
+        number = self._numbers[place[0]] = self.stream.log.number_of(place[0])
+        if number != wanted:
+            text = f"segment {place[0]} is of compaction {number} here, not {wanted}"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry, or ask another node")
 
     def _first_base(self) -> int:
         return self.stream.log.segments()[0].base_offset
@@ -110,10 +169,17 @@ class ServedMerged:
 
     def extent(self, file: int) -> FileExtent | None:
         """How far a segment reaches."""
-        growing, size = self.stream.log.end()
+        log = self.stream.log
+        layout = log.layout
+        if self._seen != (file, layout) or self._log is not log:
+            number = log.number_of(file)
+            if number != self._numbers.setdefault(file, 0 if self._is_exact else number):
+                return None  # it was compacted: the reader has to ask anew
+            self._seen, self._log = (file, layout), log
+        growing, size = log.end()
         if file == growing:
             return FileExtent(size, None)
-        segment = self.stream.log.segment(file)
+        segment = log.segment(file)
         if segment is None:
             return None
         return FileExtent(segment.size, segment.next_offset)
@@ -121,6 +187,17 @@ class ServedMerged:
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""
         return SegmentSealed(seal.handle, seal.file, seal.length, seal.next_file)
+
+    def find_aborted(self, message: FindAborted) -> AbortedFound:
+        """What was aborted, as far as this node has it. Raises LogFormatError."""
+        log, first, stop = self.stream.log, message.first, message.stop
+        found = [
+            AbortedPart(each.producer_id, each.first_offset, each.last_offset)
+            for each in (log.aborted(first, stop) if first < stop else ())
+            if each.last_offset > message.behind
+        ]
+        told = tuple(found[:ABORTED_TOLD])
+        return AbortedFound(message.handle, log.last_stable_offset, log.next_offset, told)
 
     def end(self) -> FilePosition:
         """Where the log ends."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -21,6 +21,7 @@ from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
+from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
@@ -31,9 +32,11 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.loop import end_all, spawn
+from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
@@ -92,7 +95,8 @@ class PushClient:
         self._session = LocalSession(fs, path, self._changed, new_inotify)
         self._pin = ClusterPin(fs, path)
         self._progress = SessionProgress()
-        self._links = [self._make_link(*each) for each in _nodes_of(config)]
+        self._nodes = KnownNodes(config)
+        self._links = [self._make_link(*each) for each in self._nodes.all]
         self._poller: asyncio.Task[None] | None = None
         self._shippers: dict[PushLink, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -149,8 +153,12 @@ class PushClient:
         """
         self._config = config
         self._reload_certificates()
-        known = {(link.address, link.node): link for link in self._links}
-        wanted = _nodes_of(config)
+        self._nodes.follow(config)
+        self._follow_nodes()
+
+    def _follow_nodes(self) -> None:
+        known = {NodeAddress(link.address, link.node): link for link in self._links}
+        wanted = self._nodes.all
         self._links = [
             known.pop(each) if each in known else self._make_link(*each) for each in wanted
         ]
@@ -205,6 +213,7 @@ class PushClient:
             cluster=self._config.cluster,
             session=name,
             session_id=session_id,
+            roams=True,
         )
 
     def _connect(self) -> None:
@@ -295,6 +304,11 @@ class PushClient:
         if self._progress.topic_told(topic, partitions):
             self._tell_soon(status=False)
 
+    def on_holders(self, nodes: Sequence[Holder]) -> None:
+        """Ship to these, too."""
+        if self._nodes.learn(nodes, {link.status.node for link in self._links}):
+            self._follow_nodes()
+
     def on_topic_gone(self, run: int, name: InputName) -> None:
         """The topic of an input was deleted."""
         if self._progress.let_go(run, name):
@@ -305,9 +319,9 @@ class PushClient:
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
         talking = [link.conversation for link in self._links if link.conversation is not None]
-        return self._session.runs[-1].run > run and all(
-            conversation.refuses(run, name) for conversation in talking
-        )
+        said = [conversation.refuses(run, name) for conversation in talking]
+        refusals = [each for each in said if each is not None]
+        return self._session.runs[-1].run > run and bool(refusals) and all(refusals)
 
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes at the same place: nothing may be shipped any more."""
@@ -366,8 +380,3 @@ class PushClient:
         if removal.paths:
             self._session.poll()
             self._tell_soon()
-
-
-def _nodes_of(config: ClientConfig) -> list[tuple[Address, str | None]]:
-    """Each node's address, and the name that it must have."""
-    return list(zip(config.nodes, config.node_names or (None,) * len(config.nodes), strict=True))

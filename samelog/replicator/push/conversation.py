@@ -5,7 +5,7 @@ Invariant: nothing is decided here; the session's files are only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
@@ -29,6 +30,7 @@ from samelog.wire.push.effects import (
     Follow,
     FollowNone,
     Forked,
+    HoldersTold,
     InputIsGone,
     InputName,
     ListFiles,
@@ -66,6 +68,9 @@ class PushEvents(ClusterKnowledge, Protocol):
 
     def on_topic_told(self, topic: str, partitions: int) -> None:
         """How many partitions a topic has, by one node; 0: it cannot say."""
+
+    def on_holders(self, nodes: Sequence[Holder]) -> None:
+        """These nodes have a partition that this one has not."""
 
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
@@ -111,8 +116,8 @@ class PushConversation(ReplicatorHandler):
         """Inputs that cannot be shipped at the moment, and why."""
         return self._sender.inputs.problems
 
-    def refuses(self, run: int, name: InputName) -> bool:
-        """Whether the node will not take an input of this run."""
+    def refuses(self, run: int, name: InputName) -> bool | None:
+        """Whether the node will not take an input of this run; None if it has no say."""
         return self._sender.refuses(run, name, self._now())
 
     # --- what happens -------------------------------------------------------------------------
@@ -205,6 +210,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_topic_gone(run, name)
             case TopicTold(topic, partitions):
                 self._events.on_topic_told(topic, partitions)
+            case HoldersTold(nodes):
+                self._events.on_holders(nodes)
             case Forked(fault):
                 self._events.on_fork(fault)
                 raise fault

@@ -15,7 +15,13 @@ from typing import Any
 
 from samelog.config.authorisation import Rights
 from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpected
-from samelog.replicator.interfaces import RequestRefused, RollByte, RunEnds, SessionIntake
+from samelog.replicator.interfaces import (
+    HeldElsewhere,
+    RequestRefused,
+    RollByte,
+    RunEnds,
+    SessionIntake,
+)
 from samelog.replicator.push.requests import Requests
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.transport import Connection
@@ -24,6 +30,7 @@ from samelog.wire.messages import (
     Close,
     EndRun,
     Hello,
+    Holders,
     OpenInput,
     OpenRun,
     OpenTopic,
@@ -48,6 +55,7 @@ class PushServer(ReplicatorHandler):
         """Raises ProtocolFault when the peer may not push this session."""
         self._receiver = PushReceiver(hello, str(connection.identity), rights, intake)
         self._connection = connection
+        self._roams = hello.roams
         self._intake = intake
         self._requests = Requests(lambda error: fail(connection, error))
         self._loop = asyncio.get_running_loop()
@@ -142,6 +150,8 @@ class PushServer(ReplicatorHandler):
                 partition=request.partition,
             )
         except RequestRefused as refused:
+            if self._roams and isinstance(refused, HeldElsewhere):
+                self._connection.send(Holders(refused.holders))
             receiver.refused(request, refused)
         else:
             receiver.input_opened(request, opened, self._loop.time())
@@ -238,7 +248,16 @@ class PushServer(ReplicatorHandler):
             self._receiver.run_closed(session, run_id, ends, self._loop.time())
             self._send()
 
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """What is still under way of it is merged already."""
+        self._receiver.part_closed(session, run_id, ends)
+
     def on_topic_gone(self, number: int) -> None:
         """The handles of the topic's inputs end."""
         self._receiver.topic_gone(number)
+        self._send()
+
+    def on_input_moved(self, number: int) -> None:
+        """The handles of the input end; the sender opens it anew, where it is by then."""
+        self._receiver.input_moved(number)
         self._send()

@@ -26,8 +26,8 @@ from samelog.wire.push.effects import FileExtent
 PIECE_BYTES = 1 << 20
 KEPT_BYTES = 8 << 20
 
-_Key = tuple[int, int, int]
-"""(identity of the tail, roll, byte)."""
+_Key = tuple[object, int, int]
+"""(tail, roll, byte). A tail that is gone stays as long as its pieces: `id` would be another's."""
 
 
 class PieceCache:
@@ -186,7 +186,7 @@ class RunTail:
         self.blocked = scan.error
         self.may_have_more = 0 < scan.end < room
         if scan.end:
-            self._pieces.put((id(self), roll, byte), memoryview(data)[: scan.end])
+            self._pieces.put((self, roll, byte), memoryview(data)[: scan.end])
             self.end = (roll, byte + scan.end)
         return scan.end > 0
 
@@ -212,7 +212,7 @@ class RunTail:
             CorruptLog: no valid batch starts there.
             DiskFault: the disk fails.
         """
-        key = (id(self), roll, byte)
+        key = (self, roll, byte)
         piece = self._pieces.get(key, limit_bytes)
         if piece is None:
             piece = self._read(roll, byte, limit_bytes)

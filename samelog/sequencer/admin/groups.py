@@ -21,7 +21,7 @@ from samelog.admin.answers import (
     GroupRows,
 )
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
@@ -38,33 +38,33 @@ async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRo
     """All groups, and how far they are behind. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     known = node.logs.machine.state.groups.by_id
-    return GroupRows(tuple(group_row(node.logs, name, group) for name, group in known.items()))
+    return GroupRows(tuple(group_row(node, name, group) for name, group in known.items()))
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
     """One group. Raises ChangeRefused, TimeoutError."""
     await node.raft.proposer.catch_up()
-    return _describe(node.logs, request.group)
+    return _describe(node, request.group)
 
 
 async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDescription:
     """Have its offsets set. Raises ChangeRefused, TimeoutError."""
     await node.raft.proposer.catch_up()
     await _reset(node, request)
-    return _describe(node.logs, request.group)
+    return _describe(node, request.group)
 
 
-def group_lags(logs: LogParts, group: GroupState) -> Iterator[tuple[int, int]]:
-    """(partition's number, records that are there and not committed)."""
+def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]:
+    """(partition's number, records that are there and not committed), of what this node has."""
     for number, known in group.offsets.items():
-        if number in logs.machine.state.partitions:
-            begin, end = _span(logs, number)
+        if number in node.logs.machine.state.partitions:
+            begin, end = _span(node, number)
             yield number, max(0, end - max(known.offset, begin))
 
 
-def group_row(logs: LogParts, name: str, group: GroupState) -> GroupRow:
+def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
     """A group, as this node knows it now."""
-    return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(logs, group)))
+    return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(node, group)))
 
 
 def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
@@ -79,7 +79,8 @@ def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
     )
 
 
-def _describe(logs: LogParts, name: str) -> GroupDescription:
+def _describe(node: ServedNode, name: str) -> GroupDescription:
+    logs = node.logs
     group = logs.machine.state.groups.by_id.get(name)
     if group is None:
         text = f"there is no group {name!r}"
@@ -91,7 +92,7 @@ def _describe(logs: LogParts, name: str) -> GroupDescription:
         for each in group.members.values()
     )
     consumers = tuple(_consumer(logs.machine, each) for each in group.consumers.values())
-    partitions = [_partition(logs, number, known) for number, known in group.offsets.items()]
+    partitions = [_partition(node, number, known) for number, known in group.offsets.items()]
     partitions.sort(key=lambda each: (each.topic, each.partition))
     info = GroupInfo(*_facts(name, group))
     return GroupDescription(info, members + consumers, tuple(partitions))
@@ -107,10 +108,10 @@ def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
     )
 
 
-def _partition(logs: LogParts, number: int, known: CommittedOffset) -> GroupPartition:
-    state = logs.machine.state
+def _partition(node: ServedNode, number: int, known: CommittedOffset) -> GroupPartition:
+    state = node.logs.machine.state
     partition = state.partitions[number]
-    begin, end = _span(logs, number)
+    begin, end = _span(node, number)
     return GroupPartition(
         state.topics[partition.topic_id].name,
         partition.index,
@@ -123,8 +124,14 @@ def _partition(logs: LogParts, number: int, known: CommittedOffset) -> GroupPart
     )
 
 
-def _span(logs: LogParts, number: int) -> tuple[int, int]:
-    """The offsets of a partition that are there: the first, and the one behind the last."""
+def _span(node: ServedNode, number: int) -> tuple[int, int]:
+    """The offsets of a partition that are there: the first, and the one behind the last. (0, 0):
+    other nodes have it.
+    """
+    parts = parts_of(node, number)
+    if parts is None:
+        return 0, 0
+    logs = parts[0]
     merged = logs.merging.partitions.get(number)
     begin = 0 if merged is None else merged.log.start_offset
     return begin, logs.machine.state.partitions[number].next_offset
@@ -140,7 +147,7 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
             message = f"{request.topic!r} has no partition {request.partition}"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, f"they are 0 to {last}")
     now_ms = node.member.clock.wall_ms()
-    offsets = [(number, _target(node.logs, number, request, now_ms)) for number in numbers]
+    offsets = [(number, _target(node, number, request, now_ms)) for number in numbers]
     command = CommitOffsets([(request.group, offsets)], only_empty=True)
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
@@ -148,9 +155,10 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
 
 
 def _target(
-    logs: LogParts, number: int, request: requests.ResetGroup, now_ms: int
+    node: ServedNode, number: int, request: requests.ResetGroup, now_ms: int
 ) -> CommittedOffset:
-    begin, end = _span(logs, number)
+    parts, logs = parts_here(node, number), node.logs
+    begin, end = _span(node, number)
     asked = 0 if request.offset is UNSET else request.offset
     match request.to:
         case "earliest":
@@ -158,7 +166,7 @@ def _target(
         case "latest":
             offset = end
         case "time":
-            offset = _at_time(logs, number, asked)
+            offset = _at_time(parts[0], number, asked)
         case "shift":
             offset = max(begin, min(end, _committed(logs, number, request.group) + asked))
         case "offset":

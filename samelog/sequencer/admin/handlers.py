@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
+from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
     access,
@@ -19,6 +20,7 @@ from samelog.sequencer.admin import (
     groups,
     members,
     merge_order,
+    placement,
     readers,
     records,
     resets,
@@ -26,6 +28,7 @@ from samelog.sequencer.admin import (
     sessions,
     stages,
     status,
+    tasks,
     topics,
     transactions,
     upgrades,
@@ -67,6 +70,13 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.ReadmitNode: members.readmit_node,
     ask.MoveLeadership: members.move_leadership,
     ask.SetMaintenance: members.set_maintenance,
+    place.GetPlacement: placement.placement_status,
+    place.ListTasks: tasks.list_tasks,
+    place.PauseTask: tasks.pause_task,
+    place.ResumeTask: tasks.resume_task,
+    place.CancelTask: tasks.cancel_task,
+    place.DrainNode: tasks.drain_node,
+    place.BalanceCluster: tasks.balance_cluster,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

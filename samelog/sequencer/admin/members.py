@@ -11,7 +11,10 @@ from samelog.admin import requests
 from samelog.admin.answers import LeadershipMoved, MaintenanceSet, NodeAdded, NodeRemoved
 from samelog.config.values import parse_address
 from samelog.consensus import NotLeader
+from samelog.placement.operations import check_removal
+from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.tasks import refused
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
 from samelog.sequencer.state.commands import SetMaintenanceCommand
 from samelog.sequencer.state.types import Rejection
@@ -32,7 +35,12 @@ async def add_node(node: ServedNode, request: requests.AddNode) -> NodeAdded:
 
 async def remove_node(node: ServedNode, request: requests.RemoveNode) -> NodeRemoved:
     """Have a member removed."""
-    removed = await _as_leader(node).remove(request.node)
+    changes = _as_leader(node)
+    try:
+        check_removal(node.placing.look(), request.node)
+    except PlacementRefused as error:
+        raise refused(error) from error
+    removed = await changes.remove(request.node)
     return NodeRemoved(removed.name, removed.number)
 
 

@@ -11,8 +11,9 @@ import asyncio
 from samelog.admin.requests import GetMergeOrder
 from samelog.admin.views import CopyChecksum, MergedRange, MergeInstruction, MergeOrder
 from samelog.consensus.types import Entry
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_partition
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import Merge, Range, decode_commands
 
 ENTRIES_PER_TURN = 32
@@ -23,28 +24,31 @@ ENTRIES_MAX = 4096
 async def merge_order(node: ServedNode, request: GetMergeOrder) -> MergeOrder:
     """The newest instructions of a partition. Raises ChangeRefused."""
     number = find_partition(node, request.topic, request.partition)
-    raft, found = node.raft.group.raft, list[MergeInstruction]()
+    parts = parts_here(node, number)
+    logs, raft, found = parts[0], parts[1].group.raft, list[MergeInstruction]()
     stop = raft.commit_index + 1
     oldest = max(1, stop - ENTRIES_MAX)
     while stop > max(oldest, raft.first_index) and len(found) < request.limit:
         start = max(oldest, raft.first_index, stop - ENTRIES_PER_TURN)
         entries = reversed(raft.log.entries(start, stop))
-        found += [each for entry in entries for each in _instructions(node, entry, number)]
+        found += [each for entry in entries for each in _instructions(logs, entry, number)]
         stop = start
         await asyncio.sleep(0)
-    agreed = _agreed(node, number)
-    return MergeOrder(tuple(reversed(found[: request.limit])), *agreed, _copies(node, number))
+    agreed = _agreed(logs, number)
+    return MergeOrder(
+        tuple(reversed(found[: request.limit])), *agreed, _copies(node, parts, number)
+    )
 
 
-def _agreed(node: ServedNode, number: int) -> tuple[int, int]:
+def _agreed(logs: LogParts, number: int) -> tuple[int, int]:
     """None is agreed on since records were given up, or the topic was deleted meanwhile."""
-    partition = node.logs.machine.state.partitions.get(number)
+    partition = logs.machine.state.partitions.get(number)
     if partition is None or partition.checked_sum is None:
         return 0, 0
     return partition.checked_offset, partition.checked_sum
 
 
-def _instructions(node: ServedNode, entry: Entry, number: int) -> list[MergeInstruction]:
+def _instructions(logs: LogParts, entry: Entry, number: int) -> list[MergeInstruction]:
     """Those of an entry in one partition, newest first."""
     merges = [
         MergeInstruction(
@@ -52,7 +56,7 @@ def _instructions(node: ServedNode, entry: Entry, number: int) -> list[MergeInst
             entry.term,
             command.base_offset,
             command.append_ms,
-            tuple(_range(node, part) for part in command.ranges),
+            tuple(_range(logs, part) for part in command.ranges),
         )
         for command in decode_commands(entry.data)
         if isinstance(command, Merge) and command.partition == number
@@ -60,17 +64,19 @@ def _instructions(node: ServedNode, entry: Entry, number: int) -> list[MergeInst
     return merges[::-1]
 
 
-def _range(node: ServedNode, part: Range) -> MergedRange:
+def _range(logs: LogParts, part: Range) -> MergedRange:
     """An input is forgotten when its session ends long enough ago."""
-    known = node.logs.machine.state.inputs.get(part.input)
+    known = logs.machine.state.inputs.get(part.input)
     name = f"input {part.input}" if known is None else known.session
     return MergedRange(name, part.run, part.records, part.size)
 
 
-def _copies(node: ServedNode, number: int) -> tuple[CopyChecksum, ...]:
+def _copies(
+    node: ServedNode, parts: tuple[LogParts, RaftParts], number: int
+) -> tuple[CopyChecksum, ...]:
     """What each node last told; the answering node tells its own."""
-    members, views = node.peers.members, node.raft.coordinator.views
-    opened = node.logs.merging.partitions.get(number)
+    members, views = node.peers.members, parts[1].coordinator.views
+    opened = parts[0].merging.partitions.get(number)
     rows = []
     for member, name in ((each, members.name(each)) for each in members.all):
         if member == node.peers.number:

@@ -2,11 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.requests import DropStage, HoldStage, PublishStage
+from samelog.placement.members import MemberStates
+from samelog.placement.needs import Need
+from samelog.placement.table import PlacementTable
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.host import NodeSyncer
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
+from samelog.wire.errors import FaultCode
+
+ReplicaParts = tuple[LogParts, RaftParts, CareParts]
+
+
+class HeldGroups(Protocol):
+    """The data groups, as this node knows them."""
+
+    def leader(self, group: int) -> tuple[int, int] | None:
+        """(term, member) of who leads a group, as far as is known here."""
+
+    def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the group that has a partition; None: it has no replica on this node."""
+
+    def care_of(self, partition: int) -> CareParts | None:
+        """What looks after the files of such a group; None: as above."""
+
+    @property
+    def here(self) -> Iterable[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica on this node."""
+
+    @property
+    def troubles(self) -> Iterable[str]:
+        """What is wrong with replicas of this node, in words."""
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+
+    @property
+    def held(self) -> Iterable[ReplicaParts]:
+        """Of the groups that have a replica here."""
+
+    def lag(self, group: int) -> Mapping[int, int]:
+        """Member -> entries that it lacks; empty if the group is not led here."""
+
+
+class PlacementDesk(Protocol):
+    """What the leader of group 0 knows of placement."""
+
+    @property
+    def needs(self) -> list[Need]:
+        """What is to be done and is not under way."""
+
+    @property
+    def waits(self) -> Mapping[int, str]:
+        """Task -> what it waits for."""
+
+    def look(self) -> PlacementTable:
+        """The table as it is now."""
+
+    def states(self) -> MemberStates:
+        """The states of all members now."""
+
+
+class StageDesk(Protocol):
+    """Publishes what is staged, in whatever groups it is."""
+
+    async def hold(self, request: HoldStage) -> StageHeld:
+        """Wait until majorities hold the runs. Raises NotLeader, ChangeRefused, as all of these."""
+
+    async def publish(self, request: PublishStage) -> StagePublished:
+        """Publish a batch."""
+
+    async def drop(self, request: DropStage) -> StageDropped:
+        """End the runs of a stage."""
 
 
 class ServedNode(Protocol):
@@ -33,5 +105,40 @@ class ServedNode(Protocol):
         """The parts that look after the node's files."""
 
     @property
+    def data_groups(self) -> HeldGroups:
+        """The data groups."""
+
+    @property
+    def placing(self) -> PlacementDesk:
+        """Placement, as the leader of group 0 sees it."""
+
+    @property
+    def stages(self) -> StageDesk:
+        """What writers stage."""
+
+    @property
     def syncers(self) -> Sequence[NodeSyncer]:
         """What makes merged logs, Raft's files and session logs durable, in this order."""
+
+
+def parts_of(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts] | None:
+    """The logs and the Raft group that have a partition, by its number; None: other nodes do."""
+    if not node.logs.machine.state.placement.group_of(partition):
+        return node.logs, node.raft
+    return node.data_groups.parts(partition)
+
+
+def parts_here(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts]:
+    """As parts_of. Raises ChangeRefused if other nodes have it."""
+    parts = parts_of(node, partition)
+    if parts is None:
+        text = f"other nodes have it: {where(node, partition)}"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
+    return parts
+
+
+def where(node: ServedNode, partition: int) -> str:
+    """The members that have a partition of a data group, for people."""
+    placement = node.logs.machine.state.placement
+    group = placement.groups[placement.group_of(partition)]
+    return ", ".join(map(node.peers.members.name, group.members))

@@ -18,7 +18,7 @@ from samelog.admin.views import PeekedRecord, RecordPage
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_partition
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -41,7 +41,8 @@ async def peek_records(node: ServedNode, request: PeekRecords, identity: str) ->
     if sum(each is not UNSET for each in (request.offset, request.at_ms, request.last)) > 1:
         text = "only one of offset, at_ms and last says where to begin"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
-    merged = node.logs.merging.look(find_partition(node, request.topic, request.partition))
+    number = find_partition(node, request.topic, request.partition)
+    merged = parts_here(node, number)[0].merging.look(number)
     try:
         return await _page(merged, request)
     except LogFormatError as error:

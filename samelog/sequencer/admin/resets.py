@@ -14,11 +14,14 @@ from samelog.admin import requests
 from samelog.admin.answers import ClusterReset, ResetTopic
 from samelog.consensus import NotLeader
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.errors import FaultCode
 
 
 async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> ClusterReset:
-    """Have it committed. Raises NotLeader or TimeoutError."""
+    """Have it committed. Raises ChangeRefused, NotLeader or TimeoutError."""
     group, replica = node.raft.group, node.raft.replica
     if not group.is_leader:
         raise NotLeader(group.raft.leader)
@@ -29,7 +32,9 @@ async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> Clu
         if request.hard
         else SoftReset(reset_id, now_ms)
     )
-    await node.raft.proposer.propose(command)  # rejected only if it is done
+    outcome = await node.raft.proposer.propose(command)
+    if isinstance(outcome, Rejection) and outcome.code == "DATA_GROUPS":  # else it is done already
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
     topics = node.logs.machine.state.topics.values() if request.hard else ()
     return ClusterReset(
         replica.applied_index, tuple(ResetTopic(each.name, each.log_id) for each in topics)

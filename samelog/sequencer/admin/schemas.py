@@ -10,7 +10,7 @@ from msgspec import UNSET, structs
 from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.config.authorisation import ANONYMOUS
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
@@ -61,11 +61,11 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
 
 
 def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
-    partition = node.logs.machine.partition_of(topic.topic_id, index)
-    if partition is None:
+    if not 0 <= index < topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
-    return partition
+    number = topic.partition_numbers[index]
+    return parts_here(node, number)[0].machine.state.partitions[number]
 
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:

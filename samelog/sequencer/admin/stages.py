@@ -16,19 +16,19 @@ from samelog.wire.errors import FaultCode
 async def hold_stage(node: ServedNode, request: HoldStage, identity: str) -> StageHeld:
     """Raises ChangeRefused, NotLeader, as all of these do."""
     _check_owner(node, request, identity)
-    return await node.raft.staging.hold(request)
+    return await node.stages.hold(request)
 
 
 async def publish_stage(node: ServedNode, request: PublishStage, identity: str) -> StagePublished:
     """Have it published."""
     _check_owner(node, request, identity)
-    return await node.raft.staging.publish(request)
+    return await node.stages.publish(request)
 
 
 async def drop_stage(node: ServedNode, request: DropStage, identity: str) -> StageDropped:
     """Have it given up."""
     _check_owner(node, request, identity)
-    return await node.raft.staging.drop(request)
+    return await node.stages.drop(request)
 
 
 def _check_owner(node: ServedNode, request: StageRequest, identity: str) -> None:

@@ -11,13 +11,16 @@ from typing import Any, cast
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.parts import phase_of
+from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
 
 TEXT_CHARACTERS = 1000
+SESSIONS_NAMED = 5
 UNKNOWN = -1
 NOT_READY_STATES = {
     NodeState.OFFLINE: "the node has stopped",
@@ -37,7 +40,9 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
         term=raft.term,
         commit_index=raft.commit_index,
         nodes=tuple(node_info(node, member) for member in members.all.values()),
-        partitions=tuple(partition_info(node, number) for number in state.partitions),
+        partitions=tuple(
+            partition_info(node, number) for number in state.partitions if parts_of(node, number)
+        ),
         sessions=tuple(
             session_info(node, each, inputs[each.name]) for each in state.sessions.values()
         ),
@@ -109,18 +114,25 @@ def _counts_not(node: ServedNode) -> str:
 
 def _detail(node: ServedNode) -> str:
     """Sentences on what is wrong or takes long."""
-    texts = trouble(node), node.care.archive.copies.progress
+    texts = *_phases(node), trouble(node), node.care.archive.copies.progress
     return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
+
+
+def _phases(node: ServedNode) -> Iterator[str]:
+    """How far this node's replicas are that catch up."""
+    if node.member.status.state is NodeState.SYNCING:
+        yield f"Syncing: {phase_of(node.logs, node.raft) or 'live'}"
+    for number, logs, raft in node.data_groups.here:
+        if phase := phase_of(logs, raft):
+            yield f"Syncing group {number}: {phase}"
 
 
 def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
     archive, troubles = node.care.archive, list(_raft_troubles(node))
-    if node.logs.intake.stopped is not None:
-        troubles.append(f"intake stopped: {node.logs.intake.stopped}")
-    troubles += node.logs.merging.troubles.values()
-    for number, reason in node.raft.coordinator.damaged_inputs().items():
-        troubles.append(f"input {number}: {reason}")
+    troubles += replica_troubles(node.logs, node.raft, node.care)
+    troubles += node.data_groups.troubles
+    troubles += _held_up(node)
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:
@@ -132,9 +144,20 @@ def trouble(node: ServedNode) -> str:
         troubles.append(f"not archived, as consumer groups hold it: {names}")
     if archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
-    troubles += node.care.file_guard.troubles
-    troubles += node.care.scrubber.troubles
     return "; ".join(troubles)[:TEXT_CHARACTERS]
+
+
+def _held_up(node: ServedNode) -> Iterator[str]:
+    """Of the leader of group 0: which data groups keep runs from being closed."""
+    if not node.raft.group.is_leader:
+        return
+    for group, sessions in sorted(node.raft.coordinator.closer.held_up.items()):
+        names = ", ".join(sessions[:SESSIONS_NAMED])
+        more = f" and {len(sessions) - SESSIONS_NAMED} more" * (len(sessions) > SESSIONS_NAMED)
+        yield (
+            f"data group {group} has not closed its part of runs that have ended: the next runs of "
+            f"{names}{more} wait for it (samelog placement: does it have a leader?)"
+        )
 
 
 def _raft_troubles(node: ServedNode) -> Iterator[str]:

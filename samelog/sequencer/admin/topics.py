@@ -6,6 +6,8 @@ Invariant: what is answered with success is committed.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 from msgspec import UNSET
 
@@ -23,13 +25,18 @@ from samelog.admin.requests import (
 )
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.config.authorisation import ANONYMOUS
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.placement.tasks import PlacementRefused
+from samelog.sequencer.admin.parts import ServedNode, parts_of, where
+from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
+
+PLACE_TRIES = 5
 
 
 def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
@@ -54,8 +61,36 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
-    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
+    longer_s = request.partitions * PARTITION_S
+    copies = request.replication_factor
+    if copies is UNSET or copies == len(node.peers.members.all):
+        await _propose(node, command, longer_s=longer_s)
+        return topic_info(find_topic(node, request.topic))
+
+    await until_begun(node.logs.machine)
+
+    def make() -> PlaceTopic:
+        state, is_there = node.logs.machine.state, node.peers.presence.is_there
+        return placed_topic(state, is_there, command, copies, node.member.clock.wall_ms())
+
+    await _place(node, make, longer_s)
     return topic_info(find_topic(node, request.topic))
+
+
+async def _place(
+    node: ServedNode, make: Callable[[], PlaceTopic | PlacePartitions], longer_s: float
+) -> None:
+    """Have partitions made in data groups, as planned anew each time. Raises ChangeRefused."""
+    for left in reversed(range(PLACE_TRIES)):
+        try:
+            placed = make()
+        except PlacementRefused as error:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error), error.remedy) from error
+        outcome = await node.raft.proposer.propose(placed, longer_s=longer_s)
+        if not isinstance(outcome, Rejection):
+            return
+        if outcome.code != "PLACEMENT_MOVED" or not left:
+            raise _refused(outcome)
 
 
 async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicInfo:
@@ -65,9 +100,19 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
     if request.partitions < topic.partitions:
         message = f"topic {topic.name!r} has {topic.partitions} partitions, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
-    command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
-    await _propose(node, command, longer_s=request.partitions * PARTITION_S)
+    longer_s = request.partitions * PARTITION_S
+    if not topic.is_placed:
+        command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
+        await _propose(node, command, longer_s=longer_s)
+    elif topic.partitions < request.partitions:
+        await _place(node, partial(_more, node, request), longer_s)
     return topic_info(find_topic(node, request.topic))
+
+
+def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
+    state, is_there = node.logs.machine.state, node.peers.presence.is_there
+    topic, now_ms = find_topic(node, request.topic), node.member.clock.wall_ms()
+    return placed_partitions(state, is_there, topic, request.partitions, now_ms=now_ms)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
@@ -103,13 +148,14 @@ def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPos
 
 
 def _latest(node: ServedNode, number: int) -> LatestPosition:
-    log = node.logs.merging.look(number).log
+    logs, raft = parts_of(node, number) or (node.logs, node.raft)
+    log = logs.merging.look(number).log
     return LatestPosition(
         *partition_name(node.logs.machine, number),
         log.next_offset,
         log.durable_offset,
-        node.raft.coordinator.cursors.get(number, 0),
-        node.logs.machine.state.partitions[number].next_offset,
+        raft.coordinator.cursors.get(number, 0),
+        logs.machine.state.partitions[number].next_offset,
         *log.end(),
     )
 
@@ -147,9 +193,11 @@ def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
 
 
 def partition_info(node: ServedNode, number: int) -> PartitionInfo:
-    """A partition's cursors and files on this node."""
-    partition = node.logs.machine.state.partitions[number]
-    merged = node.logs.merging.look(number)
+    """A partition's cursors and files on this node; none, if other nodes have it."""
+    parts = parts_of(node, number)
+    logs, raft = parts or (node.logs, node.raft)
+    partition = logs.machine.state.partitions[number]
+    merged = logs.merging.look(number)
     segments = merged.log.segments()
     return PartitionInfo(
         topic=merged.topic,
@@ -161,9 +209,10 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
         size_bytes=sum(segment.size for segment in segments),
         checksum=merged.log.checksum,
         committed_offset=partition.next_offset,
-        merged_offset=node.raft.coordinator.cursors.get(number, 0),
+        merged_offset=raft.coordinator.cursors.get(number, 0),
         halted="" if merged.fault is None else merged.fault.message,
-        wanted_offset=node.logs.repair.merged.wanted(number),
+        wanted_offset=logs.repair.merged.wanted(number),
+        elsewhere="" if parts is not None else where(node, number),
     )
 
 
@@ -181,7 +230,7 @@ def _check_settings(node: ServedNode, settings: dict[str, str]) -> None:
     """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
     majority = len(node.raft.group.raft.voters) // 2 + 1
     for key, value in settings.items():
-        problem = problem_with(key, value, majority)
+        problem = problem_with(key, value, majority, node.raft.replica.level)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
 

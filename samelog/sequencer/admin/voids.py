@@ -10,9 +10,10 @@ from samelog.admin import requests
 from samelog.admin.answers import RecordsVoided
 from samelog.consensus import NotLeader
 from samelog.format.batch import HEADER_BYTES, read_header
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_topic, partition_info
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import VoidRecordsCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
@@ -20,24 +21,27 @@ from samelog.wire.errors import FaultCode
 
 async def void_records(node: ServedNode, request: requests.VoidRecords) -> RecordsVoided:
     """Have it committed. Raises ChangeRefused, NotLeader or TimeoutError."""
-    if not node.raft.group.is_leader:
-        raise NotLeader(node.raft.group.raft.leader)
     topic = find_topic(node, request.topic)
     if request.partition >= topic.partitions:
         text = f"there is no {request.topic}-{request.partition}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
     number = topic.partition_numbers[request.partition]
+    logs, raft = parts_here(node, number)
+    if not raft.group.is_leader:
+        raise NotLeader(raft.group.raft.leader)
     _check_own(node, number, request)
-    _check_others(node, number, request)
-    outcome = await node.raft.proposer.propose(_command(node, number, request))
+    _check_others(node, raft, number, request)
+    outcome = await raft.proposer.propose(_command(node, logs, number, request))
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
     return RecordsVoided(request.first_offset, request.next_offset)
 
 
-def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> VoidRecordsCommand:
+def _command(
+    node: ServedNode, logs: LogParts, number: int, request: requests.VoidRecords
+) -> VoidRecordsCommand:
     """Where the void goes is decided here, for all copies alike."""
-    log = node.logs.merging.look(number).log
+    log = logs.merging.look(number).log
     epoch, timestamp = 0, -1
     last = log.last_batch()
     if last is not None:
@@ -64,10 +68,13 @@ def _check_own(node: ServedNode, number: int, request: requests.VoidRecords) -> 
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "samelog status")
 
 
-def _check_others(node: ServedNode, number: int, request: requests.VoidRecords) -> None:
+def _check_others(
+    node: ServedNode, raft: RaftParts, number: int, request: requests.VoidRecords
+) -> None:
     """No other node may have more; one that is away may, unless it is named as lost."""
-    for member in node.peers.members.all.values():
-        view = node.raft.coordinator.views.get(member.number)
+    peers = {*raft.group.raft.peers, node.peers.number}
+    for member in (each for n, each in node.peers.members.all.items() if n in peers):
+        view = raft.coordinator.views.get(member.number)
         if member.number == node.peers.number or member.name in request.without:
             continue
         if view is None or not node.peers.presence.is_there(member.number):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.parts import ArchiverParts
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.host import NodeResources
@@ -16,6 +17,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
@@ -61,14 +63,18 @@ class MemberViews:
         presence: Presence,
         sender: PeerSender,
         *,
+        cluster: Callable[[], State],
         peers: Callable[[], Sequence[int]],
     ) -> None:
-        """`names`: of the members, by number; `peers` can be asked, the best first."""
+        """`names`: of the members, by number; `cluster`: the state of group 0, as it is here;
+        `peers` can be asked, the best first.
+        """
         self.machine = machine
         self._names = names
         self._coordinator = coordinator
         self._presence = presence
         self._sender = sender
+        self._cluster = cluster
         self.peers = peers
 
     def health(self, number: int) -> Health | None:
@@ -90,10 +96,7 @@ class MemberViews:
 
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""
-        known = self.machine.state.groups.by_id.get(group)
-        if known is None or partition not in known.offsets:
-            return 0
-        return known.offsets[partition].offset
+        return self._cluster().groups.committed(group, partition)
 
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
         """Send a message; False: the member is not connected."""
@@ -105,6 +108,7 @@ def archiver_parts(
     merging: Merging,
     group: RaftGroup,
     cluster: MemberViews,
+    at_work: AtWork,
 ) -> ArchiverParts:
     """What archiving takes of a replica."""
     return ArchiverParts(
@@ -117,4 +121,5 @@ def archiver_parts(
         merging=merging,
         replication=GroupReplication(group),
         cluster=cluster,
+        at_work=at_work,
     )

@@ -154,6 +154,8 @@ class Changes:
         for member in members.values():
             if not member.voter or member.replaces is None or member.replaces not in members:
                 continue
+            if self._machine.state.placement.has_replicas(member.replaces):
+                continue  # they move away first
             if member.replaces != self._number:
                 self._propose_soon(self._without(member.replaces))
             else:  # handing over first costs less than an election after the removal

@@ -19,6 +19,7 @@ from contextlib import suppress
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
@@ -57,12 +58,14 @@ class FileGuard:
         *,
         in_thread: InThread,
         events: Recording,
+        at_work: AtWork,
     ) -> None:
         self._fs = fs
         self._merging = merging
         self._repair = repair
         self._in_thread = in_thread
         self._events = events
+        self._at_work = at_work
         self._lost: dict[str, str] = {}
         """Path -> what is wrong with it, until it is put back."""
 
@@ -76,7 +79,8 @@ class FileGuard:
         looked_at = 0
         while True:
             await asyncio.sleep(max(LOOK_S, looked_at / FILES_PER_S))
-            looked_at = await self.look()
+            with self._at_work:
+                looked_at = await self.look()
 
     async def look(self) -> int:
         """Look at all files once: how many there are."""
@@ -90,14 +94,18 @@ class FileGuard:
             }
             count += sum(len(segments) for _, segments in wanted.values())
             if wanted:
+                numbers = {number: partition.log.generations.number for number, partition in now}
                 found = await self._in_thread(_look_for, self._fs, wanted)
-                await self._get_all_back(dict(now), found)
+                same = {n: p for n, p in now if p.log.generations.number == numbers[n]}
+                await self._get_all_back(same, found)
         return count
 
     async def _get_all_back(
         self, looked_at: Mapping[int, MergedPartition], found: Mapping[int, list[MissingFile]]
     ) -> None:
         for number, missing in found.items():
+            if number not in looked_at:
+                continue  # compacted meanwhile
             with suppress(LogFormatError):  # whoever reads or writes there says so
                 await self._get_back(number, looked_at[number], missing)
 
@@ -138,27 +146,30 @@ class FileGuard:
     ) -> str:
         """Get a file back: from where; empty if that cannot be done now. Raises LogFormatError."""
         merged, directory = partition.log, partition.log.path
-        opened = merged.open_file(lost.base)
+        opened, compaction = merged.open_file(lost.base), merged.number_of(lost.base)
         if lost.size < 0 and opened is not None and self._fs.exists(directory):
             await self._copy(partition, segment, opened)
             return "from what was still open"
         if not segment.sealed or not self._fs.exists(directory):
             self._merging.reopen(number, "its files were removed or cut")
             return "by opening the log anew"
-        begin, end = merged.checksums(lost.base)
+        begin, end = merged.file_checksums(lost.base)
         path = restored_path(directory, lost.base)
-        peer = await self._repair.segment_of(partition, segment, path)
+        peer = await self._repair.segment_of(partition, segment, path, number=compaction)
         if peer is None or await self._in_thread(checksum_of, self._fs, path, begin) != end:
             return ""
-        if merged.segment(lost.base) is None:
-            return ""  # archived meanwhile
+        if merged.segment(lost.base) is None or merged.number_of(lost.base) != compaction:
+            return ""  # archived or compacted meanwhile
         put_back(self._fs, directory, lost.base)
         merged.look_at_file_again(lost.base)
         return f"from {peer}"
 
     async def _copy(self, partition: MergedPartition, segment: Segment, opened: File) -> None:
         merged, path = partition.log, restored_path(partition.log.path, segment.base_offset)
+        compaction = merged.number_of(segment.base_offset)
         await self._in_thread(copy_open, self._fs, opened, path, segment.size)
+        if merged.number_of(segment.base_offset) != compaction:
+            return  # compacted meanwhile
         if merged.segment(segment.base_offset) is None:
             return  # archived meanwhile
         merged.take_restored(segment.base_offset, path, segment.size)

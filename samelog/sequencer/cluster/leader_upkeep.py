@@ -9,7 +9,6 @@ from __future__ import annotations
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
-from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.raft.group import RaftGroup
@@ -26,7 +25,6 @@ class LeaderUpkeep:
     def __init__(
         self,
         config: NodeConfig,
-        directory: NodeDirectory,
         *,
         group: RaftGroup,
         replica: Replica,
@@ -35,7 +33,6 @@ class LeaderUpkeep:
         clock: Clock,
     ) -> None:
         self._config = config
-        self._directory = directory
         self._group = group
         self._replica = replica
         self._staging = staging
@@ -47,7 +44,7 @@ class LeaderUpkeep:
 
     def tick(self) -> None:
         """To be called about once a second."""
-        self._settle_doubt()
+        self._tell_of_doubt()
         self._tell_of_the_forgotten()
         if (first := self._upgrade.first_level()) is not None:
             self._propose(first)
@@ -58,13 +55,11 @@ class LeaderUpkeep:
             self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
             self._expire()
 
-    def _settle_doubt(self) -> None:
-        """After a loss of power with `fsync=interval`: forget doubt that is over, and leave a
-        record where committed entries may be lost.
+    def _tell_of_doubt(self) -> None:
+        """After a loss of power with `fsync=interval`: leave a record where committed entries may
+        be lost.
         """
         raft = self._group.raft
-        if self._directory.record.doubtful and not raft.is_doubtful:
-            self._directory.is_whole_again()
         if raft.is_elected_in_doubt and raft.term != self._told_term:
             text = (
                 f"{self._config.name} leads term {raft.term} from entry {raft.commit_index} on by"

@@ -99,11 +99,13 @@ class Links:
         """The name of a member."""
         return self.open[number].peer.name
 
-    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages of a group, or drop them."""
+    def send_raft(
+        self, group: int, to: int, messages: Sequence[Any], replicas: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Send Raft messages of a group, or drop them. `replicas`: whose they are, and for whom."""
         link = self.open.get(to)
         if link is not None:
-            link.send_raft(group, messages)
+            link.send_raft(group, messages, replicas)
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""

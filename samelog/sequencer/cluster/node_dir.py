@@ -83,6 +83,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """Empty until the first committed entry is applied."""
     suspicion: str = ""
     """Why the node may have forgotten something, and counts for nothing; empty: it has not."""
+    suspicions: int = 0
+    """How often a reason for that was found."""
     members: list[Member] = []
     """Who belonged to the cluster when the directory was made."""
     members_version: int = 0
@@ -100,6 +102,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
     def may_vote(self) -> bool:
         """Whether what it promised under its number is known here."""
         return not self.suspicion
+
+    def suspected(self, reason: str) -> NodeRecord:
+        """The record of a node that may have forgotten something."""
+        return msgspec.structs.replace(self, suspicion=reason, suspicions=self.suspicions + 1)
 
     def after(self, incarnation: str) -> list[str]:
         """The lives before a new one, `incarnation` being the newest of them."""
@@ -165,7 +171,7 @@ class NodeDirectory:
         found = known_by_birth(fs, path, record)
         if found == record:
             return record
-        return msgspec.structs.replace(found, suspicion=record.suspicion or IS_A_COPY)
+        return found.suspected(record.suspicion or IS_A_COPY)
 
     @staticmethod
     def _begin_life(
@@ -206,7 +212,8 @@ class NodeDirectory:
 
     def is_suspect(self, reason: str) -> None:
         """This life may have forgotten something."""
-        self._rewrite(suspicion=reason)
+        self.record = self.record.suspected(reason)
+        write_record(self._fs, self.path, self.record)
 
     def is_let_in(self) -> None:
         """An entry that names this life is here: nothing that it may have forgotten counts."""
@@ -294,10 +301,9 @@ def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
         fs,
         path,
         msgspec.structs.replace(
-            record,
+            record.suspected(found.reason),
             boot=max(record.boot, known.boot),
             predecessors=record.after(known.incarnation),
-            suspicion=found.reason,
         ),
     )
 

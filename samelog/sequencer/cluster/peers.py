@@ -40,10 +40,13 @@ from samelog.wire.frames import GROUP, HEADER_BYTES, FrameType, encode_frame
 from samelog.wire.member_queues import CONTROL_FRAME_BYTES, ControlQueue, check_control
 from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome, encode_message
 from samelog.wire.peer_messages import (
+    Beat,
+    BeatAnswer,
     Cursors,
     Forgotten,
     InputPosition,
     MemberList,
+    NotQuiet,
     PartitionOffset,
     PeerMessage,
     Report,
@@ -54,6 +57,8 @@ WAITING_BYTES = 64 << 10, 16 << 10
 """Above the first nothing more is handed to the socket of a control connection, until less than the
 second waits: what is urgent then waits behind no more than that.
 """
+BEATS = (Beat, BeatAnswer, NotQuiet)
+"""Waited for: they may pass all others, but none of their own."""
 PART_ITEMS = 1000
 """Of each kind, in a part of a report."""
 
@@ -93,8 +98,10 @@ class PeerSender(Protocol):
     def connected(self) -> list[int]:
         """Those of them that can be sent to."""
 
-    def send_raft(self, group: int, to: int, messages: Sequence[Any]) -> None:
-        """Send Raft messages of a group, or drop them."""
+    def send_raft(
+        self, group: int, to: int, messages: Sequence[Any], replicas: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Send Raft messages of a group, or drop them. `replicas`: whose they are, and for whom."""
 
     def send(self, to: int, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
@@ -162,24 +169,26 @@ class PeerLink:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def send_raft(self, group: int, messages: Sequence[Any]) -> None:
+    def send_raft(
+        self, group: int, messages: Sequence[Any], replicas: tuple[int, int] = (0, 0)
+    ) -> None:
         """Send Raft messages of a group, or drop them."""
         connection = self._link.connection
-        if connection is None or not self.connected:
+        if connection is None or not self.connected or (group != GROUP and not self._knows_bulk):
             return
-        payload = self._encode(group, messages)
+        payload = self._encode(group, messages, replicas)
         is_short = len(payload) <= CONTROL_FRAME_BYTES or not self._knows_bulk
         if is_short and connection.writable:
             connection.send_raft(payload)
             return
         for message in messages:
-            frame = encode_frame(FrameType.RAFT, self._encode(group, [message]))
+            frame = encode_frame(FrameType.RAFT, self._encode(group, [message], replicas))
             self._send_frame(connection, frame, group, urgent=isinstance(message, URGENT))
 
-    def _encode(self, group: int, messages: Sequence[Any]) -> bytes:
-        """For a peer of its build. Replicas have no numbers yet: all are 0."""
+    def _encode(self, group: int, messages: Sequence[Any], replicas: tuple[int, int]) -> bytes:
+        """For a peer of its build."""
         if self._knows_bulk:
-            return encode_groups([GroupMessages(group, 0, 0, messages)])
+            return encode_groups([GroupMessages(group, *replicas, messages)])
         return encode_messages(messages, group=group)
 
     def send(self, message: PeerMessage) -> bool:
@@ -187,7 +196,9 @@ class PeerLink:
         connection = self._link.connection
         if connection is None or not self.connected:
             return False
-        return all(self._send_frame(connection, encode_message(part)) for part in parts_of(message))
+        urgent = isinstance(message, BEATS)
+        frames = map(encode_message, parts_of(message))
+        return all(self._send_frame(connection, frame, urgent=urgent) for frame in frames)
 
     def _send_frame(
         self, connection: Connection, frame: bytes, group: int = GROUP, *, urgent: bool = False

@@ -18,7 +18,7 @@ import msgspec
 
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Effects, HardState, Snapshot
-from samelog.format.errors import DirectoryInUse
+from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -38,8 +38,9 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import MemberLives, Rejection
+from samelog.sequencer.state.types import MemberLives, Rejection, State
 from samelog.store.disk.files import File, FileSystem
+from samelog.store.merged.generations import read_compacted
 
 TERM_STEP = 1000
 """The new life's terms are so far above what this node knew that no lost node can have had them."""
@@ -79,13 +80,15 @@ class _Life:
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
     """What there is; nothing is changed, but for what every start does to the log: a torn tail is
-    cut, an older version's log carried over. Raises NodeDirectoryError if a
-    node runs on the directory, RaftStoreError if its Raft files are damaged, OtherVersion if this
-    build does not know what they hold.
+    cut, an older version's log carried over. Raises NodeDirectoryError if a node runs on the
+    directory, or there are data groups; RaftStoreError if its Raft files are damaged; OtherVersion
+    if this build does not know what they hold.
     """
     lock = _lock(fs, config)
     try:
-        return _read(fs, config).finding
+        life = _read(fs, config)
+        _check_is_all(life.machine.state)
+        return life.finding
     finally:
         lock.close()
 
@@ -99,12 +102,28 @@ def begin_anew(
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
+        _check_is_all(life.machine.state)
         text = _possible_loss(life.finding)
         life.machine.apply(RecordEvent(wall_ms, kind, text))
         _stand_alone(life, config)
+        _keep_own_segments(fs, life, config)
         return life.finding, _write(fs, config, life, wall_ms)
     finally:
         lock.close()
+
+
+def _check_is_all(state: State) -> None:
+    """Only group 0 can be recovered: it would forget the data groups, whose files are here and on
+    other members. Raises NodeDirectoryError.
+    """
+    if state.placement.groups:
+        topics = [each.name for each in state.topics.values() if each.is_placed]
+        names = ", ".join(sorted(topics)[:10]) or "none of whose topics is left"
+        text = f"there are {len(state.placement.groups)} data groups ({names})"
+        raise NodeDirectoryError(
+            f"{text}, and this recovers group 0 only: bring a majority of the members back, or "
+            "restore the topics from their archive copies into a new cluster; nothing is changed"
+        )
 
 
 def _lock(fs: FileSystem, config: NodeConfig) -> File:
@@ -193,6 +212,22 @@ def _stand_alone(life: _Life, config: NodeConfig) -> None:
     state.members_version += VERSION_STEP
     state.next_member = highest + 1 + NUMBER_STEP
     state.started = {record.number: MemberLives(record.boot, record.incarnation)}
+
+
+def _keep_own_segments(fs: FileSystem, life: _Life, config: NodeConfig) -> None:
+    """Nobody is left to get compacted segments from: those that are here count."""
+    state = life.machine.state
+    for partition in state.partitions.values():
+        if partition.compacted is None:
+            continue
+        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+        try:
+            own = read_compacted(fs, os.path.join(config.data, "merged", name))
+        except CorruptLog as error:
+            raise NodeDirectoryError(str(error)) from error
+        partition.compacted.keep(
+            own.segments if own.copied is None else [*own.segments, own.copied]
+        )
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:

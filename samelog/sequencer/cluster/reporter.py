@@ -167,6 +167,14 @@ class Reporter:
         for untold in self._untold.values():
             untold.health = True
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody who can be told has not been told everything."""
+        known = map(self._untold.get, self._peers.connected)
+        return not self._may_state or any(
+            untold is not None and (untold.is_report or untold.cursors) for untold in known
+        )
+
     # --- telling peers ----------------------------------------------------------------------------
 
     def tick(self) -> None:

@@ -22,6 +22,7 @@ from samelog.format.directory_files import ScrubFile
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
@@ -55,6 +56,7 @@ class Scrubber:
         config: Scrub,
         in_thread: InThread,
         clock: Clock,
+        at_work: AtWork,
     ) -> None:
         """`path`: of the file that says how far it has come."""
         self._fs = fs
@@ -64,10 +66,12 @@ class Scrubber:
         self._config = config
         self._in_thread = in_thread
         self._clock = clock
+        self._at_work = at_work
         self._damaged: dict[str, str] = {}
         """Path -> what is wrong with it that no other node could mend."""
         self._complaint = asyncio.Event()
-        self._mending = asyncio.Lock()
+        self.mending = asyncio.Lock()
+        """Held while a piece of a segment is looked at and mended."""
         self._known: ScrubFile | None = None
         self._saved_at = clock.now()
 
@@ -79,12 +83,14 @@ class Scrubber:
     async def run(self) -> None:
         """Round after round, until cancelled."""
         while self._config.bytes_per_s:
-            known = await self._progress()
+            with self._at_work:
+                known = await self._progress()
             interval_s = self._config.interval_s
             due_s = known.done_ms / 1000 + interval_s - self._clock.wall_ms() / 1000
             if known.partition < 0:  # else a round was under way when the node stopped
                 await asyncio.sleep(min(max(0.0, due_s), interval_s))
-            await self.scrub()
+            with self._at_work:
+                await self.scrub()
 
     async def _progress(self) -> ScrubFile:
         """What is kept; a node that never kept anything begins its first interval."""
@@ -129,12 +135,16 @@ class Scrubber:
         """Look at once at what readers complain of, until cancelled."""
         while True:
             await self._complaint.wait()
-            self._complaint.clear()
-            for partition in tuple(self._merging.partitions.values()):
-                while partition.suspects:
-                    segment = partition.log.segment(partition.suspects.pop())
-                    if segment is not None:
-                        await self._guard(partition, segment, COMPLAINT_BYTES_PER_S)
+            with self._at_work:
+                self._complaint.clear()
+                for partition in tuple(self._merging.partitions.values()):
+                    await self._look_into(partition)
+
+    async def _look_into(self, partition: MergedPartition) -> None:
+        while partition.suspects:
+            segment = partition.log.segment(partition.suspects.pop())
+            if segment is not None:
+                await self._guard(partition, segment, COMPLAINT_BYTES_PER_S)
 
     async def _guard(self, partition: MergedPartition, segment: Segment, bytes_per_s: int) -> None:
         path = os.path.join(partition.log.path, segment_name(segment.base_offset, LOG))
@@ -151,11 +161,14 @@ class Scrubber:
     async def _scrub(
         self, partition: MergedPartition, segment: Segment, path: str, bytes_per_s: int
     ) -> None:
-        begin, end = partition.log.checksums(segment.base_offset)
+        begin, end = partition.log.file_checksums(segment.base_offset)
+        number = partition.log.number_of(segment.base_offset)
         known = ScrubProgress(0, segment.base_offset, begin)
         while known.byte < segment.size:
             before = known
-            async with self._mending:  # two may read, one mends
+            async with self.mending:  # two may read, one mends
+                if partition.log.number_of(segment.base_offset) != number:
+                    return  # compacted meanwhile
                 known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
                 if partition.log.segment(segment.base_offset) is None:
                     break  # archived meanwhile

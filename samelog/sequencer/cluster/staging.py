@@ -12,49 +12,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from samelog.admin import requests
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
 from samelog.admin.requests import DropStage, HoldStage, StagedRun
 from samelog.consensus import Busy, NotLeader
-from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.merge.planner import SessionBytes
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.spanning.ranges import RANGE_BYTES, RANGES_MAX, StagedInput, ranges_of
 from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.stage_state import refused_batch
-from samelog.sequencer.state.types import Input, Rejection
+from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
 HOLD_WAIT_S = 5.0
 """How long one request waits for a majority."""
-RANGE_BYTES = 1 << 20
-RANGES_MAX = 100_000
-"""In one batch, which is one Raft entry."""
 ABANDONED_S = 3600.0
 ATTEMPTS = 5
 RETRY_S = 0.05
-_CODES = {
+REFUSALS = {
     "STAGE_BACKWARDS": FaultCode.ALREADY_EXISTS,
     "UNKNOWN_RUN": FaultCode.OUT_OF_RANGE,
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
 }
-
-
-class StagedInput(NamedTuple):
-    """One input of a staged run, and where it ends."""
-
-    entry: Input
-    end: SessionPosition
 
 
 class Staging:
@@ -87,7 +74,7 @@ class Staging:
 
     async def publish(self, request: requests.PublishStage) -> StagePublished:
         """Publish a batch. Raises NotLeader, ChangeRefused."""
-        self._lead()
+        self.lead()
         machine = self._machine
         refusal = refused_batch(machine.state, request.stage, request.writer, request.batch)
         if refusal is None:
@@ -98,13 +85,13 @@ class Staging:
         if refusal is None:
             return StagePublished(is_new=True)
         if refusal.code != "STAGE_PUBLISHED":
-            raise ChangeRefused(_CODES.get(refusal.code, FaultCode.NOT_READY), refusal.message)
+            raise ChangeRefused(REFUSALS.get(refusal.code, FaultCode.NOT_READY), refusal.message)
         await self.drop(DropStage(request.stage, request.runs))
         return StagePublished(is_new=False)
 
     async def drop(self, request: DropStage) -> StageDropped:
         """End the runs of a stage, those that are there. Raises NotLeader."""
-        self._lead()
+        self.lead()
         for run in request.runs:
             self._check_stage(request.stage, run)
             await self._close(run.session, run.run_id)
@@ -119,7 +106,8 @@ class Staging:
 
     # --- checking ---------------------------------------------------------------------------------
 
-    def _lead(self) -> None:
+    def lead(self) -> None:
+        """Raises NotLeader unless this replica leads."""
         if not self._group.is_leader:
             raise NotLeader(self._group.raft.leader)
 
@@ -131,12 +119,12 @@ class Staging:
 
     def _inputs(self, request: HoldStage | requests.PublishStage) -> list[StagedInput]:
         """The inputs that are named. Raises NotLeader, ChangeRefused."""
-        self._lead()
+        self.lead()
         for run in request.runs:
-            self._check_open(request.stage, run)
+            self.check_open(request.stage, run)
         return [self._input(run, *end) for run in request.runs for end in run.ends]
 
-    def _check_open(self, stage: str, run: StagedRun) -> None:
+    def check_open(self, stage: str, run: StagedRun) -> None:
         """Raises ChangeRefused for a run that is closed, or not known."""
         self._check_stage(stage, run)
         known = self._machine.run_of(run.session, run.run_id)
@@ -163,7 +151,7 @@ class Staging:
         """Until a majority holds them all durably. Raises NotLeader, ChangeRefused."""
         deadline = self._clock.now() + HOLD_WAIT_S
         while (missing := self._missing(inputs)) is not None:
-            self._lead()
+            self.lead()
             moved = self._coordinator.positions_moved
             moved.clear()
             left = deadline - self._clock.now()
@@ -202,7 +190,7 @@ class Staging:
     ) -> Rejection | None:
         """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
         for _ in range(ATTEMPTS):
-            self._lead()
+            self.lead()
             if not ranges.keys() <= self._machine.state.partitions.keys():
                 break  # a topic was deleted, or began anew
             try:
@@ -245,32 +233,3 @@ class Staging:
         for session in self._machine.state.sessions.values():
             if session.runs and session.runs[-1].is_held and not session.runs[-1].closed:
                 yield session.name, session.runs[-1].run_id
-
-
-def ranges_of(staged: StagedInput, source: SessionBytes) -> Iterator[Range]:
-    """Whole batches of at most RANGE_BYTES (or one larger one) each. Raises LogFormatError."""
-    number, place, end = staged.entry.number, staged.entry.place, staged.end
-    while place < end:
-        stop = end.byte if place.roll == end.roll else source.sealed_length(number, place)
-        if stop is None:
-            raise LogFormatError(f"session {staged.entry.session!r} has no end of file {place}")
-        if place.byte >= stop:
-            place = SessionPosition(place.run, place.roll + 1, 0)
-            continue
-        part = _range_at(number, place, stop, source)
-        yield part
-        place = SessionPosition(place.run, place.roll, part.stop)
-
-
-def _range_at(number: int, place: SessionPosition, stop: int, source: SessionBytes) -> Range:
-    data = source.read(number, place, min(stop, place.byte + RANGE_BYTES))
-    scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
-    if scan.end == 0:
-        size = told_size(source.read(number, place, place.byte + LENGTH_PREFIX_BYTES))
-        data = source.read(number, place, min(stop, place.byte + size))
-        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
-    if scan.end == 0 or scan.has_producer:
-        why = scan.error or ("it has a producer id" if scan.has_producer else "it is not whole")
-        raise LogFormatError(f"the batch at {place} of a staged run cannot be merged: {why}")
-    start, behind = place.byte, place.byte + scan.end
-    return Range(number, place.run, place.roll, start, behind, scan.records, scan.end, scan.digest)

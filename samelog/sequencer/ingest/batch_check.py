@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, Attribute
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, unpack
@@ -20,6 +21,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.turn_budget import TurnBudget
 from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class Taken(NamedTuple):
     data: memoryview
     records: int
     refusal: RequestRefused | None
+    has_keys: bool = True
+    """Whether every record has one; batches of a peer were looked into there."""
 
 
 def whole_batches(data: memoryview) -> Taken:
@@ -104,9 +108,10 @@ def _not_whole(scan: kernels.Scan) -> RequestRefused:
 
 def check_batches(
     data: memoryview, *, batch_bytes: int, own: OwnProducer, unpacking: Unpacking
-) -> int:
+) -> tuple[int, int]:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them: the number of records. Raises RequestRefused (INVALID_BATCH), TurnIsOver.
+    them: the number of records, and of those without a key. Raises RequestRefused (INVALID_BATCH),
+    TurnIsOver.
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
@@ -118,10 +123,10 @@ def check_batches(
         _check_producers(data, producer_id)
         unpacking.limit_bytes = min(unpacking.limit_bytes, max(SLICED_LIMIT_BYTES, batch_bytes))
     try:
-        kernels.check_records(data, unpacking)
+        keyless = kernels.check_records(data, unpacking)
     except LogFormatError as error:
         raise _refused(str(error)) from error
-    return scan.records
+    return scan.records, keyless
 
 
 def _check_flags(scan: kernels.Scan, own: OwnProducer) -> None:
@@ -151,12 +156,12 @@ def sound_batches(
 ) -> Taken:
     """Whole batches up to the first one that cannot be taken. Raises TurnIsOver."""
     try:
-        records = check_batches(data, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
+        looked = check_batches(data, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
     except RequestRefused as refused:
         if _is_one(data):
             return Taken(data[:0], 0, refused)
         return _up_to_first_bad(data, batch_bytes, own, unpacking)
-    return Taken(data, records, None)
+    return Taken(data, looked[0], None, looked[1] == 0)
 
 
 def _is_one(data: memoryview) -> bool:
@@ -168,22 +173,32 @@ def _is_one(data: memoryview) -> bool:
 def _up_to_first_bad(
     data: memoryview, batch_bytes: int, own: OwnProducer, unpacking: Unpacking
 ) -> Taken:
-    end = records = 0
+    end = records = keyless = 0
     while end < len(data):
         one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
         batch = data[end : end + one.end] if one.end else data[end:]
         try:
-            records += check_batches(batch, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
+            looked = check_batches(batch, batch_bytes=batch_bytes, own=own, unpacking=unpacking)
         except RequestRefused as refused:
-            return Taken(data[:end], records, refused)
+            return Taken(data[:end], records, refused, keyless == 0)
+        records, keyless = records + looked[0], keyless + looked[1]
         end += len(batch)
-    return Taken(data, records, None)
+    return Taken(data, records, None, keyless == 0)
 
 
 def _check_producers(data: memoryview, own: int | None) -> None:
     for header in kernels.batch_headers(data, 0, len(data)):
         if header[6] not in (-1, own):
             raise _refused(f"producer id {header[6]} does not belong to this session")
+
+
+def check_keys(topic: Topic) -> None:
+    """Of records without keys. Raises RequestRefused (INVALID_BATCH) if the topic is compacted: it
+    would never let go of them.
+    """
+    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+        message = f"topic {topic.name!r} is compacted: every record needs a key"
+        raise _refused(message, "give the records keys, or set the topic's cleanup.policy=delete")
 
 
 def _refused(message: str, remedy: str = "send what can be read") -> RequestRefused:

@@ -57,6 +57,23 @@ class Following:
         self._looked = (0, -LOOK_S)
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
+        self._refused: set[int] = set()
+        """Inputs of which their nodes had nothing to give, when they were asked last."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything that can be followed is not. Who had nothing, as after the loss of its
+        directory, says so once it has more.
+        """
+        idle = self._busy.keys() | self._refused
+        return any(
+            number not in idle and self._is_there(node) and self._is_open(number)
+            for node, number in self._inputs
+        )
+
+    def _is_open(self, number: int) -> bool:
+        entry = self._machine.state.inputs.get(number)
+        return entry is not None and self._machine.open_run_of(entry.session) is not None
 
     def tick(self) -> None:
         """Begin to follow what is not followed yet; to be called some times a second."""
@@ -83,6 +100,7 @@ class Following:
         entry = self._machine.state.inputs.get(number)
         if entry is None or self._machine.open_run_of(entry.session) is None:
             return
+        self._refused.discard(number)
         task = asyncio.create_task(self._follow(node, entry), name=f"follow input {number}")
         self._busy[number] = task
         task.add_done_callback(lambda _: self._busy.pop(number, None))
@@ -94,6 +112,8 @@ class Following:
         except PullRefused as refused:
             if refused.code is FaultCode.OUT_OF_RANGE:
                 self._begin_later(entry)
+            else:
+                self._refused.add(entry.number)
         except (RuntimeFault, ProtocolFault, LogFormatError) as error:
             log_event(log, logging.DEBUG, "following ended", input=entry.number, error=error)
         self._not_before[entry.number] = self._clock.now() + RETRY_S

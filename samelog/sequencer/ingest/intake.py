@@ -18,12 +18,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
-from samelog.sequencer.ingest.batch_check import Taken, own_producer, whole_batches
+from samelog.sequencer.ingest.batch_check import Taken, check_keys, own_producer, whole_batches
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
@@ -61,6 +62,9 @@ class VerdictListener(Protocol):
     def on_topic_gone(self, number: int) -> None:
         """The input's topic was deleted."""
 
+    def on_input_moved(self, number: int) -> None:
+        """The input's partition goes to another group, with what is committed of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
@@ -83,6 +87,7 @@ class Intake(RunIntake):
         proposer: Proposer,
         *,
         settings: IntakeSettings,
+        checker: BatchChecker | None,
         syncer: Syncer,
         quotas: QuotaKeeper,
         events: IntakeEvents,
@@ -92,7 +97,7 @@ class Intake(RunIntake):
         self._replica = replica
         self._sessions = sessions
         self._settings = settings
-        self.checker = BatchChecker(self.longest_batch)
+        self.checker = checker or BatchChecker(self.longest_batch)
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -110,6 +115,11 @@ class Intake(RunIntake):
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be synced, released or ended."""
+        return not self.rounds.is_idle or bool(self._to_release or self.ended)
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -194,7 +204,12 @@ class Intake(RunIntake):
         """Write what passed the checks at the end of the input. Raises RequestRefused, also for
         what did not pass.
         """
-        fresh, records, refusal = taken
+        fresh, records, refusal, has_keys = taken
+        if not has_keys:
+            state = self._machine.state
+            topic = state.topics[state.partitions[entry.partition].topic_id]
+            if CLEANUP_POLICY in topic.settings:
+                check_keys(topic)
         if fresh:
             self.room.use(len(fresh))
             try:
@@ -219,7 +234,10 @@ class Intake(RunIntake):
             raise RequestRefused(
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
-        entry = self._machine.state.inputs.get(number)
+        entry, placement = self._machine.state.inputs.get(number), self._machine.state.placement
+        is_moved = entry is None and placement.own
+        if is_moved or (placement.passing and entry and placement.is_on_its_way(entry.partition)):
+            raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "open it anew")
         if entry is None:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         if entry.run != run_number:
@@ -366,10 +384,11 @@ class Intake(RunIntake):
         it, if its files fail.
         """
         inputs, places = self._machine.state.inputs, {}
+        placed = self._machine.state.placement.partitions  # in data groups
         sessions, sync_always = self._sessions, self._settings.sync_always
         for number in numbers:
             entry = inputs.get(number)
-            if entry is None:
+            if entry is None or entry.partition in placed:
                 continue
             try:
                 places[number] = sessions.durable(entry) if sync_always else sessions.written(entry)
@@ -411,6 +430,12 @@ class Intake(RunIntake):
         for number in inputs:
             for listener in self._all_listeners():
                 listener.on_topic_gone(number)
+
+    def moved(self, inputs: Sequence[int]) -> None:
+        """The inputs' partition goes to another group."""
+        for number in inputs:
+            for listener in self._all_listeners():
+                listener.on_input_moved(number)
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""

@@ -43,6 +43,10 @@ class Room:
             log.warning("intake resumed")
             self.stopped = None
 
+    def has(self, size: int) -> bool:
+        """Whether so much is left for what is not accepted."""
+        return self.stopped is None and self._bytes >= size
+
     def use(self, size: int) -> None:
         """What is accepted is written twice: here, and to the merged log. Raises RequestRefused."""
         self._bytes -= 2 * size

@@ -30,6 +30,7 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
 from samelog.wire.errors import FaultCode
 
@@ -142,9 +143,15 @@ class RunIntake(ABC):
                 await future
         except TimeoutError:
             message = f"run {run.number} of session {session!r} is not closed yet"
-            raise RequestRefused(
-                FaultCode.NOT_READY, message, "retry: it closes once it is merged"
-            ) from None
+            remedy = f"retry: it closes once it is merged{self._groups_of(session)}"
+            raise RequestRefused(FaultCode.NOT_READY, message, remedy) from None
+
+    def _groups_of(self, session: str) -> str:
+        """Where else a session's bytes are merged, for people."""
+        placement = self._machine.state.placement
+        inputs = self._machine.inputs_of(session)
+        numbers = sorted({placement.group_of(each.partition) for each in inputs} - {0})
+        return f", in data groups {', '.join(map(str, numbers))} too" if numbers else ""
 
     async def open_topic(self, topic: str, partitions: int) -> int:
         """How many partitions a topic has; created with so many if it may be. Raises
@@ -170,15 +177,51 @@ class RunIntake(ABC):
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
             entry = self._find_entry(session, run_id, known.topic_id, partition)
+        return self._opened_input(known, run, entry)
+
+    async def note_input(self, session: str, run_id: str, topic: Topic, partition: int) -> Run:
+        """Have it known in group 0 that a run has bytes in a data group: the run. Raises
+        RequestRefused.
+        """
+        run = self._known_run(session, run_id)
+        entry = self._find_entry(session, run_id, topic.topic_id, partition)
+        if entry is None and not run.closed:
+            self._quotas.check_partition(session)
+            outcome = await self._propose(OpenInputCommand(session, topic.topic_id, partition))
+            if isinstance(outcome, Rejection):
+                raise refused(outcome)
+        return run
+
+    async def open_placed(self, command: OpenPlacedInput) -> OpenedInput:
+        """One of this data group's partitions in a run that group 0 has opened. Raises
+        RequestRefused.
+        """
+        place = command.session, command.run_id, command.topic_id, command.partition
+        entry = self._find_entry(*place)
+        if entry is None:
+            outcome = await self._propose(command)
+            if isinstance(outcome, Rejection):
+                raise refused(outcome)
+            entry = self._find_entry(*place)
+        topic = self._machine.state.topics.get(command.topic_id)
+        if topic is None:
+            raise RequestRefused(FaultCode.NOT_READY, "the topic is not known here yet", "retry")
+        run = self._known_run(command.session, command.run_id)
+        return self._opened_input(topic, run, entry)
+
+    def _opened_input(self, known: Topic, run: Run, entry: Input | None) -> OpenedInput:
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
         asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])
+        ends = {number: (roll, byte) for number, roll, byte in run.ends}
+        end = ends.get(entry.number, (0, 0)) if run.closed else None
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=ResumePoint(0, 0, -1, 0) if run.closed else self.position(entry),
+            position=self.position(entry) if end is None else ResumePoint(*end),
             merged=(entry.roll, entry.byte),
+            end=end,
         )
 
     async def _topic(self, name: str, partition: int) -> Topic:

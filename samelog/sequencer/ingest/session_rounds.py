@@ -50,6 +50,12 @@ class SessionRounds:
         """Rounds without files, each of which ends with those before it."""
         self._idle: asyncio.Future[None] | None = None
         self._waits_for_entry = False
+        self._in_round = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to sync, nor being synced by `run`."""
+        return not (self.dirty or self._in_round)
 
     def begin_soon(self) -> None:
         """There is something to sync."""
@@ -74,6 +80,7 @@ class SessionRounds:
             if not self.dirty:
                 self._idle = loop.create_future()
                 await self._idle
+            self._in_round = True
             if self._pause_s:
                 await asyncio.sleep(self._pause_s)
             try:
@@ -81,6 +88,8 @@ class SessionRounds:
             except DiskFault as fault:
                 self._room.stop(str(fault), for_good=True)
                 return
+            finally:
+                self._in_round = False
 
     async def sync(self, numbers: Iterable[int], also: Sequence[File] = ()) -> None:
         """Make all that is here of these inputs durable, in one round with other files. What an
@@ -90,7 +99,9 @@ class SessionRounds:
         taken = frozenset(numbers)
         self.dirty -= taken
         ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
-        if also or files:
+        if not (also or files):
+            await self._rounds_before()
+        else:
             self._begun += 1
             try:
                 await self._syncer.sync([*also, *files])
@@ -101,8 +112,6 @@ class SessionRounds:
                 self._ended += 1
                 if self._followers:
                     self._wake_followers()
-        else:
-            await self._rounds_before()
         if self._has_failed:
             raise DiskFault("sessions", "sync", errno.EIO)
         self._vouch(ends, files)

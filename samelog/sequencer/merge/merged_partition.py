@@ -6,6 +6,7 @@ Invariant: a partition with a fault is neither executed nor read any more.
 
 from __future__ import annotations
 
+from samelog.archiver.compaction_progress import CompactionProgress
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.void_batch import is_void
@@ -46,6 +47,8 @@ class MergedPartition(Listening):
         """Offset and checksum that a majority agrees on, where the log has yet to get to it."""
         self.suspects: set[int] = set()
         """Segments of which readers got something not valid, and nobody has looked since."""
+        self.compaction: CompactionProgress | None = None
+        """How far this node is with the one that was ordered last."""
         self._events = events
 
     def suspect(self, base_offset: int) -> None:
@@ -60,6 +63,12 @@ def gone_log(name: str, successor: Topic | None) -> RequestRefused:
         return RequestRefused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
     text = f"the log of topic {name!r} was begun anew by a hard reset"
     return RequestRefused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
+
+
+def moved_log(gone: MergedPartition) -> RequestRefused:
+    """Why a partition that went to another group is not read here any more."""
+    text = f"partition {gone.index} of topic {gone.topic!r} is on other members now"
+    return RequestRefused(FaultCode.NOT_LEADER, text, "samelog placement names them")
 
 
 def agrees(log: MergedLog, void: VoidRecordsCommand) -> bool:

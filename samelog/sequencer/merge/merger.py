@@ -33,6 +33,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.transactions.commands import End
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.lost_records import append_void
 
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
@@ -137,9 +138,13 @@ class PartitionMerger:
 
     def step(self) -> int:
         """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
-        are missing.
+        are missing. What is being copied as it was compacted goes on as such.
         """
-        done = self.log.next_offset
+        done, generations = self.log.next_offset, self.log.generations
+        copied = generations.copied if generations.may_copy else None
+        if copied is not None and done < copied.stop:
+            self.missing = Missing(self.number, copied.stop, None)
+            return 0
         void = self.voids.get(done)
         if void is not None:
             return self._fill(void)
@@ -153,8 +158,12 @@ class PartitionMerger:
 
     def _fill(self, void: VoidRecordsCommand) -> int:
         self.missing = None
-        return self.log.append_void(
-            void.records, segment_base=void.segment, epoch=void.epoch, timestamp=void.timestamp
+        return append_void(
+            self.log,
+            void.records,
+            segment_base=void.segment,
+            epoch=void.epoch,
+            timestamp=void.timestamp,
         )
 
     def _begin(self) -> None:
@@ -207,15 +216,22 @@ class PartitionMerger:
         """
         done = self.log.next_offset
         if done == offset:
-            self._sample()
-        elif done < offset:
+            return self._sample()
+        if done < offset:
             self.to_sample.add(offset)
-        return done == offset
+        return False
 
-    def _sample(self) -> None:
+    def _sample(self) -> bool:
+        """Whether it can be: of what is copied as it was compacted the log knows it once all is
+        there.
+        """
+        generations = self.log.generations
+        if generations.may_copy and generations.copied is not None:
+            return False
         self.samples[self.log.next_offset] = self.log.checksum
         if len(self.samples) > SAMPLES_KEPT:
             del self.samples[next(iter(self.samples))]
+        return True
 
     def _execute(self, merge: Merge, step: _Step, done: int) -> int:
         if done < step.base:

@@ -25,7 +25,12 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.measures import Measures
-from samelog.sequencer.merge.merged_partition import MergedPartition, agrees, gone_log
+from samelog.sequencer.merge.merged_partition import (
+    MergedPartition,
+    agrees,
+    gone_log,
+    moved_log,
+)
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
@@ -116,9 +121,7 @@ class Merging:
                 self._compare_with_state(number)
 
     def follow(self) -> None:
-        """Open what this node has of the state machine's partitions, or lacks; let go of partitions
-        of deleted topics.
-        """
+        """Open what this node has of the state's partitions, or lacks; let go of deleted ones."""
         state = self._machine.state
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
         for number in self.partitions.keys() - state.partitions.keys():
@@ -144,6 +147,13 @@ class Merging:
             opened = self._keep(number, self._made(number))
             self._compare_with_state(number)
         return opened
+
+    def take_over(self, number: int) -> None:
+        """A partition came from another group, or is known to go further there."""
+        if number in self.partitions:
+            self._compare_with_state(number)
+        else:
+            self.partition(number)
 
     def look(self, number: int) -> MergedPartition:
         """A partition of the state machine as it is now: one that is not open stays so."""
@@ -203,7 +213,8 @@ class Merging:
         self.troubles.pop(number, None)
         self._changed.ready.pop(number, None)
         self._changed.dirty.discard(number)
-        gone.fault = gone_log(gone.topic, successor)
+        is_moved = successor is None and gone.made_of.topic_id in self._machine.state.topics
+        gone.fault = moved_log(gone) if is_moved else gone_log(gone.topic, successor)
         gone.changed()
         gone.log.close()
         if successor is None:
@@ -299,11 +310,12 @@ class Merging:
         """Remember checksums at the ends of all partitions in which something was merged since a
         majority last agreed on one. Every node is told to at the same entry, so at the same ends.
         """
+        known = self._machine.state.partitions
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
-            for number, partition in self._machine.state.partitions.items()
-            if partition.next_offset > partition.checked_offset
-            and self.partitions[number].merger.sample_at(partition.next_offset)
+            for number, each in ((n, known[n]) for n in self.partitions.keys() & known.keys())
+            if each.next_offset > each.checked_offset
+            and self.partitions[number].merger.sample_at(each.next_offset)
         )
 
     def compare(self, values: Iterable[tuple[int, int, int]]) -> None:
@@ -449,6 +461,13 @@ class Merging:
                     self._changed.dirty.add(number)
                 partition.log.rest()
         self._changed.awake.clear()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is to be executed, synced or marked."""
+        known = self._changed
+        is_dirty = bool(known.ready or known.dirty or known.unmarked) or self._syncing.locked()
+        return is_dirty or bool(self.pending())
 
     def merged_durable(self, numbers: Iterable[int]) -> dict[int, int]:
         """Partition -> offset up to which merged bytes are durable here."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, slice_batch, told_size
 from samelog.format.errors import DecompressionError, LogFormatError
@@ -45,6 +46,7 @@ from samelog.sequencer.state.topic_settings import (
     SEGMENT_MS,
     SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
+    longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
 
@@ -84,11 +86,19 @@ class Planner:
     verified and, where need be, sliced: an error in between leaves what was booked consistent.
     """
 
-    def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        limits: PlannerLimits,
+        cluster: StateMachine | None = None,
+    ) -> None:
+        """`cluster`: of group 0; None: this is of group 0 itself."""
         self._machine = machine
+        self.cluster = cluster or machine
+        """Of group 0, which decides transactions."""
         self._limits = limits
         self._dedup = DedupView(machine)
-        self._transactions = TransactionView(machine)
+        self._transactions = TransactionView(machine, cluster or machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
@@ -180,7 +190,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._machine.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
@@ -198,10 +208,12 @@ class Planner:
         was first last time.
         """
         ready: list[tuple[Input, SessionPosition]] = []
-        inputs = self._machine.state.inputs
+        inputs, placement = self._machine.state.inputs, self._machine.state.placement
         for number, reach in available.items():
             entry = inputs.get(number)
             if entry is None or entry.session in self._closing or number in self.damaged:
+                continue
+            if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
             place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
@@ -410,19 +422,18 @@ class Planner:
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
         limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
+        if CLEANUP_POLICY in settings:
+            limit_ms = longest_segment_ms(settings, self._limits.segment_ms)
         old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
-        self._tails[draft.partition] = Tail(
-            draft.next_offset,
-            size if fresh else tail.segment_bytes + size,
-            append_ms if fresh else tail.segment_started_ms,
-            append_ms,
-        )
+        since = tail.segment_bytes + size, tail.segment_started_ms
+        segment = (size, append_ms) if fresh else since
+        self._tails[draft.partition] = Tail(draft.next_offset, *segment, append_ms)
         fields = (
             draft.partition,
             draft.base_offset,
-            epoch,
+            epoch + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,
             draft.ranges,

@@ -285,6 +285,11 @@ class SessionStore:
             self._troubles[number] = trouble
             log.error("%s", trouble)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether durable marks are to be persisted."""
+        return bool(self._unmarked)
+
     def save_marks(self, most: int) -> None:
         """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
         DiskFault.

@@ -18,6 +18,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions.commands import Begin, End
 from samelog.sequencer.state.transactions.state import (
     EndedInLog,
+    JoinedInLog,
     LogTransactions,
     Transaction,
     Transactions,
@@ -30,8 +31,10 @@ MARKED_PARTITIONS = 256
 class TransactionView:
     """One planner's."""
 
-    def __init__(self, machine: StateMachine) -> None:
+    def __init__(self, machine: StateMachine, cluster: StateMachine) -> None:
+        """`cluster`: of group 0, which has what the coordinator decides."""
         self._machine = machine
+        self._cluster = cluster
         self.is_proposed = False
         """Whether anything is known beside what is applied."""
         self._begun: dict[tuple[int, int], int] = {}
@@ -55,25 +58,33 @@ class TransactionView:
         """Whether a batch that is new may be merged, as far as transactions go."""
         log, producer = self._known.in_log(partition), facts.producer_id
         known = self._known.of_producer(producer) if facts.is_transactional else None
-        newest = max(_epoch_of(log.ended.get(producer)), _epoch_of(known))
+        part = self._part(partition, producer) if facts.is_transactional else None
+        newest = max(map(_epoch_of, (log.ended.get(producer), known, part)))
         if facts.epoch < newest:
             return Verdict.FENCED
         begun = self._number_in(log, partition, producer)
         if not facts.is_transactional:
             return Verdict.TAKE if begun is None else Verdict.INVALID_TRANSACTION
-        if known is None or facts.epoch > known.epoch or not known.takes_part(partition):
+        if part is None or facts.epoch > part.epoch:
             return Verdict.INVALID_TRANSACTION
-        return Verdict.TAKE if begun in (None, known.number) else Verdict.INVALID_TRANSACTION
+        return Verdict.TAKE if begun in (None, part.number) else Verdict.INVALID_TRANSACTION
 
     def begin(self, partition: int, facts: BatchFacts, offset: int) -> Begin | None:
         """A transactional batch is taken: what begins with it, if anything does."""
-        known = self._known.of_producer(facts.producer_id)
+        part = self._part(partition, facts.producer_id)
         log = self._known.in_log(partition)
-        if known is None or self._number_in(log, partition, facts.producer_id) is not None:
+        if part is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
         self.is_proposed = True
-        self._begun[facts.producer_id, partition] = known.number
-        return Begin(facts.producer_id, facts.epoch, known.number, offset)
+        self._begun[facts.producer_id, partition] = part.number
+        return Begin(facts.producer_id, facts.epoch, part.number, offset)
+
+    def _part(self, partition: int, producer: int) -> JoinedInLog | None:
+        """The producer's transaction in a partition, until its marker is proposed."""
+        part = self._known.taking_part(partition, producer)
+        if part is not None and (partition, producer, part.number) in self._ended:
+            return None
+        return part
 
     def _number_in(self, log: LogTransactions, partition: int, producer: int) -> int | None:
         """The producer's transaction that is open in a log, or will be."""
@@ -88,7 +99,7 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        return bool(self._known.deciding) and bool(self._due())
+        return bool(self._cluster.state.transactions.deciding) and bool(self._due())
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
@@ -98,15 +109,21 @@ class TransactionView:
         return due
 
     def _due(self) -> dict[int, list[End]]:
-        found = {}
-        for number, ends in self._known.markers_due().items():
+        found, state = {}, self._machine.state
+        for number, ends in self._cluster.state.transactions.markers_due().items():
+            if number not in state.partitions or number in state.placement.partitions:
+                continue  # it is in another group
+            if state.placement.is_on_its_way(number):
+                continue
+            log = self._known.in_log(number)
             left = [end for end in ends if _key(number, end) not in self._ended]
+            left = [end for end in left if not log.has_ended(end)]
             if left:
                 found[number] = left
         return found
 
 
-def _epoch_of(known: EndedInLog | Transaction | None) -> int:
+def _epoch_of(known: EndedInLog | JoinedInLog | Transaction | None) -> int:
     return -1 if known is None else known.epoch
 
 

@@ -23,19 +23,20 @@ from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NOWHERE, NodeView, verdict
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
-    CloseRun,
+    EndStage,
     Merge,
     PublishStageCommand,
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Session
+from samelog.sequencer.state.types import Input
 
 CHECKPOINT_INTERVAL_S = 1.0
 
@@ -52,10 +53,6 @@ class _Unsettled:
     merged: set[int] = field(default_factory=set)
     sampled: set[int] = field(default_factory=set)
     next_checkpoint: float = 0.0
-    answered: dict[str, set[int]] = field(default_factory=dict)
-    """Session -> the nodes that have spoken since they were asked how much of its run, which has
-    ended, they hold.
-    """
 
 
 class Coordinator:
@@ -76,23 +73,37 @@ class Coordinator:
         """`is_there`: whether a node is up, as far as is known here."""
         self._node = node
         self._machine = machine
+        self._cluster = planner.cluster
         self._planner = planner
         self._sessions = sessions
         self._group = group
         self._clock = clock
-        self._is_there = is_there
         self._events = events
         self._unsettled = _Unsettled()
         self._scheduled = False
         self.direct = DirectInputs()
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
-        self.ended: dict[str, tuple[str, Ends]] = {}
-        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
-        """
+        self.closer = RunCloser(
+            machine=machine,
+            planner=planner,
+            sessions=sessions,
+            group=group,
+            views=self.views,
+            clock=clock,
+            is_there=is_there,
+            events=events,
+        )
         self.positions_moved = asyncio.Event()
         """Set when a node, perhaps this one, vouches for more; whoever waits for that clears it."""
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this node leads, and has yet to decide something."""
+        known = self._unsettled
+        is_open = known.to_plan or known.merged or known.sampled or self.closer.ended
+        return self._group.raft.leadership is not None and bool(is_open)
 
     # --- what nodes say ---------------------------------------------------------------------------
 
@@ -107,7 +118,7 @@ class Coordinator:
             self._unsettled.merged.update(view.merged_durable)
             view = self.views[node] = NodeView(boot)
         view.places.update(places)
-        if self.direct.open or self._unsettled.answered:
+        if self.direct.open or self.closer.answered:
             self._hear(node, places)
         self._unsettled.to_plan.update(places)
         self._unsettled.uneven.update(places)
@@ -116,8 +127,7 @@ class Coordinator:
 
     def _hear(self, node: int, places: Mapping[int, SessionPosition]) -> None:
         """A node has said where it is with inputs, and with what it was asked for."""
-        for answered in self._unsettled.answered.values():
-            answered.add(node)
+        self.closer.hear(node)
         if node in self._group.raft.voters:
             inputs, now = self._machine.state.inputs, self._clock.now()
             for number in places.keys() & inputs.keys():
@@ -180,18 +190,20 @@ class Coordinator:
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender has finished a run; it can be closed once everything of it is merged."""
-        run = self._machine.run_of(session, run_id)
-        if run is None or run.closed:
-            self.ended.pop(session, None)
-            return
-        self.ended[session] = (run_id, ends)
-        self.plan_soon()
+        if self.closer.run_ended(session, run_id, ends):
+            self.plan_soon()
+
+    def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
+        """A data group has closed its part of a run, here."""
+        if self._group.raft.leadership is not None:  # it is told again, to whoever leads then
+            self.closer.closed_elsewhere(session, run_id, ends)
+            self.plan_soon()
 
     def leadership_changed(self) -> None:
         """Start from what is committed: speculation of another term is worth nothing."""
         self._planner.reset()
         self.direct.clear()
-        self._unsettled.answered.clear()
+        self.closer.ask_anew()
         self._unsettled.to_plan.update(self._machine.state.inputs)
         self._unsettled.merged.update(self._machine.state.partitions)
         self.plan_soon()
@@ -210,24 +222,25 @@ class Coordinator:
             self._planner.reset()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
-        if self._unsettled.to_plan or self.ended or self._machine.state.transactions.deciding:
+        if (
+            self._unsettled.to_plan
+            or self.closer.ended
+            or self._cluster.state.transactions.deciding
+        ):
             self.plan_soon()
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
         self._planner.run_changed(session)
-        known = self.ended.get(session)
-        run = None if known is None else self._machine.run_of(session, known[0])
-        if run is not None and run.closed:
-            del self.ended[session]
+        self.closer.run_changed(session)
         self._unsettled.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
 
     def plan_soon(self) -> None:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        deciding = self._machine.state.transactions.deciding
-        if self._scheduled or not (self._unsettled.to_plan or self.ended or deciding):
+        deciding = self._cluster.state.transactions.deciding
+        if self._scheduled or not (self._unsettled.to_plan or self.closer.ended or deciding):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
@@ -244,12 +257,12 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        known, planner = self._machine.state.transactions, self._planner
+        known, planner = self._cluster.state.transactions, self._planner
         while (self._unsettled.to_plan or known.deciding) and planner.has_room:
             if not self._plan_once():
                 break
-        if self.ended:
-            self._close_runs()
+        if self.closer.ended:
+            self.closer.close()
 
     def _plan_once(self) -> bool:
         available = self._available()
@@ -343,7 +356,7 @@ class Coordinator:
     def propose_stage(
         self,
         ranges: Mapping[int, Sequence[Range]],
-        make: Callable[[list[Merge]], PublishStageCommand],
+        make: Callable[[list[Merge]], PublishStageCommand | EndStage],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
         now_ms = self._clock.wall_ms()
@@ -369,82 +382,6 @@ class Coordinator:
         for number in [number for number in self.views if number not in members]:
             if number != self._node:
                 del self.views[number]
-
-    # --- closing runs -----------------------------------------------------------------------------
-
-    def _close_runs(self) -> None:
-        for name, (run_id, ends) in list(self.ended.items()):
-            session = self._machine.state.sessions.get(name)
-            run = self._machine.open_run_of(name)
-            if session is None or run is None or run.run_id != run_id:
-                continue
-            if not self._wholly_merged(session, ends) or not self._all_answered(name):
-                continue
-            if self._propose([CloseRun(name, run_id, self._clock.wall_ms())]):
-                self._planner.closing(name)
-                self.ended.pop(name, None)
-                self._unsettled.answered.pop(name, None)
-
-    def _all_answered(self, name: str) -> bool:
-        """Whether all others that can be reached have said how much of an ended run they hold. Who
-        has not is asked: reports of what the leader plans directly come late.
-        """
-        if self._machine.state.level < ONE_ROUND:
-            return True
-        answered = self._unsettled.answered.setdefault(name, set())
-        peers = self._group.raft.peers
-        silent = [node for node in peers if node not in answered and self._is_there(node)]
-        if silent:
-            self._events.ends_wanted(name, *self.ended[name], silent)
-        return not silent
-
-    def _wholly_merged(self, session: Session, ends: Ends) -> bool:
-        """Whether every byte of the open run that a reachable node holds, or the sender named, is
-        merged. What the sender named may have no input here yet.
-        """
-        if self._unopened(session, ends):
-            return False
-        for entry in self._machine.inputs_of(session.name):
-            if self._planner.place(entry) != entry.place:
-                return False
-            for end in self._known_ends(entry, ends):
-                if not self._reached(entry, end):
-                    return False
-        return True
-
-    def _unopened(self, session: Session, ends: Ends) -> bool:
-        """Whether the sender named bytes of a partition that it has yet to open."""
-        machine = self._machine
-        for (name, index), end in ends.items():
-            topic = machine.topic_named(name)
-            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
-            if partition is None or end == (0, 0):
-                continue
-            if machine.input_of(session.name, partition.number) is None:
-                return True
-        return False
-
-    def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
-        partition = self._machine.state.partitions[entry.partition]
-        topic = self._machine.state.topics[partition.topic_id]
-        known = [
-            view.places[entry.number]
-            for node, view in self.views.items()
-            if self._is_there(node) and entry.number in view.places
-        ]
-        said = ends.get((topic.name, partition.index))
-        return known if said is None else [*known, SessionPosition(entry.run, *said)]
-
-    def _reached(self, entry: Input, end: SessionPosition) -> bool:
-        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's
-        start.
-        """
-        place = entry.place
-        while place < end and place.run == end.run and place.roll < end.roll:
-            if self._sessions.sealed_length(entry.number, place) != place.byte:
-                return False
-            place = SessionPosition(place.run, place.roll + 1, 0)
-        return end <= place
 
     # --- cursors and checksums --------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
+    EndStage,
     Merge,
     PublishStageCommand,
     Range,
@@ -175,7 +176,7 @@ class EntryBytes:
 def _merges(command: AnyCommand) -> Sequence[Merge]:
     if isinstance(command, Merge):
         return (command,)
-    return command.merges if isinstance(command, PublishStageCommand) else ()
+    return command.merges if isinstance(command, PublishStageCommand | EndStage) else ()
 
 
 def _end_of(part: Range) -> SessionPosition:

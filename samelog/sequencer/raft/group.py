@@ -35,16 +35,16 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.log import log_event
 from samelog.sequencer.levels import LOWEST, OtherVersion
+from samelog.sequencer.raft.deadline import DeadlineTimer
 from samelog.sequencer.raft.elections import ElectionLog, SeenElection
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
+from samelog.sequencer.state.placement.commands import SetReplicas
 from samelog.store.disk.files import DiskFault
 
 log = logging.getLogger(__name__)
 
-SHORTEST_TICK_S = 0.002
-"""Deadlines are kept no more exactly than this."""
 HALTING = (HistoryConflict, OtherVersion)
 _NEEDS_SYNC: Callable[[tuple[Effects, bool]], bool] = itemgetter(1)
 
@@ -83,9 +83,10 @@ class RaftGroup:
         applier: Applier,
         entry_bytes: EntryBytes,
         on_fault: Callable[[Exception], None],
+        after_pump: Callable[[], None] | None = None,
     ) -> None:
         """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
-        takes no part any more.
+        takes no part any more. `after_pump` is called when the core has moved.
         """
         self.raft = raft
         self.applied_index = store.applied_index
@@ -114,8 +115,8 @@ class RaftGroup:
         """Why this replica takes no part any more. After a failed sync (DiskFault) nothing written
         before it may ever be called durable.
         """
-        self._timer: asyncio.TimerHandle | None = None
-        self._tick_at = 0.0
+        self._timer = DeadlineTimer(raft, clock, self._tick_now)
+        self._after_pump = after_pump
 
     @property
     def halted(self) -> str:
@@ -143,9 +144,21 @@ class RaftGroup:
         return self._elections.newest
 
     @property
+    def lag(self) -> dict[int, int]:
+        """Other member -> entries that it lacks; empty if this node does not lead."""
+        raft = self.raft
+        known = {number: raft.progress(number) for number in raft.peers}
+        return {n: raft.last_index - each.match for n, each in known.items() if each is not None}
+
+    @property
     def unsaved(self) -> int:
         """Batches of effects that wait for the disk."""
         return len(self._saves)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits for the disk, for a commit or for a leader's word."""
+        return bool(self._saves or self._waiting or self._reads)
 
     # --- input ------------------------------------------------------------------------------------
 
@@ -228,7 +241,15 @@ class RaftGroup:
         """Propose other members, which hold for Raft at once. Raises what the core raises."""
         voters = tuple(member.number for member in command.members if member.voter)
         learners = tuple(member.number for member in command.members if not member.voter)
-        configuration = Configuration(voters, learners, encode_commands([command]))
+        return self._configure(Configuration(voters, learners, encode_commands([command])))
+
+    def propose_replicas(self, command: SetReplicas) -> asyncio.Future[list[Any]]:
+        """The same for a data group, whose replicas are not all members."""
+        voters = tuple(each.member for each in command.replicas if each.votes)
+        learners = tuple(each.member for each in command.replicas if not each.votes)
+        return self._configure(Configuration(voters, learners, encode_commands([command])))
+
+    def _configure(self, configuration: Configuration) -> asyncio.Future[list[Any]]:
         index = self.raft.propose_configuration(configuration, self._clock.now())
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting[index] = (self.raft.term, future)
@@ -271,8 +292,10 @@ class RaftGroup:
             self._on_fault(error)
         finally:
             self._pumping = False
-        if self._timer is not None and self.raft.next_deadline() < self._tick_at:
-            self._set_timer()
+        if self.raft.next_deadline() < self._timer.at:
+            self._timer.begin()
+        if self._after_pump is not None:
+            self._after_pump()
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.send:
@@ -369,29 +392,50 @@ class RaftGroup:
 
     async def run_ticks(self) -> None:
         """Keep the core's deadlines, until cancelled: between them an idle node sleeps."""
-        self._set_timer()
+        self._timer.begin()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._timer.end()
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._tick_at = self.raft.next_deadline()
-        delay = max(SHORTEST_TICK_S, self._tick_at - self._clock.now())
-        self._timer = asyncio.get_running_loop().call_later(delay, self._tick_now)
-
-    def _tick_now(self) -> None:
+    def _tick_now(self, late_s: float) -> None:
         try:
-            self.tick(max(0.0, self._clock.now() - self._tick_at))
+            self.tick(late_s)
         except Exception as error:  # noqa: BLE001 - a timer's error would end nothing
             self._on_fault(error)
         else:
             if not self.halted:
-                self._set_timer()
+                self._timer.begin()
+
+    def wake(self) -> None:
+        """The replica is not to rest any more: another one does not, or is silent."""
+        if not self.halted:
+            self.raft.wake(self._clock.now())
+            self.pump()
+
+    def become_suspect(self) -> None:
+        """This member may have forgotten what it promised here: it counts for nothing."""
+        self.raft.wake(self._clock.now())
+        self.raft.become_suspect()
+        self.pump()
+
+    def hand_over(self) -> None:
+        """Let the most advanced of the other voters lead, if this replica does."""
+        raft = self.raft
+        known = {number: raft.progress(number) for number in raft.voters if raft.counts(number)}
+        matches = {number: each.match for number, each in known.items() if each is not None}
+        if raft.role is Role.LEADER and matches:
+            raft.transfer_leadership(
+                max(matches, key=lambda each: matches[each]), self._clock.now()
+            )
+            self.pump()
+
+    def peer_restarted(self, number: int) -> None:
+        """A member is in another life: what its replica acknowledged before counts no more."""
+        if not self.halted:
+            self.raft.wake(self._clock.now())
+            self.raft.peer_restarted(number)
+            self.pump()
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -179,6 +179,19 @@ class MemberLog:
             raise RaftStoreError(f"group {key[0]} (replica {key[1]}): {damage}")
         return self._replay.groups.setdefault(key, GroupLog(key, self._replay.live))
 
+    @property
+    def replicas(self) -> list[ReplicaKey]:
+        """Those of which there are records."""
+        return list(self._replay.groups)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """A replica has ended, and it is on the disk elsewhere that it never begins again: files
+        that have nothing but its records may go.
+        """
+        group = self._replay.groups.pop(key, None)
+        if group is not None:
+            group.let_go()
+
     # --- writing ----------------------------------------------------------------------------------
 
     def write(

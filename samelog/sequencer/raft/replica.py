@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.placement.tasks import Action
 from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.merge.merging import Merging
@@ -34,10 +35,13 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     DeleteTopicCommand,
+    EndStage,
     Expire,
     LetIn,
     Merge,
+    MergeTransactions,
     OpenRunCommand,
+    PinStage,
     PublishStageCommand,
     RaiseLevel,
     RetireSessionCommand,
@@ -46,11 +50,44 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import (
+    ClosePlacedRun,
+    OpenPartition,
+    OpenPlacedInput,
+    PassPartition,
+    PlacementCommand,
+    PlacePartitions,
+    PlaceTopic,
+)
+from samelog.sequencer.state.placement.passing import decoded
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
+from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
+from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
+
+
+RUN_CHANGES = (
+    OpenRunCommand,
+    CloseRun,
+    RetireSessionCommand,
+    OpenPlacedInput,
+    ClosePlacedRun,
+)
+PLACED = (PlaceTopic, PlacePartitions)
+TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+
+
+UNIT_CHANGES = (
+    PublishStageCommand,
+    EndStage,
+    PinStage,
+    *get_args(SpanningCommand),
+    *TRANSACTION_COMMANDS,
+)
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
@@ -151,7 +188,8 @@ class Replica:
         if not entry.data:  # a new leader's first
             self._merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
-            isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStageCommand | EndStage)
+            and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self._events.entry_applied(entry.index, commands, rejected=rejected)
@@ -167,20 +205,29 @@ class Replica:
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
             self._merged(command)
+            if isinstance(command, MergeTransactions) and command.ends:
+                self._events.units_moved()
         return outcome
 
     def _apply_change(self, command: AnyCommand) -> Any:
         """Anything but a merge instruction."""
-        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopicCommand) else []
+        gone = self._inputs_concerned(command)
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
-        if isinstance(command, CreateTopicCommand | DeleteTopicCommand | AddPartitions):
+        if isinstance(command, PassPartition):
+            self._passed(command, gone)
+        elif isinstance(command, TOPIC_CHANGES):
             self._topic_changed(gone)
-        elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
+            self._events.topic_changed(command.topic_id)
+            if isinstance(command, PLACED):
+                self._events.placement_changed()
+        elif isinstance(command, RUN_CHANGES):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
+        elif isinstance(command, UNIT_CHANGES):
+            self._unit_changed(command)
         else:
             self._pass_on(command, outcome)
         return outcome
@@ -189,6 +236,10 @@ class Replica:
         """What a command means here that is about neither topics nor runs."""
         if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
+        elif isinstance(command, PlacementCommand):
+            self._events.placement_changed()
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
+            self._events.topic_changed(command.topic_id)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
@@ -197,18 +248,20 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStageCommand):
-            self._published(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _published(self, command: PublishStageCommand) -> None:
-        for merge in command.merges:
-            self._merged(merge)
-        for session, _ in command.runs:
-            self._events.run_changed(session)
+    def _unit_changed(self, command: AnyCommand) -> None:
+        """Something that may span groups has moved; what was staged may be published."""
+        if isinstance(command, PublishStageCommand | EndStage):
+            for merge in command.merges:
+                self._merged(merge)
+            for session, _ in command.runs:
+                if session in self.machine.state.sessions:
+                    self._events.run_changed(session)
+        self._events.units_moved()
 
     def _reset(self, command: SoftReset | HardReset) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,
@@ -222,7 +275,7 @@ class Replica:
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
-        if not isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
+        if not isinstance(command, RUN_CHANGES):
             return None
         session = self.machine.state.sessions.get(command.session)
         run = session.runs[-1] if session is not None and session.runs else None
@@ -260,11 +313,14 @@ class Replica:
         partition = self._merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
 
-    def _inputs_of_topic(self, command: DeleteTopicCommand) -> list[GoneInput]:
-        """The inputs of a topic that is about to go."""
-        state = self.machine.state
-        topic = state.topics.get(command.topic_id)
-        numbers = set() if topic is None else set(topic.partition_numbers)
+    def _inputs_concerned(self, command: AnyCommand) -> list[GoneInput]:
+        """The inputs of a topic or a partition that is about to go."""
+        state, numbers = self.machine.state, set[int]()
+        if isinstance(command, PassPartition):
+            numbers = {command.partition} & state.partitions.keys()
+        elif isinstance(command, DeleteTopicCommand):
+            topic = state.topics.get(command.topic_id)
+            numbers = set() if topic is None else set(topic.partition_numbers)
         return [
             self._sessions.gone(entry)
             for entry in state.inputs.values()
@@ -276,6 +332,28 @@ class Replica:
         self._forget(gone)
         self._merging.follow()
         self._tidy_soon()
+
+    def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
+        """A partition comes from another group, or goes to one."""
+        number, known = command.partition, self.machine.state.partitions
+        gone = [each for each in inputs if each.number not in self.machine.state.inputs]
+        self._events.inputs_moved([each.number for each in inputs])
+        self._forget(gone)
+        if number not in known:
+            self._merging.follow()
+            self._tidy_soon()
+            return
+        self._merging.take_over(number)
+        if command.action is Action.OPEN_PARTITION:
+            came = decoded(command)
+            self._events.history_came(number, came.history, came.copy_targets)
+        places = tuple(
+            (entry.number, entry.place)
+            for entry in self.machine.state.inputs.values()
+            if entry.partition == number
+        )
+        self._marks.setdefault(number, deque()).append(_Mark(known[number].next_offset, places))
+        self._release([number])
 
     def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""
@@ -377,3 +455,15 @@ def read_body(data: bytes, supported: int = SUPPORTED) -> tuple[StateMachine, li
     machine = StateMachine.decode(body.state)
     check_level(machine.state.level, supported)
     return machine, body.pending
+
+
+def what_was_saved(
+    snapshot: Snapshot | None, supported: int
+) -> tuple[StateMachine, list[Merge], OtherVersion | None]:
+    """The newest snapshot's state, and what waited then. If this build does not know what is in it:
+    nothing, which opens no file, and why.
+    """
+    try:
+        return *read_body(b"" if snapshot is None else snapshot.data, supported), None
+    except OtherVersion as unknown:
+        return StateMachine(), [], unknown

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from samelog.consensus import Busy, NotLeader, Snapshot
 from samelog.format.errors import InvariantError
+from samelog.runtime.at_work import AtWork
+from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
@@ -40,11 +42,11 @@ NUDGES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut
-    at it.
+    """Of a durable snapshot: its last entry, and the offsets a majority must have merged-durable
+    before the log is cut at it.
     """
 
-    snapshot: Snapshot
+    last_index: int
     offsets: dict[int, int]
 
 
@@ -60,6 +62,8 @@ class Snapshotter:
         coordinator: Coordinator,
         *,
         interval_s: float,
+        clock: Clock,
+        at_work: AtWork,
     ) -> None:
         self._group = group
         self._replica = replica
@@ -67,8 +71,12 @@ class Snapshotter:
         self._store = store
         self._coordinator = coordinator
         self._interval_s = interval_s
+        self._clock = clock
+        self._at_work = at_work
+        self._due_at = clock.now() + interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
+        self._newest: Snapshot | None = None
         self._anew_at = 0
         """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
@@ -77,25 +85,36 @@ class Snapshotter:
 
     async def run(self) -> None:
         """Take snapshots until cancelled, or the replica is halted."""
-        interval_s = self._interval_s
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(max(0.0, self._due_at - self._clock.now())):
                     await self._woken.wait()
             if self._group.halted:
                 return  # what it has may be half of an entry; its files stay as they are
-            try:
-                if self._woken.is_set():
-                    self._begin_log()
-                if self._nudges:
-                    self._nudge()
-                if self._replica.applied_index > self._last_index:
-                    size = await self.take()
-                    interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
-                if self._cut():
-                    await self._group.sync_now()
-            except NoSpace as fault:
-                log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+            with self._at_work:
+                await self._look()
+
+    async def _look(self) -> None:
+        interval_s = self._interval_s
+        try:
+            if self._woken.is_set():
+                self._begin_log()
+            if self._nudges:
+                self._nudge()
+            if self._replica.applied_index > self._last_index:
+                size = await self.take()
+                interval_s = max(interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
+            if self._cut():
+                await self._group.sync_now()
+        except NoSpace as fault:
+            log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+        self._due_at = self._clock.now() + interval_s
+
+    @property
+    def due_at(self) -> float | None:
+        """When there is something to do, if nothing more is applied; None: never."""
+        is_behind = self._replica.applied_index > self._last_index
+        return self._due_at if is_behind or self._nudges or self._woken.is_set() else None
 
     def begin_anew(self) -> None:
         """Let go of the whole log that there is, as soon as both kept snapshots are of its end or
@@ -122,11 +141,12 @@ class Snapshotter:
         async with self._turn:
             await self._replica.wait_tidied()
             index = self._replica.applied_index
-            if not self._taken or self._taken[-1].snapshot.last_index < index:
-                await self._write(index)
-            return len(self._taken[-1].snapshot.data)
+            newest = self._newest
+            if newest is None or newest.last_index < index:
+                newest = await self._write(index)
+            return len(newest.data)
 
-    async def _write(self, index: int) -> None:
+    async def _write(self, index: int) -> Snapshot:
         raft = self._group.raft
         term = raft.term_at(index)
         if term is None:
@@ -137,17 +157,19 @@ class Snapshotter:
         offsets = {
             number: partition.next_offset
             for number, partition in self._replica.machine.state.partitions.items()
+            if partition.next_offset
         }
         await self._merging.sync()
         await self._store.save_snapshot(snapshot)
-        self._last_index = index
-        self._taken.append(_Taken(snapshot, offsets))
+        self._last_index, self._newest = index, snapshot
+        self._taken.append(_Taken(index, offsets))
+        return snapshot
 
     def _cut(self) -> bool:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
         covers; whether anything was cut.
         """
-        if len(self._taken) < 2:
+        if len(self._taken) < 2 or self._newest is None:
             return False
         older = self._taken[0]
         cursors = self._coordinator.cursors
@@ -157,12 +179,12 @@ class Snapshotter:
             if number in self._replica.machine.state.partitions
         ):
             return False
-        last = older.snapshot.last_index
+        last = older.last_index
         index = last - TAIL_ENTRIES
         if last >= self._anew_at:
             index = max(index, self._anew_at)
         if index <= self._group.raft.first_index:
             return False
-        self._group.raft.compact(index, self._taken[-1].snapshot)
+        self._group.raft.compact(index, self._newest)
         self._store.cut(index)
         return True

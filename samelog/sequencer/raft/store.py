@@ -161,6 +161,11 @@ class RaftStore:
         while len(self._snapshots) > SNAPSHOTS_KEPT:
             self._fs.unlink(path_of(self._directory, "snapshot.", self._snapshots.pop(0)))
 
+    def forget(self) -> None:
+        """The replica is gone for good: none of its entries is needed. Raises DiskFault."""
+        if self._group.entries:
+            self.cut(self._group.entries[-1].index)
+
     def cut(self, index: int) -> None:
         """No entry up to `index` is needed any more; files go with the next sync."""
         if index > self._group.base:

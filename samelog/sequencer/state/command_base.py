@@ -24,3 +24,7 @@ class Command(
 
     needs: ClassVar[int] = LOWEST
     """The feature level that the cluster must have before this may be proposed."""
+
+
+WhyNot = tuple[str, str] | None
+"""Why a command is refused, as a stable code and a sentence; None: it is not."""

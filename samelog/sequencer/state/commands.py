@@ -17,17 +17,24 @@ from typing import ClassVar
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import TRANSACTIONS, OtherVersion
+from samelog.sequencer.levels import GROUPS, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
-from samelog.sequencer.state.transactions.commands import Begin, End, TransactionCommand
+from samelog.sequencer.state.transactions.commands import (
+    Begin,
+    End,
+    SpanningCommand,
+    TransactionCommand,
+)
 
 
 class Verdict(IntEnum):
@@ -326,6 +333,33 @@ class PublishStageCommand(Command, frozen=True, tag=16):
     at_ms: int
 
 
+class PinStage(Command, frozen=True, tag=83):
+    """A group is prepared to publish its part of unit `number`: the held runs (session, run id)
+    stay open, whatever happens, until it is carried out; these ranges of them are published then,
+    by partition.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: int
+    stage: str
+    runs: list[tuple[str, str]]
+    ranges: list[tuple[Unsigned32, list[Range]]]
+
+
+class EndStage(Command, frozen=True, tag=84):
+    """A group carries out what was decided of unit `number`: it merges what it has pinned, by these
+    instructions, or none of it, and closes the runs. `over`: units that group 0 has done with.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: int
+    is_commit: bool
+    runs: list[tuple[str, str]]
+    merges: list[Merge]
+    over: list[int]
+    at_ms: int
+
+
 AnyCommand = (
     CreateTopicCommand
     | DeleteTopicCommand
@@ -346,12 +380,17 @@ AnyCommand = (
     | Expire
     | ArchiveCommand
     | PublishStageCommand
+    | PinStage
+    | EndStage
+    | SpanningCommand
     | SettingCommand
     | AccessCommand
     | SchemaCommand
+    | PlacementCommand
     | ResetCommand
     | GroupCommand
     | TransactionCommand
+    | CompactionCommand
 )
 
 _encoder = msgspec.msgpack.Encoder()

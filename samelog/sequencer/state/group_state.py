@@ -68,6 +68,13 @@ class Groups(msgspec.Struct):
 
     by_id: dict[str, GroupState] = {}
 
+    def committed(self, group: str, partition: int) -> int:
+        """The offset that a group has committed; 0: none."""
+        known = self.by_id.get(group)
+        if known is None or partition not in known.offsets:
+            return 0
+        return known.offsets[partition].offset
+
     def forget_partitions(self, gone: Collection[int]) -> None:
         """A topic is deleted: what was committed in it means nothing any more."""
         for group in self.by_id.values():

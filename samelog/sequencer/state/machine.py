@@ -39,7 +39,18 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
-from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.placement import commands as placed
+from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
+from samelog.sequencer.state.placement.runs import begin_run
+from samelog.sequencer.state.placement.topics import (
+    add_topic,
+    drop_partitions,
+    elsewhere,
+    on_its_way,
+    problem_with_new,
+    why_no_input,
+)
+from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
@@ -53,6 +64,7 @@ from samelog.sequencer.state.transactions.changes import (
     change_transactions,
 )
 from samelog.sequencer.state.transactions.commands import TransactionCommand
+from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
     Input,
@@ -65,10 +77,7 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
-from samelog.sequencer.state.void_state import agree, give_up
-
-RUNS_REMEMBERED = 64
-"""Closed runs kept per session, so that a late sender learns where its run ended."""
+from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
@@ -122,11 +131,11 @@ class StateMachine:
         return None if topic_id is None else self.state.topics[topic_id]
 
     def partition_of(self, topic_id: str, index: int) -> Partition | None:
-        """The partition of a living topic."""
+        """The partition of a living topic; None if there is none, or it is in another group."""
         topic = self.state.topics.get(topic_id)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        return self.state.partitions[topic.partition_numbers[index]]
+        return self.state.partitions.get(topic.partition_numbers[index])
 
     def input_of(self, session: str, partition: int) -> Input | None:
         """A session's input of one partition number."""
@@ -152,20 +161,16 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopicCommand) -> Topic | Rejection:
+    def _create_topic(self, command: CreateTopicCommand | placed.PlaceTopic) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
-        if command.name in self.state.names:
-            return Rejection("TOPIC_EXISTS", f"topic {command.name!r} exists already")
-        if command.partitions < 1:
-            return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
+        problem = problem_with_new(self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
-        for _ in range(command.partitions):
-            self.state.add_partition(topic)
-        self.state.topics[command.topic_id] = topic
-        self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
-        return topic
+        self._by_log[topic.log_id] = command.topic_id
+        return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
         topic = self.state.topics.pop(command.topic_id, None)
@@ -174,95 +179,61 @@ class StateMachine:
         del self.state.names[topic.name]
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
-        gone = set(topic.partition_numbers)
-        for number in gone:
-            del self.state.partitions[number]
-        for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
-            del self.state.inputs[entry.number]
+        for entry in drop_partitions(self.state, topic):
             del self._by_place[entry.session, entry.partition]
-        for number in gone:
-            for batches in self.state.producers.values():
-                batches.pop(number, None)
-            for watermarks in self.state.watermarks.values():
-                watermarks.pop(number, None)
-        self.state.groups.forget_partitions(gone)
-        self.state.transactions.forget_partitions(gone)
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
 
     def _open_run(self, command: OpenRunCommand) -> Run | Rejection:
         session = self.state.sessions.get(command.session)
-        refusal = self._claim_session(session, command)
+        refusal = None if session is None else session.claim(command)
         if refusal is not None:
-            return refusal
+            return Rejection(*refusal)
         if session is None:
             session = Session(command.session, command.session_id, command.identity, [])
             self.state.sessions[command.session] = session
         known = self.run_of(command.session, command.run_id)
         if known is not None:
             return known
-        if command.number <= session.forgotten:
-            return Rejection(
-                "RUN_FORGOTTEN", f"run {command.number} of {command.session!r} was closed long ago"
-            )
-        if session.runs and (command.stage is not None or session.is_staged):
-            text = f"session {command.session!r} has had a run: what is staged has one of its own"
-            return Rejection("SESSION_CONFLICT", text)
-        if session.runs and not session.runs[-1].closed:
-            return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
-        return self._start_run(session, command)
+        problem = session.problem_with_run(command)
+        if problem is not None:
+            return Rejection(*problem)
+        run = session.begin(command, max(session.next_number, command.number), command.number)
+        self._begin_inputs(run, session.name)
+        return run
 
-    def _claim_session(self, session: Session | None, command: OpenRunCommand) -> Rejection | None:
-        """Whether this directory may speak for the session; takes over a retired one."""
-        if session is None:
-            return None
-        if command.session_id in session.fenced_ids:
-            return Rejection("SESSION_FENCED", f"this directory of {command.session!r} was retired")
-        if session.identity != command.identity:
-            return Rejection(
-                "SESSION_CONFLICT", f"session {command.session!r} belongs to {session.identity}"
-            )
-        if session.session_id == command.session_id:
-            return None
-        if not session.retired:
-            return Rejection(
-                "SESSION_CONFLICT",
-                f"another directory (id {session.session_id}) has the session {command.session!r}",
-            )
-        session.session_id, session.retired = command.session_id, False
-        session.forgotten = -1  # another directory, with numbers of its own
-        return None
-
-    def _start_run(self, session: Session, command: OpenRunCommand) -> Run:
-        free = session.runs[-1].number + 1 if session.runs else session.next_run
-        run = Run(
-            run_id=command.run_id,
-            number=max(free, command.number),
-            dedup_id=command.dedup_id,
-            dedup_base=command.dedup_base,
-            asked=command.number,
-            stage=command.stage,
-        )
-        session.runs.append(run)
-        session.idle_since_ms = -1
-        for old in session.runs[:-RUNS_REMEMBERED]:
-            session.forgotten = max(session.forgotten, old.asked)
-        del session.runs[:-RUNS_REMEMBERED]
-        for entry in self.inputs_of(session.name):
+    def _begin_inputs(self, run: Run, session: str) -> None:
+        for entry in self.inputs_of(session):
             entry.run, entry.roll, entry.byte = run.number, 0, 0
             entry.last_id = None
-        return run
+
+    def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
+        run: Run | Rejection | None = self.run_of(command.session, command.run_id)
+        if run is None:
+            run = begin_run(self.state, command)
+            if isinstance(run, Rejection):
+                return run
+            self._begin_inputs(run, command.session)
+        return self._open_input(
+            OpenInputCommand(command.session, command.topic_id, command.partition)
+        )
+
+    def _close_placed_run(self, command: placed.ClosePlacedRun) -> Run | Rejection:
+        run = self.run_of(command.session, command.run_id)
+        spanning = self.state.transactions.spanning
+        stays = run is None or run.closed or spanning.is_pinned(command.session)
+        for partition, roll, byte in () if stays else command.ends:
+            entry = self.input_of(command.session, partition)
+            if entry is not None:
+                entry.roll, entry.byte = roll, byte
+        return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None:
-            return Rejection(
-                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-            )
-        if run is None:
-            return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        if partition is None or run is None or on_its_way(self.state, partition.number):
+            return Rejection(*why_no_input(command, partition, run))
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -276,14 +247,11 @@ class StateMachine:
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         if run is None:
-            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+            return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
+        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+            return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
-            run.closed = True
-            run.ends = [
-                (entry.number, entry.roll, entry.byte)
-                for entry in self.inputs_of(command.session)
-                if entry.run == run.number
-            ]
+            run.close(self.inputs_of(command.session))
             self.state.sessions[command.session].idle_since_ms = command.at_ms
         return run
 
@@ -295,10 +263,10 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
-        if not session.retired:
-            session.retired = True
-            session.fenced_ids.append(session.session_id)
+            closed = self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+            if isinstance(closed, Rejection):
+                return closed
+        session.retire()
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
@@ -348,7 +316,21 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
+    def _change_placement(
+        self, command: placed.PlacementCommand
+    ) -> placed.PlacementCommand | Rejection:
+        problem = PLACEMENT_CHANGES[type(command)](self.state, command)
+        if problem is not None:
+            return Rejection(*problem)
+        if isinstance(command, placed.OpenPartition):
+            self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
+        elif isinstance(command, placed.PassPartition):
+            self.reindex()
+        return command
+
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
+        if isinstance(command, HardReset) and self.state.placement.partitions:
+            return Rejection("DATA_GROUPS", "topics in data groups cannot be begun anew yet")
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
@@ -372,15 +354,15 @@ class StateMachine:
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         if isinstance(command, MergeTransactions):
-            problem = self.state.transactions.problem_with(command)
-            if problem is not None:
-                return Rejection("PRECONDITION", problem)
+            reason = self.state.transactions.problem_with(command)
+            if reason is not None:
+                return Rejection("PRECONDITION", reason)
             self.state.transactions.merged(command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        if command.sequences or command.watermarks or command.unwrapped:
+        if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
 
@@ -388,9 +370,12 @@ class StateMachine:
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
     ) -> dict[int, SessionPosition] | None:
         """Where each input stands after the instruction; None if a range starts elsewhere, or its
-        run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
-        by then.
+        run is closed or, unless `staged`, held, or the partition is on its way to another group.
+        `before`: where inputs stand that will have moved by then.
         """
+        placement = self.state.placement
+        if placement.passing is not None and placement.is_on_its_way(command.partition):
+            return None
         places = dict(before)
         for part in command.ranges:
             entry = self.state.inputs.get(part.input)
@@ -435,35 +420,35 @@ class StateMachine:
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
 
-    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
-        partition = self.state.partitions.get(command.partition)
+    def _partition_here(self, number: int) -> Partition | Rejection:
+        """A partition that this group has."""
+        partition = self.state.partitions.get(number)
         if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+            return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
+        problem = elsewhere(self.state, number)
+        return partition if problem is None else Rejection(*problem)
+
+    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
+        partition = self._partition_here(command.partition)
+        if isinstance(partition, Rejection):
+            return partition
         given_up = give_up(partition, command)
         if isinstance(given_up, str):
             return Rejection("PRECONDITION", given_up)
         if given_up is command:
             name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-            offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
-            text = f"{name}: {offsets} are void: no node had their records"
-            self.state.remember(RecordEvent(command.at_ms, "void", text))
+            self.state.remember(void_event(name, command))
         return given_up
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
-        partition = self.state.partitions.get(command.partition)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        partition = self._partition_here(command.partition)
+        if isinstance(partition, Rejection):
+            return partition
         problem = apply_archive(partition, self.state.copy_targets, command)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
-        """What of it is news."""
-        news = []
-        for number, offset, checksum in command.values:
-            partition = self.state.partitions.get(number)
-            if partition is not None and agree(partition, offset, checksum):
-                news.append((number, offset, checksum))
-        return Checkpoint(news)
+        return Checkpoint(news_of(self.state.partitions, command))
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
         problem = self.state.groups.apply(command, self.state.partitions)
@@ -478,6 +463,7 @@ class StateMachine:
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
+    placed.PlaceTopic: StateMachine._create_topic,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
@@ -495,6 +481,10 @@ _APPLY: dict[type, Any] = {
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
+    **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
+    placed.OpenPlacedInput: StateMachine._open_placed_input,
+    placed.ClosePlacedRun: StateMachine._close_placed_run,
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+    **STAGE_CHANGES,
     **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
 }

@@ -43,18 +43,23 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
         return None  # proposed twice, because its fate was not known; or nothing new
     if command.follows != newest:
         return "SCHEMA_MOVED", f"the newest version of {topic.name!r} is {newest}"
-    problem = _misfit(state, topic, schema)
+    problem = _misfit(state, topic, schema, is_agreed=bool(state.placement.own))
     if problem is not None:
         return problem
     topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
     for number in topic.partition_numbers:
-        state.partitions[number].begin_version(newest + 1)
+        if number in state.partitions:  # in a data group, some are elsewhere
+            state.partitions[number].begin_version(newest + 1)
     return None
 
 
-def _misfit(state: State, topic: Topic, schema: Schema) -> tuple[str, str] | None:
-    """Why a schema cannot be a topic's next version. Keeps its text if it can."""
-    if topic.schemas:
+def _misfit(
+    state: State, topic: Topic, schema: Schema, *, is_agreed: bool
+) -> tuple[str, str] | None:
+    """Why a schema cannot be a topic's next version. Keeps its text if it can. `is_agreed`: group 0
+    has found that it fits, with the settings that the topic had then.
+    """
+    if topic.schemas and not is_agreed:
         newest = state.schemas.schema_of(topic.schemas[-1])
         problems = problems_between(mode_of(topic.settings), schema, newest)
         if problems:

@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from samelog.archiver.compaction import (
+    CompactCommand,
+    RewrittenCommand,
+    apply_order,
+    apply_rewritten,
+)
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -89,9 +95,24 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if command.partitions < topic.partitions:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
+    if topic.is_placed:
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
     while topic.partitions < command.partitions:
         state.add_partition(topic)
     return None
+
+
+def _compact(state: State, command: CompactCommand | RewrittenCommand) -> Problem:
+    partition = state.partitions.get(command.partition)
+    if partition is None:
+        return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
+    if state.placement.is_on_its_way(command.partition):
+        return "ON_ITS_WAY", f"partition {command.partition} is on its way between two groups"
+    if isinstance(command, CompactCommand):
+        why_not = apply_order(partition, command)
+    else:
+        why_not = apply_rewritten(partition, command)
+    return None if why_not is None else ("PRECONDITION", why_not)
 
 
 def _change_access(state: State, command: AccessCommand) -> Problem:
@@ -107,4 +128,6 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    CompactCommand: _compact,
+    RewrittenCommand: _compact,
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import Merge, PublishStageCommand
+from samelog.sequencer.state.commands import EndStage, Merge, PublishStageCommand
 from samelog.sequencer.state.types import Rejection, Run, Stage, State
 
 
@@ -38,7 +38,7 @@ def problem_with(machine: RunLookups, command: PublishStageCommand) -> Rejection
         if run is None or run.run_id != run_id or run.stage != command.stage:
             text = f"run {run_id} of {session!r} does not hold anything for stage {command.stage!r}"
             return Rejection("UNKNOWN_RUN", text)
-    return _unmergeable(machine, command)
+    return unmergeable(machine, command)
 
 
 def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejection | None:
@@ -57,7 +57,7 @@ def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejectio
     return Rejection("STAGE_BACKWARDS", text)
 
 
-def _unmergeable(machine: RunLookups, command: PublishStageCommand) -> Rejection | None:
+def unmergeable(machine: RunLookups, command: PublishStageCommand | EndStage) -> Rejection | None:
     """The first instruction that could not be applied behind those before it."""
     sessions = {session for session, _ in command.runs}
     offsets: dict[int, int] = {}

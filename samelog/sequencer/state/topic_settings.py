@@ -12,16 +12,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from samelog.archiver.compaction_plan import (
+    DEFAULTS,
+    DELETE_RETENTION_MS,
+    MAX_COMPACTION_LAG_MS,
+    MIN_CLEANABLE_RATIO,
+    MIN_COMPACTION_LAG_MS,
+)
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, parse_formats
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.archiver.policy import (
+    CLEANUP_POLICY,
+    COMPACT,
+    DELETE,
     FOR_EVER,
     HOLD_GROUPS,
     HOLD_MAX_BYTES,
     HOLD_MAX_MS,
     RETENTION_BYTES,
     RETENTION_MS,
+    is_compacted,
 )
+from samelog.sequencer.levels import COMPACTION
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
@@ -36,12 +48,10 @@ SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
 COMPRESSION_TYPE = "compression.type"
 PRODUCER = "producer"
 UNCOMPRESSED = "uncompressed"
-CLEANUP_POLICY = "cleanup.policy"
 MIN_INSYNC = "min.insync.replicas"
 _MOST = (1 << 63) - 1
 _ALWAYS = str(_MOST)
 FIXED: Mapping[str, str] = {
-    CLEANUP_POLICY: "delete",
     "unclean.leader.election.enable": "false",
     "message.timestamp.before.max.ms": _ALWAYS,
     "message.timestamp.after.max.ms": _ALWAYS,
@@ -102,6 +112,12 @@ def _one_of(*allowed: str) -> Callable[[str], str | None]:
     return problem
 
 
+def _policies(value: str) -> str | None:
+    parts = value.split(",")
+    fits = {*parts} <= {DELETE, COMPACT} and len({*parts}) == len(parts)
+    return None if fits else "is not delete, compact, or both as in compact,delete"
+
+
 _NATURAL = _number(0, _MOST)
 _INT = _number(0, (1 << 31) - 1)
 _BOOLEAN = _one_of("true", "false")
@@ -109,21 +125,21 @@ ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
     "compression.gzip.level": ("-1", _one_of("-1", *map(str, range(1, 10)))),
     "compression.lz4.level": ("9", _number(1, 17)),
     "compression.zstd.level": ("3", _level_of_zstd),
-    "delete.retention.ms": ("86400000", _NATURAL),
+    DELETE_RETENTION_MS: (DEFAULTS[DELETE_RETENTION_MS], _NATURAL),
     "file.delete.delay.ms": ("60000", _NATURAL),
     "flush.messages": (_ALWAYS, _number(1, _MOST)),
     "flush.ms": (_ALWAYS, _NATURAL),
     "index.interval.bytes": ("4096", _INT),
-    "max.compaction.lag.ms": (_ALWAYS, _number(1, _MOST)),
-    "min.cleanable.dirty.ratio": ("0.5", _ratio),
-    "min.compaction.lag.ms": ("0", _NATURAL),
+    MAX_COMPACTION_LAG_MS: (DEFAULTS[MAX_COMPACTION_LAG_MS], _number(1, _MOST)),
+    MIN_CLEANABLE_RATIO: (DEFAULTS[MIN_CLEANABLE_RATIO], _ratio),
+    MIN_COMPACTION_LAG_MS: (DEFAULTS[MIN_COMPACTION_LAG_MS], _NATURAL),
     "preallocate": ("false", _BOOLEAN),
     "segment.index.bytes": ("10485760", _number(4, (1 << 31) - 1)),
     "segment.jitter.ms": ("0", _NATURAL),
 }
-"""Settings that promise nothing here: their defaults with Kafka, and what their values may be. They
-concern files that are not there, or compaction of topics that are not compacted; and when records
-are synced is the node's to say.
+"""Settings with a default that is Kafka's, and what their values may be. Those of compaction say
+what happens to compacted topics. The others promise nothing here: they concern files that are not
+there, and when records are synced is the node's to say.
 """
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
@@ -138,6 +154,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     VALUE_SCHEMA: _read_by(parse_schema),
     SEGMENT_MS: _number(1, _MOST),
     MIN_INSYNC: _number(1, (1 << 31) - 1),
+    CLEANUP_POLICY: _policies,
     COMPRESSION_TYPE: _one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},
@@ -145,14 +162,26 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
 }
 
 
-def problem_with(key: str, value: str, majority: int) -> str | None:
+def problem_with(key: str, value: str, majority: int, level: int) -> str | None:
     """What is wrong with a setting; None if nothing. `majority`: how many nodes a record is on
-    before it is acknowledged.
+    before it is acknowledged; `level`: the cluster's feature level.
     """
     check = KNOWN.get(key)
     if check is None:
         return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
     if key == MIN_INSYNC and value.isascii() and value.isdigit() and int(value) > majority:
         return f"{key}={value!r}: a record is acknowledged when {majority} nodes have it"
+    if key == CLEANUP_POLICY and is_compacted(value) and level < COMPACTION:
+        return f"{key}={value!r} needs feature level {COMPACTION}: docs/upgrades.md"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"
+
+
+def longest_segment_ms(settings: Mapping[str, str], default_ms: int) -> int:
+    """After how long a segment is rolled with the next record. What is compacted has to be closed
+    for that, as with Kafka's broker.
+    """
+    own = int(settings.get(SEGMENT_MS, default_ms))
+    if not is_compacted(settings.get(CLEANUP_POLICY, "")):
+        return own
+    return min(own, int(settings.get(MAX_COMPACTION_LAG_MS, DEFAULTS[MAX_COMPACTION_LAG_MS])))

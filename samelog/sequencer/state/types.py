@@ -8,17 +8,22 @@ that know less can read what newer ones wrote.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
+from samelog.archiver.compaction import HasCompactions
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
+from samelog.placement.values import Placement
+from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
+    OpenRunCommand,
     Range,
     RecordEvent,
     Sequence5,
@@ -26,6 +31,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
@@ -33,6 +39,8 @@ from samelog.sequencer.state.transactions.state import Transactions
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
 EVENTS_REMEMBERED = 256
+RUNS_REMEMBERED = 64
+"""Closed runs kept per session, so that a late sender learns where its run ended."""
 _VERDICTS = frozenset(Verdict)
 
 
@@ -50,6 +58,8 @@ class Topic(msgspec.Struct):
     """The ids that its log had before each hard reset."""
     schemas: list[SchemaVersion] = []
     """The versions of its schema, from version 1 on."""
+    is_placed: bool = False
+    """Its partitions are in data groups."""
 
     @property
     def log_id(self) -> str:
@@ -62,7 +72,7 @@ class Topic(msgspec.Struct):
         return len(self.partition_numbers)
 
 
-class Partition(msgspec.Struct):
+class Partition(HasCompactions, msgspec.Struct):
     """One merged log: what comes next in it, and its last agreed checksum."""
 
     number: Unsigned32
@@ -113,6 +123,13 @@ class Run(msgspec.Struct):
     """What its records are staged for: nothing of it is merged before that is published."""
     published: bool = False
 
+    def close(self, inputs: Iterable[Input]) -> None:
+        """It ends where the session's inputs are now."""
+        self.closed = True
+        self.ends = [
+            (entry.number, entry.roll, entry.byte) for entry in inputs if entry.run == self.number
+        ]
+
     @property
     def is_held(self) -> bool:
         """Whether its records are staged, and not published."""
@@ -135,6 +152,60 @@ class Session(msgspec.Struct):
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
 
+    def claim(self, command: OpenRunCommand) -> tuple[str, str] | None:
+        """Why a directory may not speak for the session; it takes over a retired one."""
+        if command.session_id in self.fenced_ids:
+            return "SESSION_FENCED", f"this directory of {self.name!r} was retired"
+        if self.identity != command.identity:
+            return "SESSION_CONFLICT", f"session {self.name!r} belongs to {self.identity}"
+        if self.session_id == command.session_id:
+            return None
+        if not self.retired:
+            text = f"another directory (id {self.session_id}) has the session {self.name!r}"
+            return "SESSION_CONFLICT", text
+        self.session_id, self.retired = command.session_id, False
+        self.forgotten = -1  # another directory, with numbers of its own
+        return None
+
+    def problem_with_run(self, command: OpenRunCommand) -> tuple[str, str] | None:
+        """Why there can be no such run now; None if there can."""
+        if command.number <= self.forgotten:
+            return "RUN_FORGOTTEN", f"run {command.number} of {self.name!r} was closed long ago"
+        if self.runs and (command.stage is not None or self.is_staged):
+            text = f"session {self.name!r} has had a run: what is staged has one of its own"
+            return "SESSION_CONFLICT", text
+        if self.runs and not self.runs[-1].closed:
+            return "RUN_OPEN", f"session {self.name!r} has an open run"
+        return None
+
+    @property
+    def next_number(self) -> int:
+        """The first that no run of it ever had."""
+        return self.runs[-1].number + 1 if self.runs else self.next_run
+
+    def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
+        """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""
+        run = Run(
+            run_id=command.run_id,
+            number=number,
+            dedup_id=command.dedup_id,
+            dedup_base=command.dedup_base,
+            asked=asked,
+            stage=command.stage,
+        )
+        self.runs.append(run)
+        self.idle_since_ms = -1
+        for old in self.runs[:-RUNS_REMEMBERED]:
+            self.forgotten = max(self.forgotten, old.asked)
+        del self.runs[:-RUNS_REMEMBERED]
+        return run
+
+    def retire(self) -> None:
+        """Fence its directory."""
+        if not self.retired:
+            self.retired = True
+            self.fenced_ids.append(self.session_id)
+
     @property
     def is_staged(self) -> bool:
         """Whether its newest run is, or was, staged: then all are."""
@@ -147,6 +218,8 @@ class Stage(msgspec.Struct):
     writer: str
     batch: int
     at_ms: int
+    unit: int = 0
+    """The unit of work that it was; 0: it was in one group."""
 
 
 class Input(msgspec.Struct):
@@ -228,6 +301,8 @@ class State(msgspec.Struct):
     """What administrators set over the Kafka protocol."""
     transactions: Transactions = msgspec.field(default_factory=Transactions)
     schemas: Schemas = msgspec.field(default_factory=Schemas)
+    placement: Placement = msgspec.field(default_factory=Placement)
+    """Which data groups there are, and what is in them."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -237,6 +312,8 @@ class State(msgspec.Struct):
         """This life of a member counts, whatever it forgot."""
         known = self.started.get(member, MemberLives())
         self.started[member] = known._replace(let_in=incarnation)
+        if self.level >= GROUPS and not self.placement.own:
+            self.placement.let_in(member)
 
     def remember(self, event: RecordEvent) -> None:
         """Keep an event, and forget the oldest."""
@@ -247,6 +324,27 @@ class State(msgspec.Struct):
         """The texts of a topic's schema, from version 1 up to `newest`."""
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
+    def rack_of(self, number: int) -> str:
+        """Where a member says that it is."""
+        return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+
+    def open_partition(self, command: OpenPartition) -> None:
+        """A partition of a topic is here, in a data group; the others of the topic may not be."""
+        topic = self.topics.get(command.topic_id)
+        if topic is None:
+            topic = Topic(command.topic_id, command.name, {}, command.at_ms, [])
+            topic.is_placed = True
+            self.topics[command.topic_id] = topic
+            self.names[command.name] = command.topic_id
+        topic.settings, topic.partition_numbers = command.settings, command.numbers
+        if command.number not in self.partitions:
+            index = command.numbers.index(command.number)
+            partition = Partition(command.number, command.topic_id, index)
+            if topic.schemas:
+                partition.begin_version(len(topic.schemas))
+            self.partitions[command.number] = partition
+            self.next_partition = max(self.next_partition, command.number + 1)
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

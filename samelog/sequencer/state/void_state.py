@@ -7,7 +7,9 @@ differs.
 
 from __future__ import annotations
 
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from collections.abc import Mapping
+
+from samelog.sequencer.state.commands import Checkpoint, RecordEvent, VoidRecordsCommand
 from samelog.sequencer.state.types import Partition
 
 
@@ -34,3 +36,19 @@ def agree(partition: Partition, offset: int, checksum: int) -> bool:
         return False
     partition.checked_offset, partition.checked_sum = offset, checksum
     return True
+
+
+def void_event(name: str, command: VoidRecordsCommand) -> RecordEvent:
+    """What is remembered of it."""
+    offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
+    text = f"{name}: {offsets} are void: no node had their records"
+    return RecordEvent(command.at_ms, "void", text)
+
+
+def news_of(partitions: Mapping[int, Partition], command: Checkpoint) -> list[tuple[int, int, int]]:
+    """What of a checkpoint is news."""
+    return [
+        (number, offset, checksum)
+        for number, offset, checksum in command.values
+        if number in partitions and agree(partitions[number], offset, checksum)
+    ]

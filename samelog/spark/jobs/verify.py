@@ -24,7 +24,7 @@ from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import LOG, segment_name
-from samelog.spark.errors import SourceError
+from samelog.spark.errors import NotHere, SourceError
 from samelog.spark.jobs.archives import (
     Read,
     faults_of,
@@ -55,6 +55,7 @@ from samelog.store.merged.check import (
     find_copies,
     first_difference,
     index_faults,
+    is_comparable,
     rolled_differently,
     segment_path,
     segment_sizes,
@@ -176,7 +177,7 @@ def _plan_in_common(
         series = series_of(copy)
         for base, size in sizes.items():
             common = min(size, theirs.get(base, 0))
-            if not common or size == theirs[base]:
+            if not common or size == theirs[base] or not is_comparable(longest, copy, base):
                 continue
             path, other = (segment_path(each, base, LOG) for each in (longest, copy))
             plan.tasks.append(CommonBytes(series, path, other, base, common))
@@ -211,6 +212,8 @@ class NodeFile(NamedTuple):
         try:
             with closing(Nodes(self.config, timeout_s=TIMEOUT_S, only=self.node)) as node:
                 read = _read(node.read(wanted), wanted)
+        except NotHere:
+            return CheckOutcome(None)
         except SourceError as error:
             return unreadable(whose, self.first, file, error)
         return outcome_of(whose, file, read, self.behind, self._findings(file, read))

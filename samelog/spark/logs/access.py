@@ -71,12 +71,13 @@ def open_logs(access: LogAccess) -> Logs:
     if path is not None:
         from samelog.spark.logs.nodes import Nodes, RemoteLogs
 
-        return RemoteLogs(Nodes(path, timeout_s=access.fetch_timeout_s))
+        nodes = Nodes(path, timeout_s=access.fetch_timeout_s)
+        return RemoteLogs(nodes, access.isolation)
     if directory is None:
         raise BadOption(f"with readMode={access.mode.value} a query needs {_needs(access)}")
     from samelog.spark.logs.local_logs import LocalLogs
 
-    return LocalLogs(directory)
+    return LocalLogs(directory, access.isolation)
 
 
 def _needs(access: LogAccess) -> str:
@@ -121,7 +122,8 @@ def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
         from samelog.spark.logs.local_logs import read_local
 
         try:
-            for chunk in read_local(directory, wanted, wait_s=access.local_wait_s):
+            wait_s, isolation = access.local_wait_s, access.isolation
+            for chunk in read_local(directory, wanted, wait_s=wait_s, isolation=isolation):
                 position = chunk.next_offset
                 yield chunk
         except SourceError as error:
@@ -138,7 +140,7 @@ def _from_nodes(
     if path is None:
         raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
     try:
-        yield from shared_nodes(path, access).read(wanted)
+        yield from shared_nodes(path, access).read(wanted, access.isolation)
     except NotReadable as error:
         raise NotReadable(f"{wanted}: {problem}{error}") from error
 

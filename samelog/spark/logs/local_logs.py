@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator
 
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import parse_input_name
+from samelog.format.transactions import Isolation
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import copy_path, find_partition_directories
+from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.errors import OffsetNotHere
 from samelog.subscriber.tail_reader import Chunk, TailReader
 
@@ -36,7 +38,8 @@ def logs_directory(path: str) -> str:
 class LocalLogs:
     """For the driver. Implements catalogue.Logs."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
+        self._isolation = isolation
         self._directory = logs_directory(directory)
         self._fs: FileSystem = OsFileSystem()
         self._open: dict[tuple[str, int], MergedLog] = {}
@@ -68,6 +71,7 @@ class LocalLogs:
         try:
             copies = find_partition_directories(self._fs, self._directory, topic)
             logs = {number: self._log(topic, topic_id, number) for _, topic_id, number in copies}
+            bounds = {number: self._bounds(log) for number, log in logs.items()}
         except LogFormatError as error:
             raise NotReadable(f"{topic}: the local copy cannot be read: {error}") from error
         ids = {log.topic_id for log in logs.values()}
@@ -76,14 +80,16 @@ class LocalLogs:
                 f"{topic}: the copies in {self._directory} are of topics with different ids, "
                 f"{', '.join(sorted(ids))}: remove those of the one that was deleted"
             )
-        bounds = {number: _bounds(log) for number, log in logs.items()}
         return TopicState(ids.pop(), bounds) if ids else None
 
     def _log(self, topic: str, topic_id: str, partition: int) -> MergedLog:
         log = self._open.get((topic, partition))
-        if log is not None and log.topic_id == topic_id:
+        is_plain = self._isolation is Isolation.READ_UNCOMMITTED
+        if log is not None and log.topic_id == topic_id and is_plain:
             log.refresh()
             return log
+        if log is not None:  # what is open is found anew: what was looked at may be compacted now
+            log.close()
         path = copy_path(self._directory, topic, partition)
         log = self._open[topic, partition] = MergedLog.open(
             self._fs, path, topic=topic, topic_id=topic_id, partition=partition, read_only=True
@@ -98,6 +104,11 @@ class LocalLogs:
             raise NotReadable(f"{name}: the local copy cannot be read: {error}") from error
         return None if found is None else found[0]
 
+    def _bounds(self, log: MergedLog) -> OffsetBounds:
+        end, is_plain = log.next_offset, self._isolation is Isolation.READ_UNCOMMITTED
+        size = record_bytes(log.end(), end)
+        return OffsetBounds(log.start_offset, end if is_plain else log.last_stable_offset, size)
+
     def turn(self) -> None:
         """Do nothing: every call reads the directory again."""
 
@@ -108,21 +119,22 @@ class LocalLogs:
         self._open.clear()
 
 
-def _bounds(log: MergedLog) -> OffsetBounds:
-    end = log.next_offset
-    return OffsetBounds(log.start_offset, end, record_bytes(log.end(), end))
-
-
-def read_local(directory: str, wanted: OffsetRange, *, wait_s: float) -> Iterator[Chunk]:
+def read_local(
+    directory: str,
+    wanted: OffsetRange,
+    *,
+    wait_s: float,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> Iterator[Chunk]:
     """The batches that hold a range, from the copy in `directory`; the first and the last one may
-    hold more. Waits for the copy to reach the end of the range.
+    hold more. Waits for the copy to reach the end of the range, and what decides it.
 
     Raises:
         NotReadable: there is no such copy, or it does not get there in time, or it is damaged.
         DataLoss: the beginning is archived.
     """
     path = copy_path(logs_directory(directory), *wanted.name)
-    reader = _open_reader(path, wanted)
+    reader = _open_reader(path, wanted, isolation)
     try:
         _wait_for_end(reader, wanted, wait_s)
         reader.seek(wanted.start)
@@ -146,9 +158,10 @@ def archived(wanted: OffsetRange, earliest: int) -> DataLoss:
     )
 
 
-def _open_reader(path: str, wanted: OffsetRange) -> TailReader:
+def _open_reader(path: str, wanted: OffsetRange, isolation: Isolation) -> TailReader:
+    kind = CommittedReader if isolation is Isolation.READ_COMMITTED else TailReader
     try:
-        reader = TailReader.open(OsFileSystem(), path)
+        reader = kind.open(OsFileSystem(), path)
     except LogFormatError as error:
         raise NotReadable(f"{wanted}: the copy cannot be read: {error}") from error
     if reader is None:
@@ -167,7 +180,7 @@ def _open_reader(path: str, wanted: OffsetRange) -> TailReader:
 
 def _wait_for_end(reader: TailReader, wanted: OffsetRange, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
-    while (end := reader.bounds()[1]) < wanted.end:
+    while (end := reader.stable_end()) < wanted.end:
         if time.monotonic() >= deadline:
             raise NotReadable(
                 f"{wanted}: the copy at {reader.path} ends at {end}, and got no further in "

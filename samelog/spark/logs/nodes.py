@@ -1,6 +1,7 @@
-"""The nodes of a cluster, for code without an event loop: one connection, to one node at a time.
+"""The nodes of a cluster, for code without an event loop: one is asked for all that it has.
 
-A node that fails, or lags, is left for the next one, until a deadline; all have the same bytes.
+A node that fails, or lags, is left for the next one, until a deadline. What it has not got is asked
+of others, which it names; all that have a partition have the same bytes.
 `RemoteLogs` are merged logs at the nodes, for the driver. Nodes may lag, but never run ahead of
 what Raft has committed, and what is committed stays so.
 
@@ -12,26 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
-from samelog.config.values import Address, ConfigError
+from samelog.config.values import ConfigError
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.transactions import Aborted, Isolation, without_aborted
+from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.pull.handles import PullRefused
 from samelog.replicator.pull.range_pull import RangePull, Wanted
 from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop import LoopThread
+from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.spark.errors import DataLoss, NotReadable, SourceError
+from samelog.spark.errors import DataLoss, NotHere, NotReadable, SourceError
+from samelog.spark.logs.homes import Homes
 from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
@@ -48,8 +55,9 @@ GONE = (FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GONE)
 class RemoteLogs:
     """The logs of a cluster, for the driver. Implements catalogue.Logs."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
         self._nodes = nodes
+        self._isolation = isolation
         self._known: dict[str, TopicState] = {}
         self._next_look_at = float("-inf")
 
@@ -96,7 +104,7 @@ class RemoteLogs:
         """Where these partitions end; empty if there is no such topic."""
         wanted = [Wanted(topic, None, n, Start.LATEST) for n in partitions]
         try:
-            return self._nodes.locate(wanted, confirmed=confirmed)
+            return self._nodes.locate(wanted, confirmed=confirmed, isolation=self._isolation)
         except PullRefused as error:
             if error.code in GONE:
                 return []
@@ -106,7 +114,7 @@ class RemoteLogs:
         """The first offset with this timestamp or a later one."""
         wanted = Wanted(name.topic, None, name.partition, Start.TIMESTAMP, timestamp_ms)
         try:
-            [found] = self._nodes.locate([wanted])
+            [found] = self._nodes.locate([wanted], isolation=self._isolation)
         except PullRefused as error:
             raise NotReadable(f"{name}: {error}") from error
         return found.offset if found.offset < found.end_offset else None
@@ -172,77 +180,65 @@ class Nodes:
                 f"this host cannot reach the cluster: {error}; the driver and every executor need "
                 "the client.toml that the option config names, and the certificate files in it"
             ) from error
-        self._node = random.randrange(len(self.config.nodes))
+        self._is_alone = only is not None
+        self._homes = Homes(KnownNodes(self.config))
         self._thread = LoopThread("samelog-spark")
-        self._pull: RangePull | None = None
+        self._pulls: dict[NodeAddress, RangePull] = {}
 
     def close(self) -> None:
-        """End the connection and the thread."""
-        self.turn()
+        """End the connections and the thread."""
+        for node in tuple(self._pulls):
+            self._hang_up(node)
         self._thread.stop()
 
     def turn(self) -> None:
         """Leave the node that was asked for the next one."""
-        pull, self._pull = self._pull, None
+        self._hang_up(self._homes.usual)
+        self._homes.turn()
+
+    def _hang_up(self, node: NodeAddress) -> None:
+        pull = self._pulls.pop(node, None)
         if pull is not None:
             self._thread.run(_hang_up(pull))
-        self._node = (self._node + 1) % len(self.config.nodes)
 
-    def ask(self, call: Call[T]) -> T:
-        """What a node answers: the first that does.
+    def _pass_on(self, node: NodeAddress, error: Exception, deadline: float) -> None:
+        """Ask other nodes, if there is still time. Raises NotReadable."""
+        self._hang_up(node)
+        self._homes.failed(node)
+        self._rest(node, error, deadline)
 
-        Raises:
-            PullRefused: one says what any other would: UNKNOWN_TOPIC, NOT_AUTHORISED, TOPIC_GONE.
-            NotReadable: none has answered in time.
-        """
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return self._try(call, deadline)
-            except (RuntimeFault, WireError, TimeoutError) as error:
-                if isinstance(error, PullRefused) and error.code in FINAL:
-                    raise
-                self._pass_on(error, deadline)
-
-    def _pass_on(self, error: Exception, deadline: float) -> None:
-        """Go to the next node, if there is still time."""
-        failed = self.config.nodes[self._node]
-        self.turn()
+    def _rest(self, node: NodeAddress, error: Exception, deadline: float) -> None:
+        """Before the next node is asked. Raises NotReadable."""
         if time.monotonic() + BETWEEN_NODES_S >= deadline:
             said = str(error) or "no answer"
             raise NotReadable(
-                f"no node answers within {self._timeout_s:g} s; {failed} said: {said} (check the "
-                f"nodes in {self._path}, or {self._remedy})"
+                f"no node answers within {self._timeout_s:g} s; {node.address} said: {said} (check "
+                f"the nodes in {self._path}, or {self._remedy})"
             ) from error
         time.sleep(BETWEEN_NODES_S)
 
-    def _try(self, call: Call[T], deadline: float) -> T:
-        return self._thread.run(self._within(call, max(0.0, deadline - time.monotonic())))
+    def _try(self, node: NodeAddress, call: Call[T], deadline: float) -> T:
+        return self._thread.run(self._within(node, call, max(0.0, deadline - time.monotonic())))
 
-    async def _within(self, call: Call[T], seconds: float) -> T:
+    async def _within(self, node: NodeAddress, call: Call[T], seconds: float) -> T:
         async with asyncio.timeout(seconds):
-            return await call(await self._connected())
+            return await call(await self._connected(node))
 
-    async def _connected(self) -> RangePull:
-        if self._pull is None or not self._pull.connection.is_open:
+    async def _connected(self, node: NodeAddress) -> RangePull:
+        known = self._pulls.get(node)
+        if known is None or not known.connection.is_open:
             self._reload()
-            address, identity = self._target()
-            self._pull = await RangePull.open(
-                address, self._tls, identity=identity, cluster=self.config.cluster
+            identity = None if node.node is None else NODE_PREFIX + node.node
+            known = self._pulls[node] = await RangePull.open(
+                node.address, self._tls, identity=identity, cluster=self.config.cluster
             )
-        return self._pull
+        return known
 
     def _reload(self) -> None:
         try:
             self._tls.reload_if_changed()
         except TlsFault as fault:
             log.warning("the certificate files have changed, the old ones stay: %s", fault)
-
-    def _target(self) -> tuple[Address, str | None]:
-        """The node that is asked now, and who it has to be."""
-        names = self.config.node_names
-        identity = NODE_PREFIX + names[self._node] if names else None
-        return self.config.nodes[self._node], identity
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -259,54 +255,118 @@ class Nodes:
 
     # --- places -----------------------------------------------------------------------------------
 
-    def locate(self, wanted: Sequence[Wanted], *, confirmed: bool = False) -> list[MergedStartsAt]:
+    def locate(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        confirmed: bool = False,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> list[MergedStartsAt]:
         """Where places are; asked side by side. `confirmed`: with the cluster's ends, not those of
-        the node that is asked. Raises as `ask`.
+        the nodes that are asked. What is committed ends where the oldest transaction begins.
+
+        Raises:
+            PullRefused: a node says what any other would (FINAL).
+            NotReadable: none has answered in time.
         """
+        deadline = time.monotonic() + self._timeout_s
+        found: dict[int, MergedStartsAt] = {}
+        while len(found) < len(wanted):
+            rest = {number: each for number, each in enumerate(wanted) if number not in found}
+            node = self._home(next(iter(rest.values())))
+            asked = {number: each for number, each in rest.items() if self._home(each) == node}
+            try:
+                call = partial(_locate_all, tuple(asked.values()), confirmed, isolation)
+                told = self._try(node, call, deadline)
+            except (RuntimeFault, WireError, TimeoutError) as error:
+                if isinstance(error, PullRefused) and error.code in FINAL:
+                    raise
+                self._pass_on(node, error, deadline)
+            else:
+                self._note(node, zip(asked.items(), told, strict=True), found, deadline)
+        return [found[number] for number in range(len(wanted))]
 
-        async def all_of(pull: RangePull) -> list[MergedStartsAt]:
-            find = pull.confirmed if confirmed else pull.locate
-            return list(await asyncio.gather(*map(find, wanted)))
+    def _home(self, wanted: Wanted) -> NodeAddress:
+        return self._homes.of((wanted.topic, wanted.partition))
 
-        return self.ask(all_of)
+    def _note(
+        self,
+        node: NodeAddress,
+        answers: Iterable[tuple[tuple[int, Wanted], MergedStartsAt | PullRefused]],
+        found: dict[int, MergedStartsAt],
+        deadline: float,
+    ) -> None:
+        elsewhere: PullRefused | None = None
+        for (number, place), told in answers:
+            if isinstance(told, PullRefused):
+                elsewhere = told
+                self._homes.not_here((place.topic, place.partition), node, told.holders)
+            else:
+                found[number] = told
+        if elsewhere is not None:
+            self._rest(node, elsewhere, deadline)
 
     # --- ranges -----------------------------------------------------------------------------------
 
-    def read(self, wanted: OffsetRange) -> Generator[Chunk]:
+    def read(
+        self, wanted: OffsetRange, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> Generator[Chunk]:
         """The batches that hold a range; the first and the last one may hold more. A node that
-        fails is left for the next one, which goes on at the same offset.
+        fails is left for the next one, which goes on at the same offset. All of the range has to be
+        decided where what is committed is wanted.
 
         Raises:
             NotReadable: no node has sent anything for the time of the timeout.
+            NotHere: the only node to ask has not got the partition.
             DataLoss: the beginning is archived, or the topic is gone.
         """
         position = wanted.start
         deadline = time.monotonic() + self._timeout_s
         while position < wanted.end:
             rest = wanted._replace(start=position)
+            node = self._homes.of(rest.name)
             try:
-                for chunk in self._stream(rest):
+                for chunk in self._stream(node, rest, isolation):
                     position = chunk.next_offset
                     yield chunk
                     deadline = time.monotonic() + self._timeout_s
-            except PullRefused as error:
-                _raise_if_lost(rest, error)
-                self._pass_on(error, deadline)
             except (RuntimeFault, WireError, TimeoutError) as error:
-                self._pass_on(error, deadline)
+                self._leave(node, rest, error, deadline)
 
-    def _stream(self, wanted: OffsetRange) -> Iterator[Chunk]:
+    def _leave(
+        self, node: NodeAddress, rest: OffsetRange, error: Exception, deadline: float
+    ) -> None:
+        """Go on with another node, if there may be one."""
+        if isinstance(error, PullRefused):
+            _raise_if_lost(rest, error)
+            if error.code is FaultCode.NOT_LEADER:
+                if self._is_alone:
+                    raise NotHere(str(error)) from error
+                self._homes.not_here(rest.name, node, error.holders)
+                self._rest(node, error, deadline)
+                return
+        self._pass_on(node, error, deadline)
+
+    def _stream(
+        self, node: NodeAddress, wanted: OffsetRange, isolation: Isolation
+    ) -> Iterator[Chunk]:
+        """What was aborted is asked first, and of the same node: it forgets that when compaction
+        takes the records.
+        """
         name = wanted.name
         place = Wanted(name.topic, wanted.topic_id, name.partition, Start.OFFSET, wanted.start)
         deadline = time.monotonic() + self._timeout_s
-        pull, handle = self._try(lambda pull: _open(pull, place), deadline)
+        aborted: list[Aborted] = []
+        if isolation is Isolation.READ_COMMITTED:
+            aborted = self._try(node, partial(_find_aborted, wanted), deadline)
+        pull, handle = self._try(node, lambda pull: _open(pull, place), deadline)
         try:
             position, is_first = wanted.start, True
             while position < wanted.end:
                 data = self._thread.run(_next(pull, handle, self._timeout_s))
                 chunk = _checked(data, wanted, position, is_first=is_first)
                 position, is_first = chunk.next_offset, False
-                yield chunk
+                yield _without(aborted, chunk)
         finally:
             self._thread.run(_let_go(pull, handle))
 
@@ -319,8 +379,40 @@ def _client(path: str, only: int | None) -> ClientConfig:
     return replace(config, nodes=config.nodes[only : only + 1], node_names=names)
 
 
+def _without(aborted: Sequence[Aborted], chunk: Chunk) -> Chunk:
+    data = without_aborted(chunk.data, chunk.size, chunk.first_offset, aborted)
+    if data is chunk.data:
+        return chunk
+    return msgspec.structs.replace(chunk, data=data, size=len(data))
+
+
+async def _locate_all(
+    places: Sequence[Wanted], confirmed: bool, isolation: Isolation, pull: RangePull
+) -> list[MergedStartsAt | PullRefused]:
+    """Where places are, or that others have them."""
+    find = pull.confirmed if confirmed else pull.locate
+    if isolation is Isolation.READ_COMMITTED:
+        find = partial(pull.stable, confirmed=confirmed)
+
+    async def one(place: Wanted) -> MergedStartsAt | PullRefused:
+        try:
+            return await find(place)
+        except PullRefused as error:
+            if error.code is not FaultCode.NOT_LEADER:
+                raise
+            return error
+
+    return list(await asyncio.gather(*map(one, places)))
+
+
 async def _open(pull: RangePull, place: Wanted) -> tuple[RangePull, int]:
     return pull, await pull.read(place)
+
+
+async def _find_aborted(wanted: OffsetRange, pull: RangePull) -> list[Aborted]:
+    name = wanted.name
+    log_end = Wanted(name.topic, wanted.topic_id, name.partition, Start.LATEST)
+    return await pull.aborted(log_end, wanted.start, wanted.end)
 
 
 async def _next(pull: RangePull, handle: int, seconds: float) -> bytes:

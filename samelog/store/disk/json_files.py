@@ -1,6 +1,7 @@
 """Reads and writes the small JSON files that say what a directory is.
 
-Invariant: a file of another format version is never written over, because it is read before.
+Invariant: a file of another format version is never written over, because it is read before. What
+is written can be read.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 from typing import TypeVar
 
 from samelog.format.directory_files import Versioned, decode_directory_file, encode_directory_file
+from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import FileSystem, NoSuchFile
 
-_LIMIT_BYTES = 1 << 20
+LIMIT_BYTES = 1 << 20
 
 _Value = TypeVar("_Value", bound=Versioned)
 
 
-def read_json_file(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | None:
+def read_json_file(
+    fs: FileSystem, path: str, kind: type[_Value], *, limit_bytes: int = LIMIT_BYTES
+) -> _Value | None:
     """The contents of a file; None if it is not there.
 
     Raises:
@@ -23,12 +27,27 @@ def read_json_file(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | No
         CorruptLog: it cannot be read, or is not a regular file.
     """
     try:
-        data = fs.read_file(path, _LIMIT_BYTES)
+        data = fs.read_file(path, limit_bytes)
     except NoSuchFile:
         return None
     return decode_directory_file(data, path, kind)
 
 
-def write_json_file(fs: FileSystem, path: str, value: Versioned, *, durable: bool = True) -> None:
-    """Write or replace a file; `durable`: wait for the disk. Raises DiskFault."""
-    fs.write_atomically(path, encode_directory_file(value), durable=durable)
+def write_json_file(
+    fs: FileSystem,
+    path: str,
+    value: Versioned,
+    *,
+    durable: bool = True,
+    limit_bytes: int = LIMIT_BYTES,
+) -> None:
+    """Write or replace a file; `durable`: wait for the disk.
+
+    Raises:
+        CorruptLog: nobody could read it, so nothing was written.
+        DiskFault
+    """
+    data = encode_directory_file(value)
+    if len(data) > limit_bytes:
+        raise CorruptLog(path, 0, f"would be longer than {limit_bytes} bytes")
+    fs.write_atomically(path, data, durable=durable)

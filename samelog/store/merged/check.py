@@ -1,7 +1,8 @@
 """Checks copies of merged logs from their files alone: each by itself, then against each other.
 
 By itself: every batch whole with the right CRC, offsets dense from the first one, indexes those
-that the log gives. Against each other: byte-identical as far as two copies reach.
+that the log gives. Against each other: byte-identical as far as two copies reach, but where only
+one of them was compacted.
 
 Invariant: nothing is written, and nothing a running process says is believed.
 """
@@ -12,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from samelog.format.compaction import CompactedSegment
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import (
@@ -26,6 +28,7 @@ from samelog.format.index import OffsetIndex, TimeIndex
 from samelog.format.segment_check import SegmentCheck, SegmentFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import read_json_file
+from samelog.store.merged.generations import read_compacted
 
 READ_BYTES = 8 << 20
 
@@ -45,6 +48,7 @@ class PartitionCopy:
     size_bytes: int = 0
     checksum: int = 0
     faults: list[str] = field(default_factory=list)
+    compacted: list[CompactedSegment] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -53,7 +57,9 @@ class PartitionCopy:
 
 
 def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
-    """Every copy at or below the directories: of nodes, of subscribers, or of one partition."""
+    """Every copy at or below the directories: of nodes, with all data groups that they have, of
+    subscribers, or of one partition.
+    """
     copies = []
     for directory in directories:
         for place in _partition_directories(directory):
@@ -61,10 +67,16 @@ def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
             known = read_json_file(OsFileSystem(), file, PartitionFile)
             if known is not None:
                 whose = known.topic, known.topic_id, known.partition
-                copies.append(
-                    PartitionCopy(place, *whose, known.start_offset, checksum=known.start_checksum)
+                copy = PartitionCopy(
+                    place, *whose, known.start_offset, checksum=known.start_checksum
                 )
+                copy.compacted = _compacted_in(place)
+                copies.append(copy)
     return copies
+
+
+def _compacted_in(place: str) -> list[CompactedSegment]:
+    return read_compacted(OsFileSystem(), place).segments
 
 
 def _partition_directories(directory: str) -> Iterator[str]:
@@ -72,7 +84,15 @@ def _partition_directories(directory: str) -> Iterator[str]:
         yield directory
         return
     merged = os.path.join(directory, "merged")
-    parent = merged if os.path.isdir(merged) else directory
+    yield from _partitions_in(merged if os.path.isdir(merged) else directory)
+    groups = os.path.join(directory, "groups")
+    for number in sorted(os.listdir(groups)) if os.path.isdir(groups) else ():
+        of_group = os.path.join(groups, number, "merged")
+        if os.path.isdir(of_group):
+            yield from _partitions_in(of_group)
+
+
+def _partitions_in(parent: str) -> Iterator[str]:
     for name in sorted(os.listdir(parent)):
         place = os.path.join(parent, name)
         if os.path.exists(os.path.join(place, PARTITION_FILE)):
@@ -103,10 +123,20 @@ def check_copy(copy: PartitionCopy, advance: Advance) -> None:
             copy.faults.append(f"segment {base} follows offset {copy.end_offset}")
         checked = check_file(copy, base, size, advance)
         copy.faults += map(str, index_faults(copy, checked, is_sealed=base != newest))
-        copy.end_offset, copy.checksum = checked.segment.next_offset, checked.checksum
+        copy.end_offset, copy.checksum = checked.segment.next_offset, _running(copy, checked)
         copy.size_bytes += checked.segment.size
         if checked.fault is not None:
             copy.faults.append(str(checked.fault))
+
+
+def _running(copy: PartitionCopy, checked: SegmentCheck) -> int:
+    """The running checksum behind a segment, which is that of the bytes as merged."""
+    known = [each for each in copy.compacted if each.base == checked.segment.base_offset]
+    if not known:
+        return checked.checksum
+    if checked.fault is None and checked.checksum != known[0].bytes_checksum:
+        copy.faults.append(f"segment {known[0].base} is not the one that was compacted")
+    return known[0].sealed.checksum
 
 
 def check_file(copy: PartitionCopy, base: int, size: int, advance: Advance) -> SegmentCheck:
@@ -166,6 +196,8 @@ def compare(first: PartitionCopy, second: PartitionCopy, advance: Advance) -> st
     """Where two copies of a partition differ, as far as both reach; None if nowhere."""
     ours, theirs = segment_sizes(first), segment_sizes(second)
     for base, size in ours.items():
+        if not is_comparable(first, second, base):
+            continue
         common = min(size, theirs.get(base, 0))
         place = first_difference(
             segment_path(first, base, ".log"), segment_path(second, base, ".log"), common, advance
@@ -175,6 +207,15 @@ def compare(first: PartitionCopy, second: PartitionCopy, advance: Advance) -> st
         if rolled_differently(ours, theirs, base):
             return f"segment {base}, byte {common}: one copy ends there, the other goes on"
     return None
+
+
+def is_comparable(first: PartitionCopy, second: PartitionCopy, base: int) -> bool:
+    """Whether a segment has to be the same in both: not where only one of them was compacted."""
+    own, other = (
+        [each for each in copy.compacted if each.base <= base < each.stop]
+        for copy in (first, second)
+    )
+    return own == other
 
 
 def rolled_differently(ours: dict[int, int], theirs: dict[int, int], base: int) -> bool:

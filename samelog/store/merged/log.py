@@ -17,6 +17,7 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, Bytes
+from samelog.format.compaction import CompactedSegment
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import (
     CorruptBatch,
@@ -33,13 +34,13 @@ from samelog.format.file_names import (
 from samelog.format.marks import LogCheckpoint, MergedMarks
 from samelog.format.segment import GrowingSegment, Growth
 from samelog.format.transactions import TRANSACTIONAL
-from samelog.format.void_batch import void_batches
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import HeldDirectory
 from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import copy_bytes
+from samelog.store.merged.generations import Generations
 from samelog.store.merged.missing_files import find_missing_files, put_back
 from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
@@ -61,6 +62,7 @@ class MergedLog(MergedReader):
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self.spares = Spares(fs, path)
+        self.generations = Generations(fs, self._chain, self._segment_files, self._files)
         self._tail = (
             MergedTail(fs, self._chain, self._segment_files, self._files) if read_only else None
         )
@@ -136,10 +138,14 @@ class MergedLog(MergedReader):
         self.save_marks()
 
     def _recover(self, marks: MergedMarks | None) -> None:
+        self.generations.load()
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
-        recovery = MergedRecovery(self._fs, self._chain, self._segment_files, marks, self.damaged)
+        compacted = {each.base: each for each in self.generations.segments}
+        found = self._fs, self._chain, self._segment_files, marks, self.damaged, compacted
+        recovery = MergedRecovery(*found)
         recovery.recover(bases)
+        self.generations.keep_below(self._chain.growing.base_offset)
         self._checkpoints = PendingCheckpoints(recovery.durable)
         self._transactions.begin(recovery.durable)
         if bases:
@@ -202,43 +208,6 @@ class MergedLog(MergedReader):
             )
         return self._write(data, growing.measure(data, size))
 
-    def append_spare(self) -> bool:
-        """Append a piece of what `spares` has seen, if it goes on exactly here; whether any did.
-        For records that no other copy has any more. Raises as `append_copy`.
-        """
-        found = self.spares.find(self.next_offset, self.end())
-        if found is None:
-            return False
-        base, data = found
-        begins_segment = base == self.next_offset != self.end()[0]
-        return self._append_sound(*((base, 0) if begins_segment else self.end()), data)
-
-    def append_void(self, records: int, *, segment_base: int, epoch: int, timestamp: int) -> int:
-        """Put void batches in the place of records that no copy has; their bytes. `segment_base`:
-        the segment they are in, which they may begin.
-
-        Raises:
-            NotContiguous: another segment is growing.
-            NoSpace, DiskFault: nothing counts as written.
-        """
-        if segment_base == self.next_offset != self.end()[0]:
-            self.roll()
-        if segment_base != self.end()[0]:
-            raise NotContiguous(f"{self.path}: void in {segment_base}, the end is {self.end()}")
-        data = void_batches(records, timestamp)
-        self.append(data, base_offset=self.next_offset, leader_epoch=epoch)
-        return len(data)
-
-    def _append_sound(self, base: int, byte: int, data: bytes) -> bool:
-        """Append up to the first wrong offset, which no CRC covers; whether there was anything."""
-        try:
-            self.append_copy(base, byte, data)
-        except CorruptBatch as error:
-            if error.position == 0:
-                return False
-            self.append_copy(base, byte, data[: error.position])
-        return True
-
     def _write(self, data: Bytes, growth: Growth) -> int:
         known = self._transactions.catch_up()
         writer = self._writer or self._open_segment()
@@ -293,7 +262,7 @@ class MergedLog(MergedReader):
         writer = self._writer or self._open_segment()
         writer.seal()
         self._writer = None
-        self._chain.seal()
+        self.generations.seal()
         self._append_entries(growing)
         for suffix in (LOG, INDEX, TIME_INDEX):
             self._dirty.touch(self._hold(growing.base_offset, suffix))
@@ -323,7 +292,40 @@ class MergedLog(MergedReader):
         self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
 
-    # --- archiving -----------------------------------------------------------------------------
+    # --- compaction and archiving --------------------------------------------------------------
+
+    def swap(self, new: list[CompactedSegment]) -> None:
+        """Segments that `generations` has take the place of others. Raises as it does."""
+        self.generations.swap(new)
+        self._transactions.forget_found(new[0].base, new[-1].stop)
+        self._last_append = None
+        self.save_marks()
+
+    def number_of(self, segment_base: int) -> int:
+        """Of the compaction that made a segment, or that is copied; 0: it is as it was merged."""
+        return self.generations.number_of(segment_base)
+
+    def begin_copy(self, segment: CompactedSegment) -> None:
+        """What comes for the empty growing segment is a compacted one. Raises DiskFault."""
+        self._check_writable()
+        self.generations.begin_copy(segment)
+
+    def cut_back(self, base: int, *, keep: bool = False) -> list[str]:
+        """Let the log end where a segment begins, which comes anew; with `keep` what was there is
+        set aside: as which files. Raises NotContiguous (no segment begins there), DiskFault.
+        """
+        gone = self._chain.bases_from(base)
+        self._writer = self._last_append = None
+        self._files.close()
+        self._dirty.clear()
+        self._chain.restart_at(base)
+        self._transactions.begin(None)
+        self._unsynced.clear()
+        self._checkpoints = PendingCheckpoints(self._chain.end)
+        self.save_marks()
+        aside = self._segment_files.remove(gone, keep=keep)
+        self.generations.forget_from(base)  # before, what is there would pass for bytes as merged
+        return aside
 
     def hide_below(self, offset: int) -> None:
         """Records below `offset` are archived: hand them out no more."""
@@ -449,9 +451,7 @@ class MergedLog(MergedReader):
 
     def _marks(self) -> MergedMarks:
         durable = self._checkpoints.durable
-        sealed = [
-            known for known in self._chain.sealed.values() if known.next_offset <= durable.offset
-        ]
+        sealed = [s for s in self._chain.sealed.values() if s.next_offset <= durable.offset]
         first = sealed[-1].next_offset if sealed else self._chain.start.base
         indexes = [self._chain.index_mark(base) for base in self._chain.bases if base >= first]
         return MergedMarks(durable=durable, sealed=sealed, indexes=indexes)

@@ -1,7 +1,7 @@
 """What a merged log holds, and finding and reading record batches in it.
 
-Invariant: only whole batches with dense offsets are ever handed out; memory is bounded by one read,
-one batch, and the indexes of a few segments.
+Invariant: only whole batches are ever handed out, and every offset is in one; memory is bounded by
+one read, one batch, and the indexes of a few segments.
 """
 
 from __future__ import annotations
@@ -128,6 +128,20 @@ class MergedReader:
     def checksums(self, segment_base: int) -> tuple[int, int | None]:
         """The running checksums where a segment begins, and where it ends (None: it grows)."""
         return self._chain.checksums(segment_base)
+
+    def file_checksums(self, segment_base: int) -> tuple[int, int | None]:
+        """The same as the bytes of the segment's file give them, if it was compacted."""
+        return self._chain.file_checksums(segment_base)
+
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, an offset lies where it was found before."""
+        return self._chain.layout
+
+    def compacted_around(self, base: int) -> int | None:
+        """Where the compacted segment begins that stands for one that began there, if any."""
+        found = self._chain.base_of(base) if base >= self._chain.start.base else -1
+        return found if found in self._chain.compacted else None
 
     # --- by position ---------------------------------------------------------------------------
 

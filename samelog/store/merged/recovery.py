@@ -11,8 +11,10 @@ Invariant: a recovered log is a prefix of what was merged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import LOG
 from samelog.format.marks import IndexMark, LogCheckpoint, MergedMarks
@@ -33,6 +35,7 @@ class MergedRecovery:
     segments: SegmentFiles
     marks: MergedMarks | None
     damaged: list[CorruptLog]
+    compacted: Mapping[int, CompactedSegment] = field(default_factory=dict)
     durable: LogCheckpoint = field(init=False)
     unsynced: list[int] = field(default_factory=list)
     """Segments that reach above the mark."""
@@ -54,15 +57,18 @@ class MergedRecovery:
                 return
             sealed, later = known.get(base), bases[number + 1 :]
             if sealed is not None and self.fs.size(self.segments.path(base, LOG)) == sealed.size:
-                self.chain.add_sealed(sealed)
+                self.chain.add_sealed(sealed, self.compacted.get(base))
             elif not self._take_up(base, later, is_sealed=sealed is not None):
                 return
         self._end_here([], "is missing")
 
     def _marked_segments(self) -> dict[int, SealedSegment]:
-        """By base offset, the segments that the marks say are wholly durable."""
+        """By base offset, the segments that are wholly durable: as the marks say, which may be
+        older than a compaction, and as is known of compacted ones.
+        """
         marked = () if self.marks is None else self.marks.sealed
-        return {segment.base_offset: segment for segment in marked}
+        known = {segment.base_offset: segment for segment in marked}
+        return known | {base: each.sealed for base, each in self.compacted.items()}
 
     def _begin(self, first: int, marks: MergedMarks) -> None:
         """The oldest segments may be missing; the log then begins later."""
@@ -142,7 +148,10 @@ class MergedRecovery:
         path = self.segments.path(base, LOG)
         aside = set_aside(self.fs, path)
         self._drop(later, set_them_aside=True)
-        restore_prefix(self.fs, aside, path, 0)
+        if base in self.compacted:  # its bytes do not go on where they end
+            self.fs.open(path, writable=True, create=True).close()
+        else:
+            restore_prefix(self.fs, aside, path, 0)
         self.chain.restart_at(base)
         file = self.fs.open(path, writable=True)
         try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from samelog.format.compaction import CompactedSegment
+from samelog.format.errors import NotContiguous
 from samelog.format.marks import IndexMark, LogCheckpoint
 from samelog.format.segment import GrowingSegment, SealedSegment, Segment
 from samelog.format.transactions import OpenTransactions
@@ -56,6 +58,10 @@ class SegmentChain:
         self.log_start = 0
         """Records below this offset are archived; it may lie inside a segment, or ahead."""
         self._bases: list[int] = []
+        self.compacted: dict[int, CompactedSegment] = {}
+        """By base offset; only sealed segments."""
+        self.layout = 0
+        """Grows whenever an offset may lie at another place than before."""
 
     def begin_later(self, first: int, known: Sequence[SealedSegment]) -> bool:
         """Let an empty chain begin at `first`, if the checksum there is known; whether it does."""
@@ -73,6 +79,7 @@ class SegmentChain:
         gone = [base for base in self.bases if base < start.base]
         for base in gone:
             self.sealed.pop(base, None)
+            self.compacted.pop(base, None)
         self._bases = list(self.sealed)
         self.start = start
         if self.growing.base_offset < start.base:
@@ -84,8 +91,10 @@ class SegmentChain:
         """The first offset that may be read: the end, if all that is held is archived."""
         return min(max(self.start.offset, self.log_start), self.growing.next_offset)
 
-    def add_sealed(self, segment: SealedSegment) -> None:
+    def add_sealed(self, segment: SealedSegment, compacted: CompactedSegment | None = None) -> None:
         """The next segment is a sealed one; the one behind it is empty so far."""
+        if compacted is not None:
+            self.compacted[compacted.base] = compacted
         self.sealed[segment.base_offset] = segment
         self._bases.append(segment.base_offset)
         self.checksum = segment.checksum
@@ -97,10 +106,32 @@ class SegmentChain:
         self.add_sealed(segment)
         return segment
 
+    def replace(self, new: Sequence[CompactedSegment]) -> list[int]:
+        """Compacted segments take the place of sealed ones; the bases of those that were there."""
+        self.layout += 1
+        first, stop = new[0].base, new[-1].stop
+        gone = [base for base in self._bases if first <= base < stop]
+        kept = [each for base, each in self.sealed.items() if not first <= base < stop]
+        kept += [each.sealed for each in new]
+        self.sealed = {
+            each.base_offset: each for each in sorted(kept, key=lambda each: each.base_offset)
+        }
+        self._bases = list(self.sealed)
+        self.compacted = {b: c for b, c in self.compacted.items() if not first <= b < stop}
+        self.compacted.update((each.base, each) for each in new)
+        return gone
+
+    def number_of(self, base: int) -> int:
+        """Of the compaction that made a segment; 0: it is as it was merged."""
+        known = self.compacted.get(base)
+        return 0 if known is None else known.number
+
     def restart_at(self, base: int) -> None:
         """Forget the segment `base` and all behind it; an empty one takes its place."""
+        self.layout += 1
         for later in [later for later in self._bases if later >= base]:
             del self.sealed[later]
+            self.compacted.pop(later, None)
         self._bases = list(self.sealed)
         last = self.sealed[self._bases[-1]] if self._bases else None
         self.checksum = self.start.checksum if last is None else last.checksum
@@ -124,6 +155,13 @@ class SegmentChain:
         """The base offsets of all segments."""
         return [*self._bases, self.growing.base_offset]
 
+    def bases_from(self, base: int) -> list[int]:
+        """Those from a segment on, the newest first. Raises NotContiguous: none begins there."""
+        found = [later for later in reversed(self.bases) if later >= base]
+        if found[-1:] != [base]:
+            raise NotContiguous(f"no segment begins at {base}")
+        return found
+
     def base_of(self, offset: int) -> int:
         """The base of the segment that holds `offset`, or would."""
         if offset >= self.growing.base_offset:
@@ -145,6 +183,12 @@ class SegmentChain:
         sealed = self.sealed.get(base)
         begin = self.sealed[self._bases[at - 1]].checksum if at else self.start.checksum
         return begin, None if sealed is None else sealed.checksum
+
+    def file_checksums(self, base: int) -> tuple[int, int | None]:
+        """The same as the segment's own bytes give them."""
+        begin, end = self.checksums(base)
+        known = self.compacted.get(base)
+        return begin, end if known is None else known.bytes_checksum
 
     def segment(self, base: int) -> Segment | None:
         """One segment; None if there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 
 from samelog.format.errors import CorruptLog
@@ -17,6 +18,7 @@ from samelog.format.segment import GrowingSegment, SealedSegment
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.disk.quarantine import set_aside
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_walk import RunningChecksum, walk_into
 
@@ -86,6 +88,20 @@ class SegmentFiles:
     def forget(self) -> None:
         """The log was cut: drop the indexes in memory."""
         self._indexes.clear()
+
+    def remove(self, bases: Sequence[int], *, keep: bool) -> list[str]:
+        """Remove segments, durably, in this order; with `keep` set them aside: as which files.
+        Raises DiskFault.
+        """
+        aside: list[str | None] = []
+        for base in bases:
+            if keep:
+                aside.append(set_aside(self._fs, self.path(base, LOG)))
+            elif self._fs.exists(self.path(base, LOG)):
+                self._fs.unlink(self.path(base, LOG))
+            self.unlink_indexes(base)
+        self._fs.sync_directory(self.directory)
+        return [name for name in aside if name is not None]
 
     def unlink_indexes(self, base: int) -> None:
         """Remove a segment's index files."""

@@ -11,6 +11,7 @@ import os
 from samelog.format.directory_files import PartitionFile
 from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases
 from samelog.format.marks import LogCheckpoint, MergedMarks
+from samelog.store.disk.birth import Birth
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -32,6 +33,8 @@ class MergedTail:
         self._files = files
         self._watch = DirectoryWatch(fs, segments.directory)
         self._bases: list[int] = []
+        self._born: Birth | None = None
+        """Which file the growing segment is read from; None: it is not there."""
 
     def begin(self, marks: MergedMarks | None) -> None:
         """Take up what the marks vouch for, and what lies behind."""
@@ -52,6 +55,7 @@ class MergedTail:
         base = durable.base
         if base not in self._bases:
             return
+        self._born = self._birth(base)
         file = self._segment_files.log(base)
         resume_from_index(growing, file, self._segment_files.stored(base), mark, durable.byte)
         checksum = RunningChecksum(durable.byte, durable.checksum)
@@ -91,10 +95,20 @@ class MergedTail:
         self._list_names()
         base = self._chain.growing.base_offset
         self._files.drop((base, LOG))  # another file may have its name now
-        if self._chain.growing.size > 0 and base not in self._bases:
-            left = [lower for lower in self._bases if self._chain.start.base <= lower < base]
+        if self._chain.growing.size > 0 and (base not in self._bases or self._is_other(base)):
+            left = [lower for lower in self._bases if self._chain.start.base <= lower <= base]
             self._chain.restart_at(max(left, default=self._chain.start.base))
             self._segment_files.forget()
+
+    def _is_other(self, base: int) -> bool:
+        """Whether another file has its name: what was compacted is not the same when it comes."""
+        return self._born is not None and self._birth(base) != self._born
+
+    def _birth(self, base: int) -> Birth | None:
+        try:
+            return self._fs.birth(self._segment_files.path(base, LOG))
+        except NoSuchFile:
+            return None
 
     def _follow(self) -> None:
         """Take up the growing segment's batches, and its successors'."""
@@ -109,6 +123,8 @@ class MergedTail:
         base = growing.base_offset
         if base not in self._bases:
             return False
+        if growing.size == 0:
+            self._born = self._birth(base)
         try:
             file = self._segment_files.log(base)
         except NoSuchFile:

@@ -83,6 +83,12 @@ class TransactionIndex:
             self._walk(base, self._at[1] if base == self._at[0] else 0)
         return self._chain.transactions
 
+    def forget_found(self, first: int, stop: int) -> None:
+        """Compacted segments are there now, in which nothing is left of what was aborted."""
+        for base in [base for base in self._found if first <= base < stop]:
+            del self._found[base]
+        self._first_found = max(self._first_found, stop)
+
     def _walk(self, base: int, start: int) -> None:
         size, known = self._chain.size_of(base), self._chain.transactions
         if start < size:

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from samelog.format.errors import LogFormatError
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send
 from samelog.wire.messages import LogArchived, MergedStartsAt, Start
 from samelog.wire.pull.refusal import Refusal
@@ -123,6 +124,13 @@ class ArchiveCopy(msgspec.Struct, Generic[CopyT], frozen=True):
     start: LogArchived
 
 
+class CutCopy(msgspec.Struct, Generic[CopyT], frozen=True):
+    """The copy goes back to where this segment begins: it was compacted, and comes anew."""
+
+    copy: CopyT
+    base: int
+
+
 class RollSegment(msgspec.Struct, Generic[CopyT], frozen=True):
     """What follows is for the next segment."""
 
@@ -166,7 +174,15 @@ class LeaveNode(msgspec.Struct, frozen=True):
     """Another node may do better: end the connection."""
 
 
-CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
+class HeldByOthers(msgspec.Struct, frozen=True):
+    """Other nodes have what was asked for: these, or nodes that were not told of."""
+
+    nodes: tuple[Holder, ...] = ()
+
+
+CopyNews = (
+    CopyChanged[CopyT] | CopyGivenUp[CopyT] | CutCopy[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
+)
 """What whoever keeps the copies is to know."""
 
 CopyEffect = (

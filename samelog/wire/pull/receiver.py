@@ -22,6 +22,7 @@ from samelog.wire.messages import (
     Close,
     ConfirmEnd,
     EndConfirmed,
+    Holders,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
@@ -39,7 +40,9 @@ from samelog.wire.pull.copies import (
     CopyGivenUp,
     CopyState,
     CopyT,
+    CutCopy,
     FindPlace,
+    HeldByOthers,
     LeaveNode,
     LogBegunAnew,
     RollSegment,
@@ -51,6 +54,8 @@ from samelog.wire.pull.refusal import Refusal
 from samelog.wire.receiver import Receiver, ResumePoint
 
 PROBE_S = 10.0
+FAR_S = 1.0
+"""So long a node in the reader's rack is waited for."""
 RETRY_S = 1.0
 ANSWER_S = 15.0
 LAGGING_S = 5.0
@@ -67,6 +72,8 @@ class PullTarget(NamedTuple):
     topics: tuple[str, ...]
     address: str
     addresses: frozenset[str]
+    is_far: bool = False
+    """A nearer node may have it: wait a moment before it is copied from here."""
 
 
 class PullReceiver(Generic[CopyT]):
@@ -80,12 +87,14 @@ class PullReceiver(Generic[CopyT]):
         """To be carried out in this order; whoever does takes them off."""
         self._receiver = Receiver()
         self._copies: dict[int, CopyT] = {}
-        self._known: dict[CopyT, None] = {}
-        """Those that this connection is responsible for."""
+        self._known: dict[CopyT, float] = {}
+        """Those that this connection is responsible for, and since when."""
         self._probes: dict[int, str] = {}
         self._probe_at = now
         self._next_handle = 0
         self._not_ready_since: dict[CopyT, float] = {}
+        self._not_before: dict[CopyT, float] = {}
+        """When to ask this node again for what other nodes have."""
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -106,6 +115,8 @@ class PullReceiver(Generic[CopyT]):
                 self._end_confirmed(message)
             case Welcome():
                 self._welcomed(message, now)
+            case Holders():
+                self.effects.append(HeldByOthers(message.nodes))
             case _:
                 text = f"unexpected {type(message).__name__}"
                 raise ProtocolFault(FaultCode.PROTOCOL, text)
@@ -136,23 +147,30 @@ class PullReceiver(Generic[CopyT]):
         """Open again what waits, ask for topics again. Raises ProtocolFault when the node owes an
         answer.
         """
+        own = frozenset(self._copies.values())
         for copy in tuple(self._known):
-            if copy.state is CopyState.WAITING and now >= copy.retry_at:
+            if copy.state is CopyState.WAITING and self._is_due(copy, now):
                 self._open(copy, now)
-            elif copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
+            elif copy in own and copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
                 text = f"the node has not opened {copy.name} in {ANSWER_S:g} s"
                 raise ProtocolFault(FaultCode.TIMEOUT, text)
         if self.node and now >= self._probe_at:
             self._probe(now)
 
+    def _is_due(self, copy: CopyT, now: float) -> bool:
+        waits_s = FAR_S if self.target.is_far else 0.0
+        begins_at = max(copy.since, self._known[copy]) + waits_s
+        not_before = self._not_before.get(copy, now)
+        return self.node != "" and now >= max(copy.retry_at, not_before, begins_at)
+
     def replaced(self, old: CopyT, new: CopyT) -> None:
         """Go on with another copy."""
         self._known.pop(old, None)
-        self._known[new] = None
+        self._known[new] = new.since
 
     def closed(self) -> None:
-        """The connection is gone."""
-        for copy in self._known:
+        """The connection is gone, and what it copied waits; what others copy goes on."""
+        for copy in frozenset(self._copies.values()):
             if copy.state in (CopyState.OPENING, CopyState.COPYING):
                 copy.state = CopyState.WAITING
             copy.caught_up = False
@@ -182,8 +200,8 @@ class PullReceiver(Generic[CopyT]):
         """The copies of a topic that was found."""
         for copy in copies:
             if copy not in self._known:
-                self._known[copy] = None
-                if copy.state is CopyState.WAITING:
+                self._known[copy] = now
+                if copy.state is CopyState.WAITING and self.node and not self.target.is_far:
                     self._open(copy, now)
 
     def _new_handle(self) -> int:
@@ -201,7 +219,8 @@ class PullReceiver(Generic[CopyT]):
     def place_found(self, handle: int, place: StartAt | ResumePoint) -> None:
         """Where a copy is to begin, or ends."""
         log = self._copies[handle].log
-        at = place if isinstance(place, StartAt) else (Start.POSITION, 0, *place)
+        is_begun = isinstance(place, ResumePoint)
+        at = (Start.POSITION, -log.next_offset, *place) if is_begun else place
         asked = OpenMerged(handle, log.topic, log.topic_id, log.partition, *at)
         self.effects.append(Send(asked))
 
@@ -251,8 +270,12 @@ class PullReceiver(Generic[CopyT]):
         self.effects.append(CopyChanged(copy))
 
     def _begin_at_segment(self, copy: CopyT, at: MergedStartsAt, now: float) -> None:
-        """The wanted offset lies inside a segment: ask for all of it."""
-        if copy.log.end() != (at.base_offset, 0):
+        """The wanted offset lies inside a segment: ask for all of it. A copy of what the cluster
+        has compacted since goes back to where the compacted segment begins.
+        """
+        if (at.base_offset, at.byte) < copy.log.end() and at.byte == 0:
+            self.effects.append(CutCopy(copy, at.base_offset))
+        elif copy.log.end() != (at.base_offset, 0):
             text = f"a copy that ends at {copy.log.end()} was opened at another place"
             raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, {(at.base_offset, at.byte)}")
         self._close(at.handle)
@@ -295,6 +318,9 @@ class PullReceiver(Generic[CopyT]):
 
     def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
         topic = self._probes.pop(handle, None)
+        if topic is not None and refusal.code is FaultCode.NOT_LEADER:
+            self.effects.append(HeldByOthers())
+            return
         if topic is not None:
             self.effects.append(TopicRefused(topic, refusal))
             self._probe_at = min(self._probe_at, now + RETRY_S)
@@ -303,6 +329,11 @@ class PullReceiver(Generic[CopyT]):
         if copy is None or copy.state not in (CopyState.OPENING, CopyState.COPYING):
             return
         copy.fault, copy.caught_up = refusal, False
+        if refusal.code is FaultCode.NOT_LEADER:
+            copy.enter(CopyState.WAITING, now)
+            copy.retry_at, self._not_before[copy] = now, now + PROBE_S
+            self.effects += (HeldByOthers(), CopyChanged(copy))
+            return
         if refusal.code is FaultCode.TOPIC_GONE:
             self._gone(copy, refusal.successor, now)
         else:

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from samelog.format.directory_files import RunFile
+from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import SessionStartsAt
@@ -113,6 +114,8 @@ class InputState(Enum):
     SHIPPING = auto()
     BLOCKED = auto()
     """Refused, or unreadable here: to be opened again in a while."""
+    ELSEWHERE = auto()
+    """Other nodes have its partition; this one is asked again in a while."""
     GONE = auto()
     """Nothing is to be sent any more: the topic was deleted, or the files were released."""
 
@@ -223,7 +226,13 @@ class TopicTold(msgspec.Struct, frozen=True):
     partitions: int
 
 
-News = RunIsClosed | InputIsGone | TopicTold | Forked | StatusChanged
+class HoldersTold(msgspec.Struct, frozen=True):
+    """These nodes have a partition that this one has not."""
+
+    nodes: tuple[Holder, ...]
+
+
+News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (

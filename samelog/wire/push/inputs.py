@@ -51,6 +51,8 @@ MAX_OPENING = 64
 ANSWER_S = 60.0
 """The node may have to wait for its cluster before it answers."""
 RETRY_S = 1.0
+PLACED_S = 10.0
+"""Partitions move seldom."""
 GIVE_UP_S = 10.0
 LASTING = frozenset(
     {
@@ -107,9 +109,13 @@ class RunInputs:
                 found[name] = f"the bytes behind {tuple(end)} are no batch: {why}"
         return found
 
-    def refuses(self, name: InputName, now: float) -> bool:
-        """Whether the node has refused an input for so long that it will not take it."""
+    def refuses(self, name: InputName, now: float) -> bool | None:
+        """Whether the node has refused an input for so long that it will not take it; None: that is
+        for others to say, who have the partition.
+        """
         shipped = self._inputs.get(name)
+        if shipped is not None and shipped.state is InputState.ELSEWHERE:
+            return None
         since = None if shipped is None else shipped.refused_since
         return since is not None and now >= since + GIVE_UP_S
 
@@ -164,7 +170,9 @@ class RunInputs:
     def time_passed(self, now: float) -> None:
         """Open again what was blocked. Raises ProtocolFault when the node owes an answer."""
         for shipped in self._inputs.values():
-            if shipped.state is InputState.BLOCKED and now >= shipped.since + RETRY_S:
+            patience_s = PLACED_S if shipped.state is InputState.ELSEWHERE else RETRY_S
+            is_out = shipped.state in (InputState.BLOCKED, InputState.ELSEWHERE)
+            if is_out and now >= shipped.since + patience_s:
                 shipped.state, shipped.since = InputState.WAITING, now
                 self._waiting.append(shipped)
             elif shipped.state is InputState.OPENING and now >= shipped.since + ANSWER_S:
@@ -239,6 +247,11 @@ class RunInputs:
     def refused(self, shipped: ShippedInput, message: Refused, now: float) -> None:
         """The node will not take this input for now."""
         self._drop_handle(shipped)
+        if message.code is FaultCode.NOT_LEADER:
+            shipped.refused_since = None
+            shipped.state, shipped.since = InputState.ELSEWHERE, now
+            self._open_some(now)
+            return
         if message.code not in LASTING:
             shipped.refused_since = None
         elif shipped.refused_since is None:
@@ -316,7 +329,7 @@ class RunInputs:
             self._resume(shipped)
         elif shipped.state is InputState.SHIPPING:
             self._offer(shipped)
-        else:
+        elif shipped.state is not InputState.ELSEWHERE:  # of which the end is to be told
             return
         self.unscanned.pop(shipped, None)
         if shipped.files.may_have_more:
@@ -365,7 +378,7 @@ class RunInputs:
         """List all files of a finished run once more."""
         self.open_new_inputs(now)
         for shipped in self._inputs.values():
-            if shipped.state in (InputState.AHEAD, InputState.SHIPPING):
+            if shipped.state in (InputState.AHEAD, InputState.SHIPPING, InputState.ELSEWHERE):
                 self.unscanned[shipped] = None
 
     @property
@@ -384,7 +397,7 @@ class RunInputs:
 
     def _is_sent(self, shipped: ShippedInput) -> bool:
         match shipped.state:
-            case InputState.GONE | InputState.AHEAD:
+            case InputState.GONE | InputState.AHEAD | InputState.ELSEWHERE:
                 return True
             case InputState.SHIPPING:
                 files = shipped.files
@@ -394,7 +407,7 @@ class RunInputs:
                 return False
 
     def ends(self) -> tuple[RunEnd, ...]:
-        """Where the files end that the cluster is to have."""
+        """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
             RunEnd(*name, *shipped.files.end)
             for name, shipped in sorted(self._inputs.items())

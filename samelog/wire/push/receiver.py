@@ -57,8 +57,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedInput:
-    """An input; `input` is the number the intake has for it. Of a closed run, `position` and
-    `merged` say nothing.
+    """An input; `input` is the number the intake has for it. `end`: where its part of the run is
+    closed, though the run may be open; then `position` and `merged` say nothing.
     """
 
     input: int
@@ -66,6 +66,7 @@ class OpenedInput:
     partitions: int
     position: ResumePoint
     merged: RollByte
+    end: RollByte | None = None
 
 
 class PushRights(Protocol):
@@ -90,7 +91,7 @@ class ReleaseKnowledge(Protocol):
 
 @dataclass(slots=True)
 class HeldInput:
-    """What a handle stands for. `end` is where a closed run ends."""
+    """What a handle stands for. `end` is where a closed run ends, or a closed part of it."""
 
     number: int
     name: InputName
@@ -207,7 +208,7 @@ class PushReceiver:
         """
         handle, run = request.handle, self._runs[request.run_id]
         name = request.topic, request.partition
-        end = run.ends.get(name, (0, 0)) if run.closed else None
+        end = run.ends.get(name, (0, 0)) if run.closed else opened.end
         position, committed = opened.position, opened.merged
         if end is not None:
             position, committed = ResumePoint(*end, NO_BATCH, 0), end
@@ -306,6 +307,13 @@ class PushReceiver:
         self.messages += self.acks.take(now)
         self.messages.append(RunClosed(run_id, _run_ends(ends)))
 
+    def part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Nothing more is taken of what is named; the run goes on."""
+        if session == self.session:
+            for held in self._inputs.values():
+                if held.run_id == run_id and held.name in ends:
+                    held.end = ends[held.name]
+
     def _end_inputs(self, run_id: str, ends: RunEnds) -> None:
         """The inputs of a closed run take nothing more; only their progress is told."""
         for held in self._inputs.values():
@@ -317,6 +325,13 @@ class PushReceiver:
         for handle in tuple(self._handles.get(number, ())):
             self._forget(handle)
             self.messages.append(TopicGone(handle))
+
+    def input_moved(self, number: int) -> None:
+        """The handles of an input end, whose partition goes to other nodes."""
+        fault = ProtocolFault(FaultCode.NOT_READY, "the partition goes to other nodes", "retry")
+        for handle in tuple(self._handles.get(number, ())):
+            self._forget(handle)
+            self._refuse(handle, fault)
 
     def closed(self) -> None:
         """The connection is gone."""

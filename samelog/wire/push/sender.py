@@ -23,6 +23,7 @@ from samelog.wire.messages import (
     AnyMessage,
     Close,
     EndRun,
+    Holders,
     OpenInput,
     OpenRun,
     OpenTopic,
@@ -36,6 +37,7 @@ from samelog.wire.messages import (
 )
 from samelog.wire.push.effects import (
     ClusterKnowledge,
+    HoldersTold,
     InputName,
     ListFiles,
     PushEffect,
@@ -83,10 +85,14 @@ class PushSender:
         self._watched: dict[int, tuple[int, InputName, RollByte]] = {}
         """Handle -> run, input and end, of closed runs that are not wholly merged yet."""
 
-    def refuses(self, run: int, name: InputName, now: float) -> bool:
-        """Whether the node has refused an input of a run for so long that it will not take it."""
+    def refuses(self, run: int, name: InputName, now: float) -> bool | None:
+        """Whether the node has refused an input of a run for so long that it will not take it; None
+        if it has no say.
+        """
         shipped = self.inputs.run
-        return shipped is not None and shipped.run == run and self.inputs.refuses(name, now)
+        if shipped is None or shipped.run != run:
+            return False
+        return self.inputs.refuses(name, now)
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -104,12 +110,18 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
-            case TopicOpened():
-                self.effects.append(TopicTold(message.topic, message.partitions))
+            case TopicOpened() | Holders():
+                self._told(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
                 raise _unexpected(message)
+
+    def _told(self, message: TopicOpened | Holders) -> None:
+        if isinstance(message, TopicOpened):
+            self.effects.append(TopicTold(message.topic, message.partitions))
+        else:
+            self.effects.append(HoldersTold(message.nodes))
 
     def session_changed(self, now: float) -> None:
         """Runs or inputs have come or gone."""

@@ -31,6 +31,7 @@ func main() {
 	checks := settings.producing()
 	checks = append(checks, settings.reading()...)
 	checks = append(checks, settings.groups()...)
+	checks = append(checks, settings.transactions()...)
 	checks = append(checks, settings.administration()...)
 	checks = append(checks, settings.security()...)
 	for _, each := range checks {

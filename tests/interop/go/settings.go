@@ -11,7 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const deadline = 40 * time.Second
+const (
+	deadline = 40 * time.Second
+	// everywhere is a replication factor: all nodes.
+	everywhere = -1
+)
 
 // settings say where the cluster is, and make clients of it.
 type settings struct {
@@ -57,7 +61,7 @@ func (s *settings) topic(partitions int32) (string, error) {
 	s.topics++
 	name := fmt.Sprintf("open-go-%d", s.topics)
 	return name, s.within("plaintext", func(ctx context.Context, client *kgo.Client) error {
-		_, err := kadm.NewClient(client).CreateTopic(ctx, partitions, 1, nil, name)
+		_, err := kadm.NewClient(client).CreateTopic(ctx, partitions, everywhere, nil, name)
 		return err
 	})
 }

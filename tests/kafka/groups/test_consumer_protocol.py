@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
-from samelog.kafka.groups.requests import Beat, Beaten, Caller
+from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
 from samelog.sequencer.state.access_commands import AlterGroup
 from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
@@ -33,7 +33,7 @@ def beat(
     **more: Any,
 ) -> Beaten:
     joins = {"rebalance_timeout_ms": 30_000} if epoch == 0 else {}
-    request = Beat(
+    request = GroupBeat(
         caller=Caller("g", member, more.pop("instance", None), epoch),
         client_id="c",
         client_host="/h",

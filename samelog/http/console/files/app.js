@@ -12,16 +12,19 @@ import records from "./page-records.js";
 import { group, groups } from "./page-groups.js";
 import sessions from "./page-sessions.js";
 import nodes from "./page-nodes.js";
+import placement from "./page-placement.js";
 import merge from "./page-merge.js";
 import archive from "./page-archive.js";
 import alarms from "./page-alarms.js";
 import access from "./page-access.js";
 
-const PAGES = { flow, topics, topic, records, groups, group, sessions, nodes, merge, archive, alarms, access };
+const PAGES = {
+  flow, topics, topic, records, groups, group, sessions, nodes, placement, merge, archive, alarms, access,
+};
 const MENU = [
   ["Data", ["flow", "topics", "records", "merge"]],
   ["Clients", ["sessions", "groups"]],
-  ["Cluster", ["nodes", "archive", "alarms", "access"]],
+  ["Cluster", ["nodes", "placement", "archive", "alarms", "access"]],
 ];
 const PARENTS = { topic: "topics", group: "groups" };
 const THEMES = ["auto", "light", "dark"];

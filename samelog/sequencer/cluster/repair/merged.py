@@ -15,23 +15,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
-from samelog.format.errors import LogFormatError
+from samelog.format.compaction import segment_at
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.replicator.pull.acknowledger import Budget
-from samelog.replicator.pull.repair_pull import MergedName
+from samelog.replicator.pull.repair_pull import MergedName, PullSink
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import end_all
+from samelog.sequencer.cluster.repair.compacted import begin_next, place_to_cut
 from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.merged.lost_records import append_spare
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH
 from samelog.wire.receiver import ResumePoint
@@ -40,6 +44,46 @@ log = logging.getLogger(__name__)
 
 MANY_RECORDS = 10_000
 """Copying fewer is not worth a line of the log."""
+
+
+class MergedPull(Protocol):
+    """A way to merged logs of one member."""
+
+    async def merged(
+        self,
+        name: MergedName,
+        start: ResumePoint,
+        sink: PullSink,
+        *,
+        budget: Budget | None = None,
+        number: int = 0,
+    ) -> bool:
+        """See RepairPull."""
+
+
+class OtherGroups(Protocol):
+    """Members of another group, from which a partition is on its way into this one."""
+
+    def members(self, number: int) -> Sequence[int]:
+        """Who has a partition; empty if it is not on its way, or known to be here."""
+
+    def pull(self, member: int) -> MergedPull | None:
+        """The way to one of them, which may be this member itself; None: there is none now."""
+
+
+class NowhereElse:
+    """Of group 0, into which no partition moves. Implements OtherGroups."""
+
+    def members(self, number: int) -> Sequence[int]:
+        """Nobody."""
+        return ()
+
+    def pull(self, member: int) -> MergedPull | None:
+        """None."""
+        return None
+
+
+NOWHERE = NowhereElse()
 
 
 class CopyDiffers(LogFormatError):
@@ -59,10 +103,12 @@ class MergedRepair:
         ask: Callable[[], list[int]],
         takes_in: Callable[[], bool],
         budget: Budget,
+        elsewhere: OtherGroups,
     ) -> None:
         """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room;
         `budget`: of all copies together.
         """
+        self._elsewhere = elsewhere
         self._pulls = pulls
         self._budget = budget
         self._machine = machine
@@ -73,6 +119,11 @@ class MergedRepair:
         self._plan = CopyPlan()
         self._to_look_at: set[int] = set()
         self._busy: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a partition may lack something."""
+        return bool(self._to_look_at or self._busy)
 
     def look_at(self, number: int) -> None:
         """A partition may lack something."""
@@ -110,8 +161,7 @@ class MergedRepair:
         number, partition = order.partition, self._merging.partitions[order.partition]
         failed = False
         try:
-            if order.peer is not None:
-                await self._copy_from(order.peer, number, partition)
+            await self._copy_from(order.peer, number, partition)
         except (RuntimeFault, ProtocolFault, LogFormatError) as error:
             log_event(log, logging.INFO, "copying failed", partition=_name(partition), error=error)
             failed = True
@@ -123,9 +173,12 @@ class MergedRepair:
         self._to_look_at.add(number)  # what it lacks now, if anything, is for the next look
         self.tick()
 
-    async def _copy_from(self, peer: int, number: int, partition: MergedPartition) -> None:
-        pull = self._pulls.get(peer)
-        if pull is None:
+    async def _copy_from(self, peer: int | None, number: int, partition: MergedPartition) -> None:
+        pull: MergedPull | None = None if peer is None else self._pulls.get(peer)
+        if members := self._elsewhere.members(number):
+            peer = members[self._plan.fruitless(number) % len(members)]
+            pull = self._elsewhere.pull(peer)
+        if pull is None or peer is None:
             return
         first, until = partition.log.next_offset, self._machine.state.partitions[number].next_offset
         log_event(
@@ -135,17 +188,40 @@ class MergedRepair:
             partition=_name(partition),
             first=first,
             until=until,
-            source=self._pulls.name(peer),
+            member=peer,
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         sink = MergedSink(self._machine, self._merging, number, partition)
-        await pull.merged(stream, _end_of(partition), sink, budget=self._budget)
+        if not self._takes_compacted(number, partition):
+            return
+        place, compaction = _end_of(partition), partition.log.number_of(partition.log.end()[0])
+        await pull.merged(stream, place, sink, budget=self._budget, number=compaction)
+
+    def _takes_compacted(self, number: int, partition: MergedPartition) -> bool:
+        """Make ready for what the cluster has compacted; False: the log had to be opened anew.
+        Raises LogFormatError.
+        """
+        segments = self._machine.state.partitions[number].compactions.segments
+        place = place_to_cut(partition.log, segments)
+        if place is None:
+            try:
+                begin_next(partition.log, segments)
+                return True
+            except CorruptLog:
+                copied = partition.log.generations.copied
+                if copied is None:
+                    raise
+                place = copied.base
+        partition.log.cut_back(place)
+        self._merging.reopen(number, f"it was compacted from offset {place} on")
+        return False
 
     # --- what nobody has --------------------------------------------------------------------------
 
     def has_given_up(self, number: int) -> bool:
         """Whether every peer that could be asked was, and none has what a partition needs next."""
-        return self._plan.fruitless(number) > len(self._ask())
+        is_asked_elsewhere = bool(self._elsewhere.members(number))
+        return not is_asked_elsewhere and self._plan.fruitless(number) > len(self._ask())
 
     def wanted(self, number: int) -> int:
         """The offset up to which records are missing that nobody has who could be asked; 0: none
@@ -162,7 +238,7 @@ class MergedRepair:
         for _ in partition.log.spares.read_new():
             await asyncio.sleep(0)
         first = partition.log.next_offset
-        while (lack := self._lack(number)) is not None and partition.log.append_spare():
+        while (lack := self._lack(number)) is not None and append_spare(partition.log):
             self._merging.copied(number)
             await asyncio.sleep(0)
             first = min(first, lack.end)
@@ -203,9 +279,9 @@ class MergedSink:
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
         """A piece; of which the merger may have written a part meanwhile."""
-        if self._is_gone():
-            return
         merged = self.partition.log
+        if self._is_gone() or self._begins_compacted(file):
+            return
         segment, end = merged.end()
         if (file, byte + len(data)) <= (segment, end):
             return
@@ -217,7 +293,16 @@ class MergedSink:
         first, checksum = merged.next_offset, merged.checksum
         merged.append_copy(file, byte, data)
         self.merging.copied(self.number)
+        if byte == 0:  # behind a compacted segment it is not that of the bytes that were copied
+            checksum = merged.checksums(file)[0]
         self._compare(first, checksum, data)
+
+    def _begins_compacted(self, file: int) -> bool:
+        """Whether this is of a segment that was compacted: that is asked for as such."""
+        segments = self.machine.state.partitions[self.number].compactions.segments
+        found = segment_at(segments, file)
+        number = 0 if found is None else found.number
+        return number != self.partition.log.number_of(file)
 
     def _committed(self, data: memoryview) -> memoryview:
         """The batches that this node knows to be committed: the peer may know of more."""
@@ -232,7 +317,8 @@ class MergedSink:
         """If the piece reaches over the offset of the newest agreed checksum: is that ours, too?"""
         agreed = self.machine.state.partitions[self.number]
         is_in = first < agreed.checked_offset <= self.partition.log.next_offset
-        if agreed.checked_sum is None or not is_in:
+        is_compacted = self.partition.log.generations.copied is not None
+        if agreed.checked_sum is None or not is_in or is_compacted:
             return
         size = _size_of(data, agreed.checked_offset - first)
         own = kernels.crc32c(data[:size], checksum)
@@ -246,7 +332,8 @@ class MergedSink:
 
     def has_enough(self) -> bool:
         """Whether all is here that the cluster has merged, or the copy is not wanted any more."""
-        return self._is_gone() or self.partition.log.next_offset >= self._known()
+        end = self.partition.log.next_offset
+        return self._is_gone() or end >= self._known() or self._begins_compacted(end)
 
     def _is_gone(self) -> bool:
         """The topic was deleted, or its log begun anew or halted."""

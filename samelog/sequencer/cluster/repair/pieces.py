@@ -8,13 +8,17 @@ caller compares its checksum.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -31,8 +35,11 @@ log = logging.getLogger(__name__)
 class PieceRepair:
     """One node's questions to its peers."""
 
-    def __init__(self, fs: FileSystem, pulls: PeerPulls, ask: Callable[[], list[int]]) -> None:
-        """`ask` names the peers to ask, the best first."""
+    def __init__(
+        self, fs: FileSystem, pulls: PeerPulls, ask: Callable[[], list[int]], budget: Budget
+    ) -> None:
+        """`ask` names the peers to ask, the best first; `budget`: of all that is copied."""
+        self._budget = budget
         self._fs = fs
         self._pulls = pulls
         self._ask = ask
@@ -48,7 +55,8 @@ class PieceRepair:
         for peer in self._ask():
             sink = _BatchSink(bad.offset)
             try:
-                await self._pull_from(peer, stream, start, sink)
+                number = partition.log.number_of(segment_base)
+                await self._pull_from(peer, stream, start, sink, number)
             except (RuntimeFault, ProtocolFault, LogFormatError) as error:
                 log_event(log, logging.INFO, "batch not given", peer=peer, error=error)
             if sink.batch is not None:
@@ -56,10 +64,10 @@ class PieceRepair:
         return None
 
     async def segment_of(
-        self, partition: MergedPartition, segment: Segment, path: str
+        self, partition: MergedPartition, segment: Segment, path: str, *, number: int
     ) -> str | None:
         """Write a sealed segment, as a peer has it, to a file: whose it is; None if no peer has it
-        all. Raises DiskFault.
+        all. `number`: of the compaction that made it, 0: it is as it was merged. Raises DiskFault.
         """
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         for peer in self._ask():
@@ -67,7 +75,8 @@ class PieceRepair:
             file.truncate(0)
             sink = _SegmentSink(file, segment)
             try:
-                await self._pull_from(peer, stream, ResumePoint(segment.base_offset, 0), sink)
+                start = ResumePoint(segment.base_offset, 0)
+                await self._pull_from(peer, stream, start, sink, number)
             except (RuntimeFault, ProtocolFault) as error:
                 log_event(log, logging.INFO, "segment not given", peer=peer, error=error)
             finally:
@@ -76,12 +85,31 @@ class PieceRepair:
                 return self._pulls.name(peer)
         return None
 
+    async def compacted_segment(
+        self, partition: MergedPartition, wanted: CompactedSegment, folder: str
+    ) -> str | None:
+        """Write a compacted segment, as a peer has it, into a folder: the file; None if no peer has
+        it. Raises DiskFault.
+        """
+        path = os.path.join(folder, segment_name(wanted.base, LOG))
+        sealed = wanted.sealed
+        segment = Segment(
+            wanted.base, sealed.size, sealed=True, next_offset=wanted.stop, max_timestamp=-1
+        )
+        found = await self.segment_of(partition, segment, path, number=wanted.number)
+        return None if found is None else path
+
     async def _pull_from(
-        self, peer: int, stream: MergedName, start: ResumePoint, sink: _BatchSink | _SegmentSink
+        self,
+        peer: int,
+        stream: MergedName,
+        start: ResumePoint,
+        sink: _BatchSink | _SegmentSink,
+        number: int,
     ) -> None:
         pull = self._pulls.get(peer)
         if pull is not None:
-            await pull.merged(stream, start, sink)
+            await pull.merged(stream, start, sink, budget=self._budget, number=number)
 
 
 @dataclass(slots=True)

@@ -68,6 +68,11 @@ class SessionRepair:
         self._inputs: dict[int, _Wanted] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is lacking that a peer has."""
+        return bool(self._inputs or self._busy)
+
     def peer_reported(self, node: int, places: Mapping[int, SessionPosition]) -> None:
         """A peer said up to where it holds inputs."""
         for number, place in places.items():

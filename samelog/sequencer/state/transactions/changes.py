@@ -18,13 +18,20 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
     AddToTransaction,
+    CarriedOut,
     CommitInTransaction,
     EndTransaction,
     ForgetTransactionalIds,
     InitProducer,
+    TakePart,
     TimeOutTransaction,
 )
-from samelog.sequencer.state.transactions.state import EPOCH_MAX, Transaction
+from samelog.sequencer.state.transactions.state import (
+    EPOCH_MAX,
+    JoinedInLog,
+    LogTransactions,
+    Transaction,
+)
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 
 if TYPE_CHECKING:
@@ -143,6 +150,21 @@ def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 
+def _take_part(state: State, command: TakePart) -> ProducerIdAndEpoch:
+    if any(number not in state.partitions for number in command.partitions):
+        raise TransactionRefused("UNKNOWN_TOPIC", "a partition is not here")
+    if any(map(state.placement.is_on_its_way, command.partitions)):
+        raise TransactionRefused(CONCURRENT, "a partition is on its way to another group")
+    known, part = state.transactions, JoinedInLog(command.epoch, command.number)
+    late = [each for each in command.partitions if known.is_over(each, command)]
+    if late:
+        raise TransactionRefused(INVALID, f"transaction {command.number} is over in {late}")
+    for number in command.partitions:
+        log = known.logs.setdefault(number, LogTransactions())
+        log.joined[command.producer_id] = part
+    return ProducerIdAndEpoch(command.producer_id, command.epoch)
+
+
 def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
     """The open transaction, begun now if there is none. Raises TransactionRefused."""
     if known.is_deciding:
@@ -242,6 +264,12 @@ def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms
         state.transactions.finish(name)
 
 
+def _carried_out(state: State, command: CarriedOut) -> ProducerIdAndEpoch:
+    for producer_id, number, partition in command.markers:
+        state.transactions.carried_out(producer_id, number, partition)
+    return ProducerIdAndEpoch(NO_PRODUCER, -1)
+
+
 def _time_out(state: State, command: TimeOutTransaction) -> ProducerIdAndEpoch:
     known = state.transactions.by_id.get(command.transactional_id)
     unit = None if known is None else known.unit
@@ -271,5 +299,7 @@ _CHANGES: Mapping[type, Callable[[Any, Any], ProducerIdAndEpoch]] = {
     EndTransaction: _end,
     TimeOutTransaction: _time_out,
     ForgetTransactionalIds: _forget,
+    CarriedOut: _carried_out,
+    TakePart: _take_part,
 }
 TRANSACTION_COMMANDS = tuple(_CHANGES)

@@ -9,12 +9,13 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import ClassVar
 
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import TRANSACTIONS
+from samelog.sequencer.levels import GROUPS, TRANSACTIONS
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import CommittedOffset
 
@@ -97,6 +98,27 @@ class ForgetTransactionalIds(Command, frozen=True, tag=66):
     idle: list[tuple[str, int]]
 
 
+class CarriedOut(Command, frozen=True, tag=86):
+    """In group 0: these partitions (producer id, transaction, partition) have their markers, in the
+    logs of data groups.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    markers: list[tuple[int, int, Unsigned32]]
+
+
+class TakePart(Command, frozen=True, tag=85):
+    """In a data group: these partitions of it take part in a producer's transaction, as group 0 has
+    it.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    producer_id: int
+    epoch: int
+    number: int
+    partitions: list[Unsigned32]
+
+
 TransactionCommand = (
     InitProducer
     | AddToTransaction
@@ -104,7 +126,53 @@ TransactionCommand = (
     | EndTransaction
     | TimeOutTransaction
     | ForgetTransactionalIds
+    | CarriedOut
+    | TakePart
 )
+
+
+class StagedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A held run, and up to where (partition, roll, byte) it is to be published."""
+
+    session: str
+    run_id: str
+    ends: list[tuple[Unsigned32, int, int]]
+
+
+class UnitStep(IntEnum):
+    """What became of a group's part of a unit."""
+
+    PREPARED = 0
+    REFUSED = 1
+    DONE = 2
+    GONE = 3
+    """The group is, with all that it had."""
+
+
+class BeginStage(Command, frozen=True, tag=81):
+    """In group 0: publish a batch that was staged in several groups, in all of them or in none."""
+
+    needs: ClassVar[int] = GROUPS
+    stage: str
+    writer: str
+    batch: int
+    runs: list[StagedPart]
+    at_ms: int
+
+
+class SettleUnit(Command, frozen=True, tag=82):
+    """In group 0: what became of a group's part of a unit of work; the last that is prepared
+    decides it. `text`: why it is refused.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: int
+    group: Unsigned32
+    step: UnitStep
+    text: str = ""
+
+
+SpanningCommand = BeginStage | SettleUnit
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

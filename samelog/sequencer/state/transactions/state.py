@@ -16,7 +16,8 @@ import msgspec
 
 from samelog.sequencer.state.commands import MergeTransactions
 from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.transactions.commands import NO_PRODUCER, Begin, End
+from samelog.sequencer.state.transactions.commands import NO_PRODUCER, Begin, End, TakePart
+from samelog.sequencer.state.transactions.spanning import Spanning
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 
 EPOCH_MAX = (1 << 15) - 1
@@ -94,15 +95,29 @@ class EndedInLog(msgspec.Struct, frozen=True, array_like=True):
     coordinator_epoch: int
 
 
+class JoinedInLog(msgspec.Struct, frozen=True, array_like=True):
+    """A transaction that may have batches in a log, as the log's group knows it."""
+
+    epoch: int
+    number: int
+
+
 class LogTransactions(msgspec.Struct):
     """Of one partition, by producer id."""
 
     open: dict[int, OpenInLog] = {}
     ended: dict[int, EndedInLog] = {}
+    joined: dict[int, JoinedInLog] = {}
+    """Of a data group, which asks nothing of the coordinator when it applies an instruction."""
 
     def first_open(self) -> int | None:
         """Where the oldest one that is open begins."""
         return min((each.first_offset for each in self.open.values()), default=None)
+
+    def has_ended(self, end: Begin | End) -> bool:
+        """Whether a transaction has its marker."""
+        known = self.ended.get(end.producer_id)
+        return known is not None and end.number <= known.number
 
 
 _NOTHING = LogTransactions()
@@ -120,6 +135,8 @@ class Transactions(msgspec.Struct):
     """The ids whose transaction is decided and not carried out everywhere."""
     logs: dict[int, LogTransactions] = {}
     """By partition."""
+    spanning: Spanning = msgspec.field(default_factory=Spanning)
+    """What was staged in several groups."""
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """What a producer id belongs to."""
@@ -148,10 +165,10 @@ class Transactions(msgspec.Struct):
         """Why an instruction cannot be applied; None if it can."""
         log = self.in_log(merge.partition)
         for begin in merge.begins:
-            if begin.producer_id in log.open or begin.number <= _ended(log, begin):
+            if begin.producer_id in log.open or log.has_ended(begin):
                 return f"transaction {begin.number} of producer {begin.producer_id} is over"
         for end in merge.ends:
-            if end.number <= _ended(log, end):
+            if log.has_ended(end):
                 return f"transaction {end.number} of producer {end.producer_id} has its marker"
         return None
 
@@ -164,15 +181,32 @@ class Transactions(msgspec.Struct):
             )
         for end in merge.ends:
             log.open.pop(end.producer_id, None)
+            log.joined.pop(end.producer_id, None)
             log.ended[end.producer_id] = EndedInLog(end.epoch, end.number, merge.epoch)
-            self._carried_out(merge.partition, end)
+            self.carried_out(end.producer_id, end.number, merge.partition)
 
-    def _carried_out(self, partition: int, end: End) -> None:
-        transaction = self.of_producer(end.producer_id)
-        if transaction is None or transaction.number != end.number or transaction.unit is None:
+    def carried_out(self, producer_id: int, number: int, partition: int) -> None:
+        """A transaction has its marker in a partition, here or in a data group."""
+        transaction = self.of_producer(producer_id)
+        if transaction is None or transaction.number != number or transaction.unit is None:
             return
         if transaction.unit.carried_out(partition) and transaction.unit.is_done:
-            self.finish(self.producers[end.producer_id])
+            self.finish(self.producers[producer_id])
+
+    def taking_part(self, partition: int, producer_id: int) -> JoinedInLog | None:
+        """The open transaction of a producer in which a partition takes part, if there is one."""
+        joined = self.in_log(partition).joined.get(producer_id)
+        known = self.of_producer(producer_id)
+        if joined is not None or known is None or not known.takes_part(partition):
+            return joined
+        return JoinedInLog(known.epoch, known.number)
+
+    def is_over(self, partition: int, part: TakePart) -> bool:
+        """In a data group: whether a transaction has its marker, or a newer one takes part."""
+        log = self.in_log(partition)
+        ended, joined = log.ended.get(part.producer_id), log.joined.get(part.producer_id)
+        is_ended = ended is not None and part.number <= ended.number
+        return is_ended or (joined is not None and part.number < joined.number)
 
     def markers_due(self) -> Mapping[int, list[End]]:
         """The markers that have yet to be planned, by partition."""
@@ -231,9 +265,6 @@ class Transactions(msgspec.Struct):
 
     def is_used(self, producer_id: int) -> bool:
         """Whether a producer may have, or begin, a transaction: then it does not expire."""
-        return producer_id in self.producers
-
-
-def _ended(log: LogTransactions, of: Begin | End) -> int:
-    known = log.ended.get(of.producer_id)
-    return 0 if known is None else known.number
+        return producer_id in self.producers or any(
+            producer_id in log.joined or producer_id in log.open for log in self.logs.values()
+        )

@@ -19,6 +19,7 @@ public final class Main {
         new Producing(settings).checks(checks);
         new Reading(settings).checks(checks);
         new Groups(settings).checks(checks);
+        new Transactions(settings).checks(checks);
         new Administration(settings).checks(checks);
         new Security(settings).checks(checks);
         checks.forEach(Main::run);

@@ -27,6 +27,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 final class Settings {
     static final Duration POLL = Duration.ofMillis(200);
     static final long DEADLINE_S = 40;
+    static final short EVERYWHERE = -1;
     private final Properties given = new Properties();
     private int topics;
 
@@ -68,7 +69,7 @@ final class Settings {
     String topic(int partitions) throws Exception {
         String name = "open-java-" + get("run") + "-" + topics++;
         try (Admin admin = admin(Map.of())) {
-            get(admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all());
+            get(admin.createTopics(List.of(new NewTopic(name, partitions, EVERYWHERE))).all());
         }
         return name;
     }

@@ -1,0 +1,53 @@
+"""What can be asked of a node about placement: which group is where, and the tasks that change it.
+
+Invariant: as in `samelog.admin.requests`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from samelog.admin.answers import PlacementStatus
+from samelog.admin.requests import AdminRequest, NodeName
+from samelog.admin.task_answers import TaskRows
+
+TaskNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a task.")]
+
+
+class GetPlacement(AdminRequest[PlacementStatus], frozen=True):
+    """Which groups there are, and which partition is where."""
+
+
+class ListTasks(AdminRequest[TaskRows], frozen=True):
+    """Tasks of placement."""
+
+
+class PauseTask(AdminRequest[TaskRows], frozen=True):
+    """Let a task stand still; without a number, begin none."""
+
+    task: TaskNumber | UnsetType = UNSET
+
+
+class ResumeTask(AdminRequest[TaskRows], frozen=True):
+    """Let a paused task go on; without a number, begin tasks again, also what was cancelled."""
+
+    task: TaskNumber | UnsetType = UNSET
+
+
+class CancelTask(AdminRequest[TaskRows], frozen=True):
+    """Undo a task, or let it end where that is too late."""
+
+    task: TaskNumber
+
+
+class DrainNode(AdminRequest[TaskRows], frozen=True):
+    """Move all replicas of data groups away from a node; or let it have some again."""
+
+    node: NodeName
+    ends: bool = False
+
+
+class BalanceCluster(AdminRequest[TaskRows], frozen=True):
+    """Even out replicas and leaders of data groups, also what was cancelled before."""

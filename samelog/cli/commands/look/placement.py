@@ -1,0 +1,63 @@
+"""`samelog placement`: which groups there are, and which partition is where.
+
+Invariant: nothing is changed.
+"""
+
+from __future__ import annotations
+
+import click
+
+from samelog.admin.answers import GroupPlacement, PlacementStatus
+from samelog.admin.client import ask
+from samelog.admin.placement_requests import GetPlacement
+from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
+from samelog.config.tables.client import ClientConfig
+
+
+@click.command()
+@client_option
+@json_option
+@watchable
+def command(config: ClientConfig) -> None:
+    """Show the Raft groups with their members, and the group of each partition.
+
+    Group 0 is on all nodes; a topic that asked for fewer copies has its partitions in other groups.
+    Copies that are missing are made when there are nodes for them.
+    What members lack, in entries, is told by the node that leads a group: without it there is a
+    dash.
+
+    \b
+    Examples:
+      samelog placement --config client.toml
+      samelog placement --config client.toml --json
+    """
+    found = ask(config, GetPlacement())
+    if wants_json():
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: PlacementStatus) -> None:
+    print_table(
+        ("group", "leader", "members", "lag"),
+        [(each.group, each.leader or "-", _members(each), _lag(each)) for each in found.groups],
+    )
+    print_table(
+        ("topic", "partition", "group", "leader", "replicas"),
+        [
+            (each.topic, each.partition, each.group, each.leader or "-", ", ".join(each.replicas))
+            for each in found.partitions
+        ],
+    )
+
+
+def _members(group: GroupPlacement) -> str:
+    """Their names, and how many are missing."""
+    names, missing = ", ".join(group.members), group.copies - len(group.members)
+    return f"{names} ({missing} missing)" if missing > 0 and group.group else names
+
+
+def _lag(group: GroupPlacement) -> str:
+    return ", ".join(f"{name} {lag}" for name, lag in group.lag.items()) or "-"

@@ -1,0 +1,1 @@
+"""Commands that move replicas of data groups."""

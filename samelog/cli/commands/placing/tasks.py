@@ -1,0 +1,156 @@
+"""`samelog tasks`: list, pause, resume and cancel what moves replicas of data groups.
+
+Invariant: a change is reported as done only when a majority of the nodes has it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+from msgspec import UNSET
+
+from samelog.admin.client import ask
+from samelog.admin.placement_requests import (
+    CancelTask,
+    GetPlacement,
+    ListTasks,
+    PauseTask,
+    ResumeTask,
+)
+from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    talk,
+    waiting,
+    wants_json,
+)
+from samelog.cli.watching import watchable
+from samelog.config.tables.client import ClientConfig
+
+COLUMNS = ("task", "kind", "group", "to", "from", "state", "why", "waits for")
+WAITING_SHOWN = 20
+POLL_S = 0.25
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """List, pause, resume and cancel tasks, which move replicas of data groups.
+
+    \b
+    Examples:
+      samelog tasks list --config client.toml
+      samelog tasks pause --config client.toml
+      samelog tasks resume 12 --config client.toml
+      samelog tasks cancel 12 --config client.toml
+    """
+
+
+@command.command("list")
+@click.option("--ended", is_flag=True, help="Those that ended, the newest first.")
+@client_option
+@json_option
+@watchable
+def list_command(config: ClientConfig, *, ended: bool) -> None:
+    """List tasks that run, and what is to be done after them, the most urgent first.
+
+    \b
+    Example:
+      samelog tasks list --config client.toml --json
+    """
+    found = ask(config, ListTasks())
+    if ended and not wants_json():
+        print_table(COLUMNS, [_row(each) for each in found.ended])
+    else:
+        show(found)
+
+
+@command.command()
+@click.argument("number", type=click.IntRange(1), required=False)
+@client_option
+@json_option
+def pause(config: ClientConfig, *, number: int | None) -> None:
+    """Let task NUMBER stand still; without NUMBER, begin no task any more.
+
+    A task that is paused keeps what it has made so far, and its place among those of its nodes.
+
+    \b
+    Examples:
+      samelog tasks pause 12 --config client.toml
+      samelog tasks pause --config client.toml
+    """
+    show(ask(config, PauseTask(UNSET if number is None else number)))
+
+
+@command.command()
+@click.argument("number", type=click.IntRange(1), required=False)
+@client_option
+@json_option
+def resume(config: ClientConfig, *, number: int | None) -> None:
+    """Let task NUMBER go on; without NUMBER, begin tasks again, also those that were cancelled.
+
+    \b
+    Examples:
+      samelog tasks resume 12 --config client.toml
+      samelog tasks resume --config client.toml
+    """
+    show(ask(config, ResumeTask(UNSET if number is None else number)))
+
+
+@command.command()
+@click.argument("number", type=click.IntRange(1))
+@client_option
+@json_option
+def cancel(config: ClientConfig, *, number: int) -> None:
+    """Undo task NUMBER, or let it end where that is too late.
+
+    It is not begun again before `samelog tasks resume`, or until its node is drained again.
+
+    \b
+    Example:
+      samelog tasks cancel 12 --config client.toml
+    """
+    show(ask(config, CancelTask(number)))
+
+
+def wait_empty(config: ClientConfig, name: str, wait_s: float) -> TaskRows:
+    """Wait until a node has no replica of a data group, and show how many of how many are gone. The
+    tasks then.
+    """
+    deadline, most = time.monotonic() + wait_s, 0
+    with waiting(name) as progress:
+        while left := _replicas(config, name):
+            most = max(most, left)
+            if time.monotonic() > deadline:
+                fail(f"{name} has {left} replicas after {wait_s:g} s: samelog tasks list")
+            progress(most - left, most, f"{name}: replicas that are gone")
+            time.sleep(POLL_S)
+    return ask(config, ListTasks())
+
+
+def _replicas(config: ClientConfig, name: str) -> int:
+    groups = ask(config, GetPlacement()).groups
+    return sum(name in each.members for each in groups if each.group > 0)
+
+
+def show(found: TaskRows) -> None:
+    """As the commands about tasks answer."""
+    if wants_json():
+        print_json(found)
+        return
+    print_table(COLUMNS, [_row(each) for each in (*found.running, *found.waiting[:WAITING_SHOWN])])
+    if len(found.waiting) > WAITING_SHOWN:
+        talk(f"and {len(found.waiting) - WAITING_SHOWN} more")
+    if found.are_paused:
+        talk("no task is begun: samelog tasks resume")
+
+
+def _row(each: TaskInfo) -> tuple[object, ...]:
+    number = each.number if each.number > 0 else "-"
+    who = each.gets or "-", each.loses or "-"
+    return (number, each.kind, each.group, *who, each.state, each.reason, each.waits_for or "-")

@@ -1,0 +1,78 @@
+"""Where the partitions of a new topic go: into group 0, on all nodes, or into data groups.
+
+Invariant: a topic that asks for as many copies as there are nodes, or for nothing, is in group 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from samelog.kafka.broker import Broker
+from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.codec.errors import ApiError
+from samelog.placement.tasks import PlacementRefused
+from samelog.sequencer.admin.placement import Plan, placed_partitions, placed_topic
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.types import Topic
+
+TRIES = 5
+_CODES = {
+    "INVALID_REPLICATION_FACTOR": ErrorCode.invalid_replication_factor,
+    "NO_MEMBER": ErrorCode.invalid_replication_factor,
+}
+
+
+def placement_of(broker: Broker, wanted: Any) -> Plan | None:
+    """What a topic of CreateTopics asks for; None: to be in group 0."""
+    nodes = broker.nodes()
+    if broker.machine.state.level < GROUPS:
+        return None
+    if wanted.assignments:
+        by_index = sorted(wanted.assignments, key=lambda each: each.partition_index)
+        lists = [list(each.broker_ids) for each in by_index]
+        return None if all(sorted(each) == nodes for each in lists) else lists
+    copies = int(wanted.replication_factor)
+    return None if copies == -1 or copies >= len(nodes) else copies
+
+
+async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan) -> ApiError | None:
+    """Have a topic created in data groups; why it is not, if it is not."""
+
+    def make() -> PlaceTopic:
+        state, now_ms = broker.machine.state, broker.clock.wall_ms()
+        return placed_topic(state, broker.is_there, command, plan, now_ms)
+
+    return await _place(broker, make)
+
+
+async def place_more(
+    broker: Broker, topic: Topic, partitions: int, by_hand: Plan | None
+) -> ApiError | None:
+    """Have a topic in data groups get more partitions; why it does not, if it does not."""
+
+    def make() -> PlacePartitions:
+        state, now_ms = broker.machine.state, broker.clock.wall_ms()
+        wanted = state, broker.is_there, topic, partitions
+        return placed_partitions(*wanted, by_hand=by_hand, now_ms=now_ms)
+
+    return await _place(broker, make)
+
+
+async def _place(
+    broker: Broker, make: Callable[[], PlaceTopic | PlacePartitions]
+) -> ApiError | None:
+    for left in reversed(range(TRIES)):
+        try:
+            await broker.propose(make())
+        except PlacementRefused as error:
+            code = _CODES.get(error.code, ErrorCode.invalid_replica_assignment)
+            return ApiError(code, str(error))
+        except ApiError as error:
+            if error.code is not ErrorCode.not_controller or not left:
+                return error
+        else:
+            return None
+    return None

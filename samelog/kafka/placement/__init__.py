@@ -1,0 +1,1 @@
+"""Partitions on other nodes, and other leaders, by Kafka's own tools."""

@@ -1,0 +1,1 @@
+"""Which group of replicas has what, and on which members: pure."""

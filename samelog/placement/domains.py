@@ -1,0 +1,74 @@
+"""How far the copies of a group are apart: failure domains, the widest first.
+
+`rack` names a member's domains with slashes: two members in `lon/r1` and `lon/r2` share a site. How
+badly members are spread is, for each width, how many pairs of them share a domain of that width.
+
+Invariant: what is worse for a wider domain is worse, whatever it does for narrower ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import combinations
+
+from samelog.placement.table import PlacementTable
+
+DEPTH = 3
+Shared = tuple[int, ...]
+"""For each width, how many pairs share a domain of it; less is better."""
+
+
+class Domains:
+    """Where the members are."""
+
+    def __init__(self, table: PlacementTable) -> None:
+        self._paths = {each.number: _paths(each.rack) for each in table.members.values()}
+        self.are_one = len(set(self._paths.values())) <= 1
+        """Whether there is nothing to be spread over."""
+        self._least: dict[tuple[int, tuple[int, ...]], Shared] = {}
+
+    def shared(self, member: int, others: Iterable[int]) -> Shared:
+        """What a member shares with others."""
+        mine, counts = self.path(member), [0] * DEPTH
+        for other in others:
+            for depth, (here, there) in enumerate(zip(mine, self.path(other), strict=True)):
+                counts[depth] += here == there
+        return tuple(counts)
+
+    def shared_within(self, members: Collection[int]) -> Shared:
+        """What members share with each other."""
+        counts = [0] * DEPTH
+        for one, other in combinations(members, 2):
+            for depth, (here, there) in enumerate(
+                zip(self.path(one), self.path(other), strict=True)
+            ):
+                counts[depth] += here == there
+        return tuple(counts)
+
+    def choose(
+        self, copies: int, among: Iterable[int], cost: Callable[[int], tuple[int, ...]]
+    ) -> list[int]:
+        """Members for a new group: as far apart as can be, then those that cost least."""
+        left, chosen = set(among), list[int]()
+        while left and len(chosen) < copies:
+            best = min(left, key=lambda each: (self.shared(each, chosen), *cost(each), each))
+            chosen.append(best)
+            left.remove(best)
+        return chosen
+
+    def least(self, copies: int, among: Collection[int]) -> Shared:
+        """What so many members share at least."""
+        key = copies, tuple(sorted(among))
+        if key not in self._least:
+            self._least[key] = self.shared_within(self.choose(copies, among, lambda _each: ()))
+        return self._least[key]
+
+    def path(self, member: int) -> tuple[str, ...]:
+        """The domains that a member is in, the widest first."""
+        return self._paths.get(member) or _paths("")
+
+
+def _paths(rack: str) -> tuple[str, ...]:
+    """`lon/r2` is in `lon` and in `lon/r2`; where nothing narrower is said, that is all of it."""
+    parts = rack.split("/", DEPTH - 1)
+    return tuple("/".join(parts[: depth + 1]) for depth in range(DEPTH))

@@ -1,0 +1,117 @@
+"""What each member may be given or must lose, now: the states that all planning goes by.
+
+Invariant: who is in maintenance is not replaced, and when many members are silent nobody is: that
+is a partition or a power cut, and no time to make copies (docs/invariants.md, rule PLACEMENT-20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from samelog.placement.table import PlacedMember, PlacementTable
+
+MANY = 3
+"""One in so many members is silent: too many to be replaced without an operator's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementLimits:
+    """`per_member`: how many tasks at most give to a member, or take from it, at once."""
+
+    replace_after_ms: int = 600_000
+    per_member: int = 2
+    partitions_per_group: int = 20
+
+
+class Availability(Enum):
+    """What placement may expect of a member now."""
+
+    IN_SERVICE = "in service"
+    DRAINING = "draining"
+    MAINTENANCE = "maintenance"
+    SILENT = "silent"
+    LOST = "lost"
+
+
+def state_of(
+    member: PlacedMember, now_ms: int, replace_after_ms: int, *, is_draining: bool
+) -> Availability:
+    """Maintenance excuses silence; silence for longer than is waited for is a loss. So is that of a
+    member that is drained: its operator does not wait for it.
+    """
+    if is_draining and member.silent_since_ms is None:
+        return Availability.DRAINING
+    if now_ms < member.maintenance_until_ms:
+        return Availability.MAINTENANCE
+    if member.silent_since_ms is not None:
+        since = max(member.silent_since_ms, member.maintenance_until_ms)
+        is_lost = is_draining or now_ms - since >= replace_after_ms
+        return Availability.LOST if is_lost else Availability.SILENT
+    return Availability.IN_SERVICE
+
+
+class MemberStates:
+    """The state of each member at one time."""
+
+    def __init__(self, table: PlacementTable, limits: PlacementLimits, now_ms: int) -> None:
+        self._draining = frozenset(filter(table.is_draining, table.members))
+        self._states: Mapping[int, Availability] = {
+            number: state_of(
+                member, now_ms, limits.replace_after_ms, is_draining=number in self._draining
+            )
+            for number, member in table.members.items()
+        }
+        self._are_many_silent = self._many_silent(table)
+
+    def __getitem__(self, member: int) -> Availability:
+        return self._states.get(member, Availability.LOST)
+
+    def changed_since(self, before: MemberStates) -> set[int]:
+        """Members of which something else has to be thought now."""
+        if self._are_many_silent != before._are_many_silent:
+            return {*self._states, *before._states}
+        return {
+            each
+            for each in {*self._states, *before._states}
+            if self[each] is not before[each]
+            or (each in self._draining) != (each in before._draining)
+        }
+
+    def may_get(self, member: int) -> bool:
+        """Whether it may be given copies."""
+        return self[member] is Availability.IN_SERVICE
+
+    def must_be_replaced(self, member: int) -> bool:
+        """Whether its copies are to be made elsewhere because it is gone. Who drains a member that
+        is gone has said so.
+        """
+        if self[member] is not Availability.LOST:
+            return False
+        return not self._are_many_silent or member in self._draining or member not in self._states
+
+    def must_be_left(self, member: int) -> bool:
+        """Whether it has to give away what it holds, and is there to do so."""
+        return self[member] is Availability.DRAINING
+
+    @property
+    def in_service(self) -> list[int]:
+        """Who may be given copies, in order."""
+        return sorted(each for each in self._states if self.may_get(each))
+
+    @property
+    def expected(self) -> list[int]:
+        """Who is in service, or will soon be again without anybody's doing."""
+        away = (Availability.MAINTENANCE, Availability.SILENT)
+        return sorted(
+            each
+            for each, state in self._states.items()
+            if each not in self._draining and (state in away or self.may_get(each))
+        )
+
+    def _many_silent(self, table: PlacementTable) -> bool:
+        gone = (Availability.SILENT, Availability.LOST)
+        silent = {each for each, state in self._states.items() if state in gone}
+        holding = {each for each in silent if table.held.get(each)}
+        return len(holding) * MANY >= len(self._states) - len(silent - holding) > 0

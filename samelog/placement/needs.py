@@ -1,0 +1,229 @@
+"""What a group needs most: the difference between how it is and how it shall be, one step of it.
+
+Invariant: a need follows from the table and the members' states alone. What cannot be done is a
+need too, with what is in the way, so that it can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from samelog.placement.domains import Domains
+from samelog.placement.holdings import Holdings
+from samelog.placement.members import MemberStates
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import TaskKind
+from samelog.placement.values import PlacedGroup
+
+_AS_BAD_AS_LOST = (TaskKind.REPLACE, TaskKind.FILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A task that should run. `obstacle`: why it cannot, empty if it can."""
+
+    kind: TaskKind
+    group: int
+    gets: int | None = None
+    loses: int | None = None
+    reason: str = ""
+    obstacle: str = ""
+    healthy: int = 0
+    partition: int | None = None
+    target: int | None = None
+
+    @property
+    def urgency(self) -> tuple[int, ...]:
+        """Least comes first: what is lost or missing, by how many copies are left; then by kind."""
+        if self.kind in _AS_BAD_AS_LOST:
+            return (0, self.healthy, self.kind, self.group)
+        return (1, self.kind, self.group, -1 if self.partition is None else self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """All that needs are judged by."""
+
+    table: PlacementTable
+    states: MemberStates
+    domains: Domains
+    holdings: Holdings
+
+    def member_for(self, group: PlacedGroup, loses: int | None = None) -> int | None:
+        """Who had best get a copy: whom an operator named, who is far from the others, who has
+        least.
+        """
+        rest = [each for each in group.members if each != loses]
+        able = [each for each in self.states.in_service if each not in group.members]
+        return min(
+            [each for each in group.wanted if each in able] or able,
+            key=lambda each: (self.domains.shared(each, rest), self.holdings.count(each), each),
+            default=None,
+        )
+
+    def need(
+        self,
+        kind: TaskKind,
+        group: PlacedGroup,
+        reason: str,
+        gets: int | None = None,
+        loses: int | None = None,
+    ) -> Need:
+        """A need of a group, with how badly it stands."""
+        healthy = len(self.table.healthy(group))
+        return Need(kind, group.number, gets, loses, reason, healthy=healthy)
+
+    def blocked(self, kind: TaskKind, group: PlacedGroup, reason: str, obstacle: str) -> Need:
+        """A need that nothing can be done about."""
+        healthy = len(self.table.healthy(group))
+        return Need(kind, group.number, reason=reason, healthy=healthy, obstacle=obstacle)
+
+
+def need_of(look: Outlook, group: PlacedGroup) -> Need | None:
+    """What a group needs most that can be done; else what it needs most, None if nothing."""
+    blocked = None
+    for judge in _JUDGES:
+        need = judge(look, group)
+        if need is not None and (need.kind, need.group) in look.table.placement.declined:
+            obstacle = f"it was cancelled: samelog tasks resume --group {group.number}"
+            need = look.blocked(need.kind, group, need.reason, obstacle)
+        if need is not None and not need.obstacle:
+            return need
+        blocked = blocked or need
+    return blocked
+
+
+def _nobody(group: PlacedGroup) -> str:
+    return f"no member is in service that has no copy of group {group.number}"
+
+
+def _orphan(look: Outlook, group: PlacedGroup) -> Need | None:
+    """No task runs here, so nobody waits for a learner."""
+    for each in group.replicas:
+        if not each.votes:
+            reason = f"{look.table.names([each.member])} has a replica that no task made"
+            return look.need(TaskKind.SURPLUS, group, reason, loses=each.member)
+    return None
+
+
+def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
+    lost = [each for each in group.members if look.states.must_be_replaced(each)]
+    if not lost:
+        return None
+    reason = f"{look.table.names(lost)} is lost"
+    healthy = look.table.healthy(group)
+    if len(healthy) * 2 <= len(group.voters):
+        obstacle = f"{len(healthy)} of {len(group.voters)} voters are no majority: start the others"
+        return look.blocked(TaskKind.REPLACE, group, reason, obstacle)
+    if len(group.replicas) > group.goal:
+        return look.need(TaskKind.REPLACE, group, reason, loses=lost[0])
+    gets = look.member_for(group, lost[0])
+    if gets is None:
+        return look.blocked(TaskKind.REPLACE, group, reason, _nobody(group))
+    return look.need(TaskKind.REPLACE, group, reason, gets=gets, loses=lost[0])
+
+
+def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
+    if len(group.replicas) >= group.goal:
+        return None
+    reason = f"{len(group.replicas)} of {group.goal} copies"
+    gets = look.member_for(group)
+    if gets is None:
+        return look.blocked(TaskKind.FILL, group, reason, _nobody(group))
+    return look.need(TaskKind.FILL, group, reason, gets=gets)
+
+
+def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
+    lacks = sorted({*group.wanted} - {*group.members}, key=group.wanted.index)
+    surplus = sorted({*group.members} - {*group.wanted})
+    if not group.wanted or not (lacks or surplus):
+        return None
+    reason = f"wanted on {look.table.names(group.wanted)}"
+    gets = next(filter(look.states.may_get, lacks), None)
+    if lacks and gets is None:
+        obstacle = f"{look.table.names(lacks)} is not in service"
+        return look.blocked(TaskKind.ASSIGN, group, reason, obstacle)
+    loses = surplus[0] if surplus else None
+    return look.need(TaskKind.ASSIGN, group, reason, gets=gets, loses=loses)
+
+
+def _leaving(look: Outlook, group: PlacedGroup) -> Need | None:
+    leaving = [each for each in group.members if look.states.must_be_left(each)]
+    if not leaving:
+        return None
+    reason = f"{look.table.names(leaving)} is drained"
+    if len(group.replicas) > group.goal:
+        return look.need(TaskKind.DRAIN, group, reason, loses=leaving[0])
+    gets = look.member_for(group, leaving[0])
+    if gets is None:
+        return look.blocked(TaskKind.DRAIN, group, reason, _nobody(group))
+    return look.need(TaskKind.DRAIN, group, reason, gets=gets, loses=leaving[0])
+
+
+def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
+    if len(group.replicas) <= group.goal:
+        return None
+    healthy = look.table.healthy(group)
+
+    def worth(member: int) -> tuple[bool, tuple[int, ...], int, int]:
+        rest = [each for each in group.members if each != member]
+        shared = tuple(-each for each in look.domains.shared(member, rest))
+        return (member in healthy, shared, -look.holdings.count(member), member)
+
+    loses = min(group.members, key=worth)
+    reason = f"{len(group.replicas)} copies, {group.goal} wanted"
+    return look.need(TaskKind.SURPLUS, group, reason, loses=loses)
+
+
+def _leader(look: Outlook, group: PlacedGroup) -> Need | None:
+    leader, preferred = look.table.leaders.get(group.number), group.preferred
+    if leader in (None, preferred) or not look.states.may_get(preferred):
+        return None
+    if preferred not in look.table.healthy(group):
+        return None
+    reason = f"{look.table.names([preferred])} shall lead"
+    return look.need(TaskKind.LEAD, group, reason, gets=preferred)
+
+
+def _spread(look: Outlook, group: PlacedGroup) -> Need | None:
+    """Members of a group that could be further apart, as after racks were renamed."""
+    if look.domains.are_one or group.is_pinned:
+        return None
+    able, members = look.states.in_service, group.members
+    shared = look.domains.shared_within(members)
+    if shared <= look.domains.least(len(members), able):
+        return None
+    found = ((*_swapped(look, members, out), out) for out in members)
+    best = min((each for each in found if each[0] < shared), default=None)
+    if best is None:
+        return None
+    _, _, gets, loses = best
+    return look.need(
+        TaskKind.SPREAD, group, "its copies can be further apart", gets=gets, loses=loses
+    )
+
+
+def _swapped(look: Outlook, members: Iterable[int], out: int) -> tuple[tuple[int, ...], int, int]:
+    """How near the members are with another one instead of `out`, that one's load, and who."""
+    rest = [each for each in members if each != out]
+    others = [each for each in look.states.in_service if each not in rest and each != out]
+    return min(
+        (
+            (look.domains.shared_within([*rest, each]), look.holdings.count(each), each)
+            for each in others
+        ),
+        default=(((len(rest) + 1) ** 2,), 0, out),
+    )
+
+
+_JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (
+    _orphan,
+    _lost,
+    _missing,
+    _asked_for,
+    _leaving,
+    _surplus,
+    _leader,
+    _spread,
+)

@@ -1,0 +1,147 @@
+"""What operators ask for: the changes that it takes, or why it cannot be.
+
+Invariant: what would leave something without a copy, or could never end, is refused, with what is
+in the way and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samelog.placement.changes import (
+    AllowTasks,
+    AnyChange,
+    DrainMember,
+    TurnTask,
+    task_numbered,
+)
+from samelog.placement.members import MemberStates
+from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
+
+NAMED_AT_MOST = 5
+
+
+def _member(table: PlacementTable, name: str) -> PlacedMember:
+    member = table.named(name)
+    if member is None:
+        known = ", ".join(each.name for each in table.members.values())
+        raise PlacementRefused(
+            "UNKNOWN_MEMBER", f"no node is called {name!r}", f"there are {known}"
+        )
+    return member
+
+
+def _some(groups: Iterable[int]) -> str:
+    """Groups, for a sentence."""
+    numbers = sorted(groups)
+    more = len(numbers) - NAMED_AT_MOST
+    text = ", ".join(map(str, numbers[:NAMED_AT_MOST])) + (f" and {more} more" if more > 0 else "")
+    return f"group{'s' if len(numbers) > 1 else ''} {text}"
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyChange]:
+    """Empty a member. Raises PlacementRefused if nobody else can take what it has; who cannot be
+    reached is given up by this, which takes nothing from anybody.
+    """
+    member = _member(table, name)
+    if table.is_draining(member.number):
+        return []
+    if table.is_heard(member.number):
+        _check_homes(table, states, member)
+        return [DrainMember(member.number, is_draining=True)]
+    if alone := _alone(table, member.number):
+        text = f"{name} has the only copy of {_some(alone)}, and cannot be reached"
+        raise PlacementRefused("LAST_COPY", text, f"start {name}; if it is lost, delete the topics")
+    return [DrainMember(member.number, is_draining=True)]
+
+
+def _alone(table: PlacementTable, number: int) -> list[int]:
+    """Groups of which nobody else has a copy that is whole and can be reached."""
+    held = table.held.get(number, set())
+    return [each for each in held if not {*table.healthy(table.groups[each])} - {number}]
+
+
+def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
+    """With all that are drained already, enough members have to be left for every group."""
+    others = [each for each in states.expected if each != member.number]
+    leaving = {member.number, *filter(table.is_draining, table.members)}
+    groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
+    homeless = [each for each in groups if len(others) < _least(table, each)]
+    if homeless:
+        names = table.names(others) or "nobody"
+        text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
+        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
+        raise PlacementRefused("NO_MEMBER", text, remedy)
+
+
+def _least(table: PlacementTable, number: int) -> int:
+    """How many members a group needs to be no worse off than now."""
+    group = table.groups[number]
+    return min(group.goal, len(group.replicas))
+
+
+def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:
+    """A member may have replicas again. Raises PlacementRefused."""
+    member = _member(table, name)
+    return (
+        [DrainMember(member.number, is_draining=False)] if table.is_draining(member.number) else []
+    )
+
+
+def check_removal(table: PlacementTable, name: str) -> None:
+    """Raises PlacementRefused while a member that is to leave the cluster has anything."""
+    member = _member(table, name)
+    held = table.held.get(member.number, set())
+    if not held:
+        return
+    if alone := _alone(table, member.number):
+        text = f"{name} has the only copy of {_some(alone)}"
+        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
+    text = f"{name} has replicas of {_some(held)}"
+    raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def pause(table: PlacementTable, number: int) -> list[AnyChange]:
+    """A task makes no step until it is resumed. Raises PlacementRefused."""
+    task = _turning(table, number, "paused")
+    return [] if task.state is TaskState.PAUSED else [TurnTask(number, TaskState.PAUSED)]
+
+
+def resume(table: PlacementTable, number: int) -> list[AnyChange]:
+    """A paused task goes on. Raises PlacementRefused."""
+    task = _turning(table, number, "resumed")
+    return [TurnTask(number, TaskState.RUNNING)] if task.state is TaskState.PAUSED else []
+
+
+def cancel(table: PlacementTable, number: int) -> list[AnyChange]:
+    """Undo a task, or let it end where that is too late. Raises PlacementRefused."""
+    task = task_numbered(table.placement, number)
+    if task.state is TaskState.CANCELLING:
+        return []
+    return [TurnTask(number, TaskState.CANCELLING, "an operator cancelled it", declines=True)]
+
+
+def _turning(table: PlacementTable, number: int, how: str) -> PlacementTask:
+    task = task_numbered(table.placement, number)
+    if task.state is TaskState.CANCELLING:
+        text = f"task {number} is being cancelled and cannot be {how}"
+        raise PlacementRefused("CANCELLING", text, "samelog tasks list")
+    return task
+
+
+def balance() -> list[AnyChange]:
+    """Even out, also what was cancelled before."""
+    kinds = (TaskKind.BALANCE, TaskKind.SPREAD, TaskKind.LEAD)
+    return [AllowTasks(kinds)]
+
+
+def allow(group: int | None = None) -> list[AnyChange]:
+    """What was cancelled, of all groups or of one, is begun again where it is still needed."""
+    return [AllowTasks(tuple(TaskKind), group)]

@@ -1,0 +1,247 @@
+"""The planner of placement: what group 0's leader proposes, and asks of the leaders of groups.
+
+It works from what changed: groups that the table notes, and groups of members whose state is
+another one now. A new leader begins with all of them. Nothing that it remembers is needed for what
+is under way: that follows from the table.
+
+Invariant: no group has two tasks, no member more than the limit, and nothing is begun that is not
+needed when it begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
+from samelog.placement.domains import Domains
+from samelog.placement.evening import Evening
+from samelog.placement.holdings import Holdings
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.needs import Need, Outlook, need_of
+from samelog.placement.steps import next_step
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask, TaskKind, TaskState
+from samelog.placement.values import PlacedGroup, Placement
+
+STARTS_AT_ONCE = 256
+"""So many tasks are begun by one look at most: they are one entry."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """What one look came to: changes to propose, orders to send again and again."""
+
+    changes: list[AnyChange] = field(default_factory=list)
+    orders: list[GroupOrder] = field(default_factory=list)
+    waits: dict[int, str] = field(default_factory=dict)
+    """Task -> what it waits for."""
+
+
+class PlacementPlanner:
+    """Looks at the table; what it proposes has to be applied before it looks again."""
+
+    def __init__(self, table: PlacementTable, limits: PlacementLimits) -> None:
+        self._table = table
+        self._limits = limits
+        self._states = MemberStates(PlacementTable(Placement()), limits, 0)
+        self._holdings = Holdings()
+        self._domains = Domains(table)
+        self._needs: dict[int, Need] = {}
+        """Group -> what it needs; groups with a task are not here."""
+        self._settling: dict[int, AnyChange] = {}
+        """Group -> what group 0 changes of it without a task."""
+        self._is_even = False
+        table.changed.update(table.groups)
+
+    @property
+    def needs(self) -> list[Need]:
+        """What is to be done and is not under way, the most urgent first."""
+        return sorted(self._needs.values(), key=lambda each: each.urgency)
+
+    def look(
+        self, now_ms: int, moved: dict[int, PartitionMove] | None = None, *, wall_ms: int = 0
+    ) -> Planned:
+        """What is to be done now. `moved`: task -> how far the partition is that it moves;
+        `wall_ms`: the time of day, for people.
+        """
+        self._table.follow(self._table.placement)
+        planned = Planned()
+        states = MemberStates(self._table, self._limits, now_ms)
+        self._go_on(states, planned, moved or {})
+        self._think_again(states)
+        planned.changes += [self._settling[each] for each in sorted(self._settling)]
+        if not planned.changes and not self._is_even:
+            self._even_out(planned)
+        if not self._table.placement.are_paused and not planned.changes:
+            planned.changes += self._starts(wall_ms)
+        return planned
+
+    # --- what is under way ------------------------------------------------------------------------
+
+    def _go_on(
+        self, states: MemberStates, planned: Planned, moved: dict[int, PartitionMove]
+    ) -> None:
+        for number in sorted(self._table.placement.tasks):
+            task = self._table.placement.tasks[number]
+            step = next_step(self._table, states, task, moved.get(number, PartitionMove()))
+            if step.order is not None:
+                planned.orders.append(step.order)
+            if step.change is not None:
+                planned.changes.append(step.change)
+            planned.waits[number] = step.waits_for
+
+    # --- what is needed ---------------------------------------------------------------------------
+
+    def _think_again(self, states: MemberStates) -> None:
+        """Judge the groups anew of which something may be different."""
+        moved, self._states = states.changed_since(self._states), states
+        groups = self._touched_by(moved)
+        if moved or groups:
+            self._domains = Domains(self._table)
+        before = {number: self._holdings.of(number) for number in groups}
+        for number in sorted(groups):
+            self._forget(number)
+        look = Outlook(self._table, states, self._domains, self._holdings)
+        for number in sorted(groups & self._table.groups.keys()):
+            self._judge(look, self._table.groups[number])
+        is_same = all(self._holdings.of(number) == before[number] for number in groups)
+        self._is_even = self._is_even and is_same and not moved
+
+    def _touched_by(self, moved: set[int]) -> set[int]:
+        """Groups that changed, and those that members matter to who are in another state now."""
+        groups, self._table.changed = self._table.changed, set()
+        if moved:
+            groups.update(*[self._table.held.get(each, ()) for each in moved])
+            groups.update(each.group for each in self._needs.values() if self._is_open(each))
+        return groups
+
+    @staticmethod
+    def _is_open(need: Need) -> bool:
+        """Whether other members may make another need of it."""
+        return bool(need.obstacle) or need.gets is not None
+
+    def _forget(self, number: int) -> None:
+        self._needs.pop(number, None)
+        self._settling.pop(number, None)
+        self._holdings.forget(number)
+        group = self._table.groups.get(number)
+        if group is not None:
+            self._holdings.plan(group)
+
+    def _judge(self, look: Outlook, group: PlacedGroup) -> None:
+        task = self._table.placement.tasks.get(self._table.occupied.get(group.number, -1))
+        if task is not None:
+            self._holdings.plan_task(group, task)
+            return
+        need = need_of(look, group) or self._partition_to_move(group)
+        if need is not None:
+            self._needs[group.number] = need
+            self._holdings.plan(group, need.gets, need.loses)
+        elif (change := self._to_settle(group)) is not None:
+            self._settling[group.number] = change
+
+    def _partition_to_move(self, group: PlacedGroup) -> Need | None:
+        """The first partition of a group that shall be in another one."""
+        moves = self._table.placement.moves
+        if not moves:
+            return None
+        here = sorted(self._table.contents[group.number] & moves.keys())
+        partition = next((each for each in here if moves[each] != group.number), None)
+        if partition is None:
+            return None
+        target, reason = moves[partition], f"partition {partition} is wanted elsewhere"
+        kind = TaskKind.MOVE_PARTITION
+        return Need(kind, group.number, reason=reason, partition=partition, target=target)
+
+    # --- what group 0 changes by itself -----------------------------------------------------------
+
+    def _to_settle(self, group: PlacedGroup) -> AnyChange | None:
+        """A group that has the members that were wanted, or that was made for one topic and is
+        empty.
+        """
+        if group.wanted:
+            return ReachMembers(group.number)
+        is_empty = group.is_pinned and not self._table.contents[group.number]
+        if is_empty and group.number not in self._table.placement.moves.values():
+            return DropGroup(group.number)
+        return None
+
+    def _even_out(self, planned: Planned) -> None:
+        """Only when nothing else is to be done: first copies, then leaders."""
+        if any(not each.obstacle for each in self._needs.values()):
+            return
+        if any(each.state is not TaskState.PAUSED for each in self._table.placement.tasks.values()):
+            return
+        members = self._states.in_service
+        evening = Evening(self._table, self._holdings, self._domains, members, self._may_move)
+        moves = evening.copies()
+        for move in moves:
+            self._needs[move.group] = Need(
+                TaskKind.BALANCE, move.group, move.gets, move.loses, "to even out"
+            )
+        if not moves:
+            planned.changes += [PreferLeader(each.group, each.gets) for each in evening.leaders()]
+        self._is_even = not moves and not planned.changes
+
+    def _may_move(self, number: int) -> bool:
+        if number in self._table.occupied or number in self._needs:
+            return False
+        if (TaskKind.BALANCE, number) in self._table.placement.declined:
+            return False
+        return not self._table.groups[number].is_pinned
+
+    # --- what begins ------------------------------------------------------------------------------
+
+    def _starts(self, wall_ms: int) -> list[AnyChange]:
+        """The most urgent needs, as far as there is room on the members."""
+        placement, running = self._table.placement, self._running()
+        occupied, starts = set(self._table.occupied), list[AnyChange]()
+        replica = placement.next_replica
+        for need in self.needs:
+            task = self._task(need, placement.next_task + len(starts), replica, wall_ms)
+            members = self._touched(task)
+            if need.obstacle or not occupied.isdisjoint(task.groups):
+                continue
+            if any(running[each] >= self._limits.per_member for each in members):
+                continue
+            if task.takes_room:
+                running.update(members)
+            occupied.update(task.groups)
+            replica += task.replica is not None
+            starts.append(StartTask(task))
+            if len(starts) >= STARTS_AT_ONCE:
+                break
+        return starts
+
+    def _task(self, need: Need, number: int, replica: int, wall_ms: int) -> PlacementTask:
+        is_new = need.gets is not None and need.kind is not TaskKind.LEAD
+        return PlacementTask(
+            number,
+            need.kind,
+            need.group,
+            gets=need.gets,
+            loses=need.loses,
+            replica=replica if is_new else None,
+            partition=need.partition,
+            target=need.target,
+            began_ms=wall_ms,
+            reason=need.reason,
+        )
+
+    def _running(self) -> Counter[int]:
+        """How many tasks give to a member, or take from it."""
+        running = Counter[int]()
+        for task in self._table.placement.tasks.values():
+            if task.takes_room:
+                running.update(self._touched(task))
+        return running
+
+    def _touched(self, task: PlacementTask) -> set[int]:
+        """Members that a task gives to, or takes from; who cannot be reached has no part in it."""
+        touched = {task.gets, task.loses}
+        if task.target is not None:
+            source, target = (self._table.groups.get(each) for each in (task.group, task.target))
+            touched.update(() if target is None else target.members)
+            touched.difference_update(() if source is None else source.members)
+        return {each for each in touched if each is not None and self._table.is_heard(each)}

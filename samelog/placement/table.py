@@ -1,0 +1,167 @@
+"""What is placed where, with what is looked up in it, and what is known of members now.
+
+The table follows what is replicated, keeps what is looked up (which groups a member holds), and
+notes which groups changed, so that planning is work in proportion to that.
+
+Invariant: a lookup is what a look through all values would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from samelog.placement.tasks import PlacementTask, TaskKind
+from samelog.placement.values import PlacedGroup, PlacedPartition, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMember:
+    """A member as placement sees it. `rack` is where it is, the widest domain first: `lon/r2`.
+
+    `silent_since_ms`: since when group 0's leader hears nothing of it; None if it does.
+    `is_leaving`: another member comes in its place, and it goes once it has no replicas.
+    """
+
+    number: int
+    name: str
+    rack: str = ""
+    maintenance_until_ms: int = 0
+    silent_since_ms: int | None = None
+    is_leaving: bool = False
+
+
+class PlacementTable:
+    """What is replicated, `placement`, with what is looked up in it; and what only the leader of
+    group 0 knows: members, who leads, who is silent.
+    """
+
+    def __init__(self, placement: Placement, members: Iterable[PlacedMember] = ()) -> None:
+        self.placement = placement
+        self.groups: dict[int, PlacedGroup] = {}
+        self.partitions: dict[int, PlacedPartition] = {}
+        self.members = {each.number: each for each in members}
+        self.leaders: dict[int, int] = {}
+        """Group -> who leads it, as far as is known."""
+        self.held: dict[int, set[int]] = {}
+        """Member -> groups of which it has a replica."""
+        self.contents: dict[int, set[int]] = {}
+        """Group -> its partitions."""
+        self.occupied: dict[int, int] = {}
+        """Group -> the task that has it."""
+        self.changed: set[int] = set()
+        """Groups that changed, or are gone, since a planner took note."""
+        self._version = -1
+        self._tasks: dict[int, PlacementTask] = {}
+        self._moves: dict[int, int] = {}
+        self._declined: set[tuple[TaskKind, int]] = set()
+        self.follow(placement)
+
+    # --- what is replicated -----------------------------------------------------------------------
+
+    def follow(self, placement: Placement) -> None:
+        """Take over what is different now: values are replaced, never changed."""
+        if placement is self.placement and placement.version == self._version:
+            return
+        self.placement, self._version = placement, placement.version
+        for number in _different(self.groups, placement.groups):
+            self._put_group(number, placement.groups.get(number))
+        for number in _different(self.partitions, placement.partitions):
+            self._put_partition(number, placement.partitions.get(number))
+        self._follow_tasks(placement)
+
+    def _put_group(self, number: int, group: PlacedGroup | None) -> None:
+        before = self.groups.pop(number, None)
+        for member in () if before is None else before.members:
+            self.held[member].discard(number)
+        if group is None:
+            self.leaders.pop(number, None)
+        else:
+            self.groups[number] = group
+            self.contents.setdefault(number, set())
+        for member in () if group is None else group.members:
+            self.held.setdefault(member, set()).add(number)
+        self.changed.add(number)
+
+    def _put_partition(self, number: int, partition: PlacedPartition | None) -> None:
+        before = self.partitions.pop(number, None)
+        if before is not None:
+            self.contents[before.group].discard(number)
+            self.changed.add(before.group)
+        if partition is not None:
+            self.partitions[number] = partition
+            self.contents.setdefault(partition.group, set()).add(number)
+
+    def _follow_tasks(self, placement: Placement) -> None:
+        tasks, declined = dict(placement.tasks), set(placement.declined)
+        for number in _different(self._tasks, tasks):
+            found = (each[number] for each in (self._tasks, tasks) if number in each)
+            self.changed.update(*[task.groups for task in found])
+        self.changed.update(group for _, group in declined ^ self._declined)
+        self._follow_moves(dict(placement.moves))
+        self._tasks, self._declined = tasks, declined
+        self.occupied = {group: task.number for task in tasks.values() for group in task.groups}
+
+    def _follow_moves(self, moves: dict[int, int]) -> None:
+        for number in _different(self._moves, moves):
+            self.changed.update(each[number] for each in (self._moves, moves) if number in each)
+            if number in self.partitions:
+                self.changed.add(self.partitions[number].group)
+        self._moves = moves
+
+    # --- what only the leader knows ---------------------------------------------------------------
+
+    def put_member(self, member: PlacedMember) -> None:
+        """A member is new, or changed."""
+        before = self.members.get(member.number)
+        self.members[member.number] = member
+        if before is None or before.rack != member.rack:
+            self.changed.update(self.groups)
+
+    def drop_member(self, number: int) -> None:
+        """A member left the cluster."""
+        del self.members[number]
+        self.changed.update(self.groups)
+
+    def put_leader(self, group: int, member: int) -> None:
+        """Somebody else leads a group."""
+        if self.leaders.get(group) != member:
+            self.leaders[group] = member
+            self.changed.add(group)
+
+    # --- lookups ----------------------------------------------------------------------------------
+
+    def named(self, name: str) -> PlacedMember | None:
+        """The member of that name."""
+        return next((each for each in self.members.values() if each.name == name), None)
+
+    def names(self, numbers: Iterable[int]) -> str:
+        """Members, for a sentence."""
+        return ", ".join(
+            self.members[each].name if each in self.members else f"member {each}"
+            for each in numbers
+        )
+
+    def is_heard(self, member: int) -> bool:
+        """Whether a member is one, and not silent."""
+        known = self.members.get(member)
+        return known is not None and known.silent_since_ms is None
+
+    def is_draining(self, member: int) -> bool:
+        """Whether a member shall have no replicas."""
+        known = self.members.get(member)
+        return member in self.placement.draining or (known is not None and known.is_leaving)
+
+    def healthy(self, group: PlacedGroup) -> list[int]:
+        """Members whose replicas of a group vote, are whole, and can be reached."""
+        return [
+            each.member
+            for each in group.replicas
+            if each.votes and each.is_whole and self.is_heard(each.member)
+        ]
+
+
+def _different(old: Mapping[int, object], new: Mapping[int, object]) -> list[int]:
+    """Where another value is, or none any more."""
+    found = [number for number, value in new.items() if old.get(number) is not value]
+    return found + [number for number in old if number not in new]

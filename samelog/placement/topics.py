@@ -1,0 +1,147 @@
+"""Into which groups the partitions of a new topic go, and which groups are made for them.
+
+Groups are for so many copies each. There are enough of them that every member has a share, and more
+as partitions come. Members that an operator names get a group of their own for each list and topic.
+
+Invariant: of any members that may get copies and are equally far apart, none holds two groups more
+than another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from samelog.placement.domains import Domains
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import PlacementRefused
+from samelog.placement.values import REPLICAS_MOST, NewGroup
+
+LED_PER_MEMBER = 20
+"""So many groups for each member are made at most, however many partitions there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlacement:
+    """The group of each partition, in order, and the groups that have to be made for that: with the
+    next numbers.
+    """
+
+    groups: tuple[int, ...]
+    new_groups: tuple[NewGroup, ...] = ()
+
+
+def check_copies(copies: int) -> None:
+    """Raises PlacementRefused."""
+    if not 1 <= copies <= REPLICAS_MOST:
+        text = f"replication factor {copies}: there can be 1 to {REPLICAS_MOST} copies"
+        raise PlacementRefused("INVALID_REPLICATION_FACTOR", text)
+
+
+def place_topic(
+    table: PlacementTable,
+    states: MemberStates,
+    limits: PlacementLimits,
+    partitions: int,
+    copies: int,
+) -> TopicPlacement:
+    """Partitions go to the groups that have fewest. Raises PlacementRefused."""
+    check_copies(copies)
+    able = _able(states, copies)
+    free = [each for each in table.groups.values() if each.copies == copies and not each.is_pinned]
+    filled = sum(len(table.contents[each.number]) for each in free) + partitions
+    missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
+    first, made = table.placement.next_group, _make_groups(table, able, copies, missing)
+    heap = [(0, len(table.contents[each.number]), each.number) for each in free]
+    heap += [(0, 0, first + place) for place in range(len(made))]
+    heapify(heap)
+    chosen = []
+    for _ in range(partitions):
+        of_topic, of_all, number = heap[0]
+        heapreplace(heap, (of_topic + 1, of_all + 1, number))
+        chosen.append(number)
+    used = max(0, max(chosen, default=0) - first + 1)  # new ones are taken in order
+    return TopicPlacement(tuple(chosen), tuple(made[:used]))
+
+
+def _able(states: MemberStates, copies: int) -> list[int]:
+    """Who may hold a new group: of those who are away for a moment, a minority."""
+    able = states.in_service
+    if not able:
+        text = "no member is in service"
+        raise PlacementRefused("NO_MEMBER", text, "samelog node list shows why")
+    away = [each for each in states.expected if each not in able]
+    lacks = max(0, copies - len(able))
+    return able + away[: min(lacks, len(able) - 1)]
+
+
+def _groups_wanted(partitions: int, members: int, copies: int, limits: PlacementLimits) -> int:
+    """Every member has a share; as many more as hold the partitions, within bounds."""
+    for_all = -(-members // copies)
+    return max(1, for_all, min(-(-partitions // limits.partitions_per_group), _most(members)))
+
+
+def _most(members: int) -> int:
+    return LED_PER_MEMBER * members
+
+
+def _make_groups(
+    table: PlacementTable, able: Sequence[int], copies: int, missing: int
+) -> list[NewGroup]:
+    """Each on those who hold fewest, as far apart as can be; led by who shall lead fewest."""
+    domains, made = Domains(table), []
+    held = {each: len(table.held.get(each, ())) for each in able}
+    led = dict.fromkeys(able, 0)
+    for group in table.groups.values() if missing > 0 else ():
+        if group.preferred in led:
+            led[group.preferred] += 1
+    for _ in range(missing):
+        members = domains.choose(copies, able, lambda each: (held[each], led[each]))
+        members.sort(key=lambda each: (led[each], held[each], each))
+        made.append(NewGroup(copies, tuple(members), members[0]))
+        led[members[0]] += 1
+        for member in members:
+            held[member] += 1
+    return made
+
+
+def place_by_hand(table: PlacementTable, assignments: Sequence[Sequence[int]]) -> TopicPlacement:
+    """One list of members for each partition, the first of which shall lead. Raises
+    PlacementRefused.
+    """
+    check_assignments(table, assignments)
+    lists = list(dict.fromkeys(map(tuple, assignments)))
+    numbers = {members: table.placement.next_group + place for place, members in enumerate(lists)}
+    made = [NewGroup(len(members), members, members[0], is_pinned=True) for members in lists]
+    return TopicPlacement(tuple(numbers[tuple(each)] for each in assignments), tuple(made))
+
+
+def check_assignments(table: PlacementTable, assignments: Iterable[Sequence[int]]) -> None:
+    """Raises PlacementRefused for lists of members that cannot hold a group."""
+    lengths = set()
+    for members in assignments:
+        check_assignment(table, members)
+        lengths.add(len(members))
+    if len(lengths) != 1:
+        text = "every partition needs a list of members, all equally long"
+        raise PlacementRefused("INVALID_ASSIGNMENT", text)
+
+
+def check_assignment(table: PlacementTable, members: Sequence[int]) -> None:
+    """Raises PlacementRefused for a list of members that cannot hold a group."""
+    check_copies(len(members))
+    if len(set(members)) != len(members):
+        text = f"members {list(members)}: one is named twice"
+        raise PlacementRefused("INVALID_ASSIGNMENT", text)
+    unknown = [each for each in members if each not in table.members]
+    if unknown:
+        known = ", ".join(map(str, sorted(table.members)))
+        text = f"no member has the number {', '.join(map(str, unknown))}"
+        raise PlacementRefused("UNKNOWN_MEMBER", text, f"there are {known}")
+    leaving = [each for each in members if table.is_draining(each)]
+    if leaving:
+        names = table.names(leaving)
+        text = f"{names} is being drained"
+        raise PlacementRefused("DRAINING", text, f"samelog node drain --cancel {names}")

@@ -1,0 +1,205 @@
+"""What is placed where, as group 0 has it: data groups, their replicas, and partitions in them.
+
+Invariant: numbers of groups and replicas are never used twice; a value is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from samelog.format.numbers import Unsigned32
+from samelog.placement.tasks import PlacementTask, TaskKind
+
+REPLICAS_MOST = 7
+EPOCHS_PER_MOVE = 1 << 18
+"""So far a partition's leader epochs rise with each move to another group, whose terms may be
+lower.
+"""
+
+
+class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
+    """What a member has of a group. `replica` is a number that no other one ever has.
+
+    `votes`: it is no learner. `is_whole`: every segment from each log's start is there and checked.
+    `made_at`: the version of the placement in which it was made.
+    """
+
+    member: Unsigned32
+    replica: Unsigned32
+    votes: bool = True
+    is_whole: bool = True
+    made_at: int = 0
+
+
+class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A data group: `copies` is how many replicas it shall have, `version` that of its newest
+    configuration, `preferred` who shall lead it.
+
+    `founders`: who voted when it began. `is_pinned`: an operator chose its members. `wanted`: the
+    members that an operator asked for, until it has them; empty if nobody asks.
+    """
+
+    number: Unsigned32
+    copies: int
+    replicas: tuple[PlacedReplica, ...]
+    preferred: Unsigned32
+    founders: tuple[Unsigned32, ...]
+    version: int = 0
+    is_pinned: bool = False
+    wanted: tuple[Unsigned32, ...] = ()
+    made_at: int = 0
+    """The version of the placement in which it was made, with the replicas of its founders."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who has a replica, be it a learner."""
+        return tuple(each.member for each in self.replicas)
+
+    @property
+    def in_order(self) -> tuple[int, ...]:
+        """The members, the one that shall lead first."""
+        return tuple(sorted(self.members, key=lambda member: member != self.preferred))
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Whose votes count."""
+        return tuple(each.member for each in self.replicas if each.votes)
+
+    @property
+    def goal(self) -> int:
+        """How many replicas it shall have now."""
+        return len(self.wanted) or self.copies
+
+    def is_founder(self, member: int) -> bool:
+        """Whether a member's replica is there since the group began: a later one of the same member
+        knows nothing, and belongs to the group only once that has it.
+        """
+        replica = self.replica_of(member)
+        return replica is not None and replica.made_at == self.made_at
+
+    def replica_of(self, member: int) -> PlacedReplica | None:
+        """A member's replica."""
+        return next((each for each in self.replicas if each.member == member), None)
+
+
+class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A group to be made, on these members; `preferred` shall lead it."""
+
+    copies: Unsigned32
+    members: tuple[Unsigned32, ...]
+    preferred: Unsigned32
+    is_pinned: bool = False
+
+
+class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
+    """A partition and the group that has it. Its leader epoch is that group's term, and
+    `epoch_base` more.
+    """
+
+    number: Unsigned32
+    topic_id: str
+    index: int
+    group: Unsigned32
+    epoch_base: int = 0
+
+
+class PassStage(IntEnum):
+    """How far a group is with a partition that comes to it, or leaves it. The numbers are the
+    format.
+
+    COPYING: it comes, and this group has the log up to some offset. OPEN: it has come, with all
+    that is known of it. SEALED: it leaves, and nothing is merged here any more. GONE: nothing of it
+    is here. FORBIDDEN: it will not be sealed for this task.
+    """
+
+    COPYING = 1
+    OPEN = 2
+    SEALED = 3
+    GONE = 4
+    FORBIDDEN = 5
+
+
+class PartitionPass(msgspec.Struct, frozen=True, array_like=True):
+    """A partition on its way between two groups, as one of them has it."""
+
+    task: Unsigned32
+    partition: Unsigned32
+    stage: PassStage
+
+
+class OwnPlacement(msgspec.Struct):
+    """What the state of a data group has of placement; group 0's has none of it."""
+
+    own: list[PlacedReplica] = []
+    """Its replicas. `Placement.version` is that of its configuration."""
+    passing: PartitionPass | None = None
+    """The newest task that moves, or moved, a partition of it."""
+    left: list[Unsigned32] = []
+    """Partitions that went to other groups. They come back by a task only."""
+    epoch_bases: dict[int, int] = {}
+    """By partition: see PlacedPartition."""
+
+    def pass_of(self, task: int) -> PassStage | None:
+        """How far this group is with what a task moves; None: it has not begun."""
+        return None if self.passing is None or self.passing.task != task else self.passing.stage
+
+    def is_on_its_way(self, partition: int) -> bool:
+        """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
+        known = self.passing
+        return (
+            known is not None
+            and known.partition == partition
+            and known.stage in (PassStage.COPYING, PassStage.SEALED)
+        )
+
+
+class Placement(OwnPlacement):
+    """The whole of it: a part of the replicated state of group 0. Partitions that are not named
+    here are in group 0 itself.
+    """
+
+    version: int = 0
+    """Grows with every change."""
+    groups: dict[int, PlacedGroup] = {}
+    partitions: dict[int, PlacedPartition] = {}
+    next_group: Unsigned32 = 1
+    next_replica: Unsigned32 = 1
+    let_in_at: dict[int, int] = {}
+    """Member -> the version in which it was let in last: what was made for it before then, another
+    directory of it may have had.
+    """
+
+    draining: list[Unsigned32] = []
+    """Members that shall have no replicas."""
+    tasks: dict[int, PlacementTask] = {}
+    """Those that are not over, by number."""
+    ended: list[PlacementTask] = []
+    """The newest that are over."""
+    next_task: Unsigned32 = 1
+    are_paused: bool = False
+    """Whether no task is begun."""
+    declined: list[tuple[TaskKind, Unsigned32]] = []
+    """Kinds of tasks, and groups, that an operator cancelled: they are begun again when asked for.
+    """
+    moves: dict[int, int] = {}
+    """Partition -> the group that it shall be in."""
+
+    def let_in(self, member: int) -> None:
+        """A member counts again, whatever it has forgotten."""
+        self.version += 1
+        self.let_in_at[member] = self.version
+
+    def is_first(self, replica: PlacedReplica) -> bool:
+        """Whether no other directory of its member can have had this replica."""
+        return replica.made_at > self.let_in_at.get(replica.member, 0)
+
+    def has_replicas(self, member: int) -> bool:
+        """Whether a member has a replica of any data group."""
+        return any(group.replica_of(member) for group in self.groups.values())
+
+    def group_of(self, partition: int) -> int:
+        """The group that has a partition."""
+        placed = self.partitions.get(partition)
+        return 0 if placed is None else placed.group

@@ -1,0 +1,159 @@
+"""Answers which groups there are, and which partition is where; plans where new topics go.
+
+Invariant: who has a replica is what the table says; who leads, and what members lack, is what this
+node knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
+from samelog.admin.placement_requests import GetPlacement
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.types import State, Topic
+
+METADATA = 0
+BEGIN_S = 10.0
+LOOK_S = 0.05
+
+
+def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
+    """As this node knows it."""
+    groups = {each.group: each for each in _groups(node)}
+    return PlacementStatus(tuple(groups.values()), tuple(_partitions(node, groups)))
+
+
+def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
+    state, raft = node.logs.machine.state, node.raft.group
+    everybody = sorted(node.peers.members.all)
+    yield GroupPlacement(
+        METADATA,
+        None if raft.raft.leader is None else _name(node, raft.raft.leader),
+        _names(node, everybody),
+        len(everybody),
+        {_name(node, number): lag for number, lag in raft.lag.items()},
+    )
+    for number, group in sorted(state.placement.groups.items()):
+        leader = node.data_groups.leader(number)
+        yield GroupPlacement(
+            number,
+            None if leader is None else _name(node, leader[1]),
+            _names(node, group.members),
+            group.copies,
+            {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
+        )
+
+
+def _partitions(
+    node: ServedNode, groups: dict[int, GroupPlacement]
+) -> Iterator[PartitionPlacement]:
+    state = node.logs.machine.state
+    for topic in sorted(state.topics.values(), key=lambda each: each.name):
+        for index, number in enumerate(topic.partition_numbers):
+            group = groups[state.placement.group_of(number)]
+            yield PartitionPlacement(topic.name, index, group.group, group.leader, group.members)
+
+
+def _names(node: ServedNode, numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple(_name(node, number) for number in numbers)
+
+
+def _name(node: ServedNode, number: int) -> str:
+    return node.peers.members.name(number)
+
+
+# --- new topics -----------------------------------------------------------------------------------
+
+
+Plan = int | Sequence[Sequence[int]]
+"""How many copies, or the members of each partition."""
+
+
+def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
+    """The table, with the members as this node knows them."""
+    return PlacementTable(state.placement, _members(state, is_there, now_ms))
+
+
+async def until_begun(machine: StateMachine) -> None:
+    """Wait until a new cluster has its feature level: nobody knows before whether it has groups.
+    Raises TimeoutError.
+    """
+    async with asyncio.timeout(BEGIN_S):
+        while not machine.state.level:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+
+def placed_topic(
+    state: State,
+    is_there: Callable[[int], bool],
+    command: CreateTopicCommand,
+    plan: Plan,
+    now_ms: int,
+) -> PlaceTopic:
+    """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
+    placed = _planned(state, is_there, plan, command.partitions, now_ms)
+    return PlaceTopic(
+        state.placement.version,
+        command.topic_id,
+        command.name,
+        command.settings,
+        command.at_ms,
+        list(placed.new_groups),
+        list(placed.groups),
+    )
+
+
+def placed_partitions(
+    state: State,
+    is_there: Callable[[int], bool],
+    topic: Topic,
+    partitions: int,
+    *,
+    by_hand: Plan | None = None,
+    now_ms: int,
+) -> PlacePartitions:
+    """More partitions of a topic in data groups, with as many copies as its others have unless an
+    operator names members. Raises PlacementRefused.
+    """
+    first = state.placement.groups[state.placement.group_of(topic.partition_numbers[0])]
+    plan = first.copies if by_hand is None else by_hand
+    placed = _planned(state, is_there, plan, partitions - topic.partitions, now_ms)
+    return PlacePartitions(
+        state.placement.version,
+        topic.topic_id,
+        partitions,
+        list(placed.new_groups),
+        list(placed.groups),
+    )
+
+
+def _planned(
+    state: State, is_there: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
+) -> TopicPlacement:
+    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    if not isinstance(plan, int):
+        return place_by_hand(table, plan)
+    limits = PlacementLimits()
+    return place_topic(table, MemberStates(table, limits, now_ms), limits, partitions, plan)
+
+
+def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list[PlacedMember]:
+    """All members, as this node knows them."""
+    return [
+        PlacedMember(
+            number,
+            member.name,
+            state.rack_of(number),
+            state.maintenance.get(member.name, 0),
+            None if is_there(number) else now_ms,
+        )
+        for number, member in state.members.items()
+    ]

@@ -1,0 +1,143 @@
+"""Answers administrators about tasks of placement: list, pause, resume, cancel, drain, balance.
+
+Only the leader of group 0 knows what is to be done and what tasks wait for. Invariant: what is
+answered with success is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import UNSET
+
+from samelog.admin import placement_requests as place
+from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.consensus import NotLeader
+from samelog.placement import operations
+from samelog.placement.changes import AnyChange, PauseTasks
+from samelog.placement.needs import Need
+from samelog.placement.tasks import PlacementRefused, PlacementTask
+from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.errors import FaultCode
+
+NOT_BEGUN = -1
+TRIES = 10
+_CODES: Mapping[str, FaultCode] = {
+    "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
+    "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
+    "CANCELLING": FaultCode.CHANGE_PENDING,
+    "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
+}
+
+
+def refused(error: PlacementRefused) -> ChangeRefused:
+    """As administrators are told."""
+    code = _CODES.get(error.code, FaultCode.GROUP_IN_USE)
+    return ChangeRefused(code, error.message, error.remedy)
+
+
+def list_tasks(node: ServedNode, _request: place.ListTasks) -> TaskRows:
+    """Raises NotLeader."""
+    desk, table = _desk(node), node.logs.machine.state.placement
+    return TaskRows(
+        table.are_paused,
+        tuple(
+            _of_task(node, each, desk.waits.get(each.number, "")) for each in table.tasks.values()
+        ),
+        tuple(_of_need(node, each) for each in desk.needs),
+        tuple(_of_task(node, each, "") for each in reversed(table.ended)),
+    )
+
+
+async def pause_task(node: ServedNode, request: place.PauseTask) -> TaskRows:
+    """Raises ChangeRefused, NotLeader or TimeoutError, as all of these do."""
+    task = request.task
+    if task is UNSET:
+        return await _change(node, lambda desk: [PauseTasks(are_paused=True)])
+    return await _change(node, lambda desk: operations.pause(desk.look(), task))
+
+
+async def resume_task(node: ServedNode, request: place.ResumeTask) -> TaskRows:
+    """See pause_task."""
+    task = request.task
+    if task is UNSET:
+        return await _change(node, lambda desk: [PauseTasks(are_paused=False), *operations.allow()])
+    return await _change(node, lambda desk: operations.resume(desk.look(), task))
+
+
+async def cancel_task(node: ServedNode, request: place.CancelTask) -> TaskRows:
+    """See pause_task."""
+    return await _change(node, lambda desk: operations.cancel(desk.look(), request.task))
+
+
+async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
+    """See pause_task."""
+    if request.ends:
+        return await _change(node, lambda desk: operations.stop_draining(desk.look(), request.node))
+    return await _change(
+        node, lambda desk: operations.drain(desk.look(), desk.states(), request.node)
+    )
+
+
+async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
+    """See pause_task."""
+    return await _change(node, lambda desk: operations.balance())
+
+
+def _desk(node: ServedNode) -> PlacementDesk:
+    """Raises NotLeader."""
+    if not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
+    return node.placing
+
+
+async def _change(
+    node: ServedNode, plan: Callable[[PlacementDesk], Sequence[AnyChange]]
+) -> TaskRows:
+    """Have the table changed, as planned from what it is; anew if it was changed meanwhile."""
+    for left in reversed(range(TRIES)):
+        version = node.logs.machine.state.placement.version
+        try:
+            changes = plan(_desk(node))
+        except PlacementRefused as error:
+            raise refused(error) from error
+        command = ChangePlacement(version, list(changes))
+        outcome = await node.raft.proposer.propose(command) if changes else None
+        if not isinstance(outcome, Rejection):
+            break
+        if outcome.code != "PLACEMENT_MOVED" or not left:
+            raise refused(PlacementRefused(outcome.code, outcome.message, "try again"))
+    return list_tasks(node, place.ListTasks())
+
+
+def _of_task(node: ServedNode, task: PlacementTask, waits_for: str) -> TaskInfo:
+    return TaskInfo(
+        task.number,
+        _word(task.kind.name),
+        task.group,
+        _name(node, task.gets),
+        _name(node, task.loses),
+        _word(task.state.name),
+        task.reason,
+        waits_for,
+        task.began_ms,
+    )
+
+
+def _of_need(node: ServedNode, need: Need) -> TaskInfo:
+    gets, loses = _name(node, need.gets), _name(node, need.loses)
+    state = "blocked" if need.obstacle else "waiting"
+    kind = _word(need.kind.name)
+    return TaskInfo(NOT_BEGUN, kind, need.group, gets, loses, state, need.reason, need.obstacle, -1)
+
+
+def _word(name: str) -> str:
+    return name.lower().replace("_", " ")
+
+
+def _name(node: ServedNode, number: int | None) -> str | None:
+    return None if number is None else node.peers.members.name(number)

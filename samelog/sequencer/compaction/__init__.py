@@ -1,0 +1,1 @@
+"""Compaction of merged logs: what is due, and doing it."""

@@ -1,0 +1,104 @@
+"""Beats of this member with each other one, which speak for all data groups that rest between them.
+
+Invariant: a group that rests here is known to the beats, in its term, and no other one is; whoever
+is silent, or in another life, wakes all that rested with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from samelog.consensus import Role
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.host import NodeResources
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.wire.member_beats import MemberBeats, Rest, Silence
+from samelog.wire.pair_liveness import BeatReply, PairBeat
+from samelog.wire.peer_messages import Beat, BeatAnswer, NotQuiet
+
+PATIENCE = 1.5
+"""Times the election timeout: so long a member is silent before what rests with it wakes."""
+DIGEST_BYTES = 16
+
+
+class QuietGroups:
+    """One member's."""
+
+    def __init__(
+        self,
+        given: NodeResources,
+        links: Links,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._settings = given.config.raft
+        self._clock = given.clock
+        self._links = links
+        self._spawn = spawn
+        self._beats = MemberBeats()
+        self._is_beating = False
+        self._rafts: dict[int, RaftGroup] = {}
+
+    def begin(self, group: int, raft: RaftGroup) -> None:
+        """A replica may rest from now on."""
+        self._rafts[group] = raft
+        raft.raft.allow_quiet(lambda: self._beats.heard(group))
+        if not self._is_beating:
+            self._is_beating = True
+            self._spawn(self._run())
+
+    def end(self, group: int) -> None:
+        """The replica is gone."""
+        self._rafts.pop(group, None)
+        self._beats.woke(group)
+
+    def look(self, group: int, raft: RaftGroup) -> bool:
+        """A core may rest now, or may have woken: whether it rests."""
+        core, now = raft.raft, self._clock.now()
+        if not core.rests or raft.halted:
+            self._beats.woke(group)
+            return False
+        if core.role is Role.LEADER:
+            self._beats.rests(group, Rest(core.term, core.rests_with, is_led=True), now)
+        elif core.leader is not None:
+            self._beats.rests(group, Rest(core.term, (core.leader,)), now)
+        return True
+
+    def lost(self, node: int) -> None:
+        """Another member is gone, or in another life."""
+        self._wake(self._beats.lost(node))
+
+    async def _run(self) -> None:
+        """Until cancelled."""
+        patience_s = PATIENCE * self._settings.election_ms / 1000
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_ms / 1000)
+            now = self._clock.now()
+            for number, beat in self._beats.due(now):
+                digest = beat.digest.to_bytes(DIGEST_BYTES, "big")
+                self._links.send(number, Beat(beat.number, digest))
+            self._wake(self._beats.silent(now, patience_s))
+
+    def _wake(self, silence: Silence) -> None:
+        for number in silence.led & self._rafts.keys():
+            self._rafts[number].leader_lost()
+        for number in silence.followed & self._rafts.keys():
+            self._rafts[number].wake()
+
+    def hear(self, node: int, message: Beat | BeatAnswer | NotQuiet) -> None:
+        """What another member says for all groups that rest between us."""
+        now = self._clock.now()
+        if isinstance(message, Beat):
+            beat = PairBeat(message.number, int.from_bytes(message.digest, "big"))
+            self._links.send(node, BeatAnswer(*self._beats.hear(node, beat, now)))
+            return
+        if isinstance(message, NotQuiet):
+            here = self._beats.not_led(node, message.groups)
+        else:
+            reply = BeatReply(message.number, message.agrees, message.followed)
+            here, there = self._beats.answered(node, reply, now)
+            if there:
+                self._links.send(node, NotQuiet(tuple(sorted(there))))
+        for number in here & self._rafts.keys():
+            self._rafts[number].wake()

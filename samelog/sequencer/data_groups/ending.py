@@ -1,0 +1,155 @@
+"""The ends of publishers' runs that have bytes in data groups.
+
+A data group closes its part of a run by itself, where that is merged. Its leader says so until
+group 0, which waits for all of them, has closed the run. A run that group 0 has closed already, or
+that is not its session's newest, ends where the group has merged it.
+
+Invariant: a data group is told that a run has ended only once all bytes that its sender named have
+a place in the group, or because a newer run is to begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from operator import is_
+
+from samelog.consensus import Busy, NotLeader
+from samelog.placement.values import PartitionPass
+from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.commands import CloseRun
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Run, Session, State
+from samelog.wire.bounds import RunEnd
+from samelog.wire.peer_messages import PartOfRunClosed
+
+ALL_S = 60.0
+"""Then all sessions are looked at again, whatever was told of them."""
+
+
+def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, ends: Ends) -> None:
+    """A sender has finished a run: close what this group has of it once that is merged. `cluster`:
+    the state of group 0, as it is here.
+    """
+    machine = replica.logs.machine
+    run = machine.open_run_of(session)
+    if run is None or run.run_id != run_id:
+        return
+    group = replica.seat.group
+    own = {
+        name: end
+        for name, end in ends.items()
+        if _is_here(machine, *name) or _is_in(cluster, group, *name)
+    }
+    if not any(_lacks(machine, session, *name) for name, end in own.items() if end != (0, 0)):
+        replica.raft.coordinator.run_ended(session, run_id, own)
+
+
+def _is_here(machine: StateMachine, name: str, index: int) -> bool:
+    topic = machine.topic_named(name)
+    return topic is not None and machine.partition_of(topic.topic_id, index) is not None
+
+
+def _is_in(cluster: State, group: int, name: str, index: int) -> bool:
+    """Whether a group has a partition, by the table."""
+    topic = cluster.topics.get(cluster.names.get(name, ""))
+    if topic is None or not 0 <= index < topic.partitions:
+        return False
+    return cluster.placement.group_of(topic.partition_numbers[index]) == group
+
+
+def _lacks(machine: StateMachine, session: str, name: str, index: int) -> bool:
+    """Whether a session's bytes of a partition have no place here yet."""
+    topic = machine.topic_named(name)
+    partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+    return partition is None or machine.input_of(session, partition.number) is None
+
+
+def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
+    """Close a run that holds what nobody will publish; whether it is such a run."""
+    run = replica.logs.machine.run_of(session, run_id)
+    if run is None or not run.is_held:
+        return False
+    with suppress(NotLeader, Busy):
+        replica.raft.group.propose(
+            [CloseRun(session, run_id, replica.raft.proposer.clock.wall_ms())]
+        )
+    return True
+
+
+class UnsettledRuns:
+    """What one data group and group 0 have to tell each other of runs: looked for among sessions of
+    which something has changed in either, since nothing was found of them.
+    """
+
+    def __init__(self, state: Callable[[], State], cluster: Callable[[], State]) -> None:
+        """`state`: of the data group; `cluster`: of group 0; both as they are here."""
+        self._state = state
+        self._cluster = cluster
+        self._seen: tuple[State, State, PartitionPass | None] | None = None
+        """Others take their places with a snapshot, or with a partition that comes with its runs:
+        then anything may have changed.
+        """
+        self._sessions: set[str] = set()
+        self._all_at = float("-inf")
+
+    def note(self, session: str) -> None:
+        """A run of the session was opened or closed, here or in group 0."""
+        self._sessions.add(session)
+
+    def owed(self, now: float) -> tuple[list[PartOfRunClosed], list[tuple[str, str]]]:
+        """See `closed_parts` and `overtaken`."""
+        state, cluster = self._state(), self._cluster()
+        seen = state, cluster, state.placement.passing
+        is_seen = self._seen is not None and all(map(is_, seen, self._seen))
+        if not is_seen or now >= self._all_at + ALL_S:
+            self._seen, self._all_at, self._sessions = seen, now, set(state.sessions)
+        names = sorted(self._sessions)
+        told = [*closed_parts(state, cluster, names)]
+        over = [*overtaken(state, cluster, names)]
+        self._sessions = {each.session for each in told} | {session for session, _ in over}
+        return told, over
+
+
+def closed_parts(
+    state: State, cluster: State, sessions: Iterable[str]
+) -> Iterator[PartOfRunClosed]:
+    """What a data group has closed of runs of these sessions that are open in group 0."""
+    for session, run in _newest(state, sessions):
+        known = cluster.sessions.get(session.name)
+        newest = known.runs[-1] if known is not None and known.runs else None
+        if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
+            yield PartOfRunClosed(session.name, run.run_id, tuple(_ends(state, run)))
+
+
+def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(session, run id) of what is open in a data group, and in group 0 no more."""
+    for session, run in _newest(state, sessions):
+        known = cluster.sessions.get(session.name)
+        if not run.closed and known is not None and _is_over(known, run):
+            yield session.name, run.run_id
+
+
+def _is_over(known: Session, run: Run) -> bool:
+    """Whether a run is closed in group 0, which knows it."""
+    newest = known.runs[-1] if known.runs else None
+    if newest is None or newest.number < run.number:
+        return newest is None
+    return newest.closed or newest.run_id != run.run_id
+
+
+def _newest(state: State, sessions: Iterable[str]) -> Iterator[tuple[Session, Run]]:
+    """Of publishers: nodes end their own in each group."""
+    for session in filter(None, map(state.sessions.get, sessions)):
+        if session.runs and node_of(session.name) is None:
+            yield session, session.runs[-1]
+
+
+def _ends(state: State, run: Run) -> Iterator[RunEnd]:
+    for number, roll, byte in run.ends:
+        entry = state.inputs.get(number)
+        if entry is not None:
+            partition = state.partitions[entry.partition]
+            yield RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)

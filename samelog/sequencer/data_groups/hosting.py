@@ -1,0 +1,498 @@
+"""The replicas of data groups of one member: begun as the table of placement says, told what other
+members say, and what is said for all of them at once.
+
+Invariant: what other members say reaches a replica only under its own number, from the replica that
+the table names; a group that rests is known to the beats, and no other one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+
+from samelog.consensus import GroupMessages, Role
+from samelog.placement.changes import AnyChange
+from samelog.placement.tasks import GroupOrder
+from samelog.replicator.interfaces import LogSource
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.lives import Lives
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.beats import QuietGroups
+from samelog.sequencer.data_groups.contents import Contents
+from samelog.sequencer.data_groups.ending import (
+    end_run,
+    give_up_held,
+)
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
+from samelog.sequencer.data_groups.passing import PartitionPasses
+from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
+from samelog.sequencer.data_groups.working import Working
+from samelog.sequencer.events import Ends
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.host import NodeResources
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
+from samelog.sequencer.spanning.steps import groups_concerned
+from samelog.wire.bounds import Holder
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import decode_message
+from samelog.wire.peer_messages import (
+    Cursors,
+    Forward,
+    ForwardAll,
+    Forwarded,
+    ForwardedAll,
+    HistoryAsked,
+    HistoryTold,
+    InGroup,
+    Leads,
+    Report,
+    RunEnded,
+)
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 1.5
+"""Times the election timeout: so long a member is silent before what rests with it wakes."""
+DIGEST_BYTES = 16
+CONFIRMED_AT_ONCE = 100
+OF_A_GROUP = (
+    Report,
+    Cursors,
+    Forward,
+    ForwardAll,
+    Forwarded,
+    ForwardedAll,
+    RunEnded,
+    HistoryAsked,
+    HistoryTold,
+)
+
+
+class DataGroups:
+    """One member's."""
+
+    def __init__(
+        self,
+        given: NodeResources,
+        host: ReplicaHost,
+        member: MemberParts,
+        links: Links,
+        *,
+        presence: Presence,
+        lives: Lives,
+    ) -> None:
+        self.passes = PartitionPasses(
+            member.directory.record.number,
+            self,
+            cluster=lambda: host.cluster,
+            is_there=presence.is_there,
+            send=links.send,
+            on_report=host.pass_reported,
+        )
+        self._given = given
+        self._host = host
+        self._member = member
+        self._links = links
+        self._presence = presence
+        self._lives = lives
+        self.quiet = QuietGroups(given, links, host.spawn)
+        self._confirms = False
+        self._contents = Contents()
+        self._level = 0
+        """Of the cluster, when it was looked at last."""
+        self._keeper = ReplicaKeeper(
+            given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
+        )
+        self.replicas = self._keeper.replicas
+        self.working: Working[DataReplica] = Working()
+        self._troubles: dict[int, list[str]] = {}
+        """What is wrong with a replica, as it was when it last was at work."""
+        self._disk = 0, 0
+        """(used, total) bytes of the member's disk."""
+        self._leaders: dict[int, tuple[int, int]] = {}
+        """Group -> (term, member) of the newest leader that is known here."""
+        self._new_leaders: set[int] = set()
+        """Groups that have another one than `take_leaders` has told last."""
+
+    # --- which there are --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin what the table names, from now on."""
+        self._keeper.start()
+
+    def follow(self) -> None:
+        """The table may be another one."""
+        self._keeper.follow()
+
+    def _look(self) -> None:
+        """The table is looked at: what has changed in it wakes groups."""
+        table = self._host.cluster.placement
+        changed = self._contents.follow(table)
+        for number in changed - table.groups.keys():
+            self._leaders.pop(number, None)
+            self._new_leaders.discard(number)
+        self._work_in(changed)
+
+    def _begin(self, number: int) -> None:
+        """Raises RaftStoreError."""
+        replica = DataReplica(
+            number,
+            self._given,
+            self._host,
+            self._member,
+            self._links,
+            presence=self._presence,
+            lives=self._lives,
+            groups=self,
+        )
+        self.replicas[number] = replica
+        self.quiet.begin(number, replica.raft)
+        self.work(replica)
+        replica.start()
+        for node in self._links.connected:
+            replica.group_replica.reporter.tell_everything(node)
+
+    def _over(self, replica: DataReplica) -> None:
+        self.working.end(replica.number)
+        self._troubles.pop(replica.number, None)
+        self.quiet.end(replica.number)
+
+    def work(self, replica: DataReplica) -> None:
+        """It has something to do, or may have."""
+        if replica.number not in self.working:
+            replica.group_replica.disk_measured(*self._disk)
+        self.working.begin(replica, self._given.clock.now())
+
+    def _work_in(self, groups: Iterable[int]) -> None:
+        for number in groups:
+            if number in self.replicas:
+                self.work(self.replicas[number])
+
+    def topic_changed(self, topic_id: str) -> None:
+        """A topic has other settings, or is gone."""
+        topic, table = self._host.cluster.topics.get(topic_id), self._host.cluster.placement
+        numbers = () if topic is None or not topic.is_placed else topic.partition_numbers
+        self._work_in({table.group_of(number) for number in numbers})
+        self.follow()
+
+    def run_changed(self, session: str) -> None:
+        """Group 0 has opened or closed a run."""
+        for replica in self.replicas.values():
+            if replica.knows(session):
+                replica.unsettled.note(session)
+                self.work(replica)
+
+    def contents(self, group: int) -> Collection[int]:
+        """The partitions that the table has in a group."""
+        return self._contents.of(group)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether any may lack what it acknowledged, after a loss of power; or may do so once it
+        begins.
+        """
+        known = any(each.raft.raft.is_doubtful for each in self.replicas.values())
+        return known or self._keeper.has_more
+
+    def with_member(self, node: int) -> Iterator[DataReplica]:
+        """Those of which the other member has a replica, too."""
+        return (each for each in self.replicas.values() if each.sender.replica(node))
+
+    # --- what is wrong ----------------------------------------------------------------------------
+
+    @property
+    def damaged(self) -> dict[int, str]:
+        """Groups whose replica cannot begin here, and why."""
+        return self._keeper.damaged
+
+    @property
+    def troubles(self) -> Iterator[str]:
+        """What is wrong with replicas here, in words."""
+        for number, why in self.damaged.items():
+            yield f"the replica of group {number} cannot begin: {why}"
+        for number, found in self._troubles.items():
+            yield from (f"group {number}: {text}" for text in found)
+
+    @property
+    def damaged_replicas(self) -> int:
+        """How many cannot begin here, or are halted."""
+        return len(self.damaged) + sum(bool(each.raft.halted) for each in self.replicas.values())
+
+    @property
+    def held(self) -> Iterator[tuple[LogParts, RaftParts, CareParts]]:
+        """Of the groups that have a replica here."""
+        for each in self.replicas.values():
+            yield each.group_replica.logs, each.group_replica.raft, each.group_replica.care
+
+    @property
+    def here(self) -> Iterator[tuple[int, LogParts, RaftParts]]:
+        """By group: what has a replica here."""
+        for number, each in self.replicas.items():
+            yield number, each.group_replica.logs, each.group_replica.raft
+
+    def _note_troubles(self, replica: DataReplica) -> None:
+        if found := replica.troubles:
+            self._troubles[replica.number] = found
+        else:
+            self._troubles.pop(replica.number, None)
+
+    # --- what is where ----------------------------------------------------------------------------
+
+    def holding(self, partition: int) -> DataReplica | None:
+        """The replica of the group that has a partition, by the table; None: it is elsewhere."""
+        return self.replicas.get(self._host.cluster.placement.group_of(partition))
+
+    def is_to_come(self, partition: int) -> bool:
+        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        table = self._host.cluster.placement
+        group = table.groups.get(table.group_of(partition))
+        return group is not None and self._presence.number in group.members
+
+    def holders(self, partition: int) -> list[Holder]:
+        """The members that have a partition, by the table."""
+        cluster = self._host.cluster
+        group = cluster.placement.groups.get(cluster.placement.group_of(partition))
+        members = () if group is None else map(cluster.members.get, group.members)
+        return [
+            Holder(each.name, each.address, cluster.rack_of(each.number))
+            for each in members
+            if each is not None
+        ]
+
+    def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
+        """Of the group that has a partition; None: it has no replica here that knows it yet."""
+        replica = self.holding(partition)
+        if replica is None:
+            return None
+        logs, raft = replica.group_replica.logs, replica.group_replica.raft
+        return (logs, raft) if partition in logs.machine.state.partitions else None
+
+    def care_of(self, partition: int) -> CareParts | None:
+        """Of the group that has a partition; None: it has no replica here."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.care
+
+    def replica_of(self, group: int) -> GroupReplica | None:
+        """This member's replica of a group."""
+        replica = self.replicas.get(group)
+        return None if replica is None else replica.group_replica
+
+    def source(self, partition: int) -> LogSource | None:
+        """The logs of the group that has a partition, where it is here, too."""
+        replica = self.holding(partition)
+        return None if replica is None else replica.group_replica.logs.source
+
+    def leader(self, group: int) -> tuple[int, int] | None:
+        """(term, member) of who leads a group, as far as is known here."""
+        replica = self.replicas.get(group)
+        if replica is None:
+            return self._leaders.get(group)
+        raft = replica.raft.raft
+        return None if raft.leader is None else (raft.term, raft.leader)
+
+    def take_leaders(self, groups: Container[int]) -> dict[int, int]:
+        """Those of these groups that have another leader than this was asked last, and which."""
+        found = {number for number in self._new_leaders if number in groups}
+        self._new_leaders -= found
+        return {number: self._leaders[number][1] for number in found}
+
+    def _term_known(self, group: int) -> int:
+        return self._leaders.get(group, (-1, 0))[0]
+
+    def _note_leader(self, group: int, term: int, member: int) -> None:
+        self._leaders[group] = term, member
+        self._new_leaders.add(group)
+
+    def lag(self, group: int) -> Mapping[int, int]:
+        """Member -> entries that it lacks; empty if the group is not led here."""
+        replica = self.replicas.get(group)
+        return {} if replica is None else replica.raft.lag
+
+    def hear_leads(self, node: int, message: Leads) -> None:
+        """Another member says what it leads."""
+        for group, term in message.groups:
+            if term > self._term_known(group):
+                self._note_leader(group, term, node)
+
+    def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
+        """What the leader of group 0 asks of groups that this member leads."""
+        for order in orders:
+            if order.partition is not None:
+                self.passes.carry_out(asker, order)
+            elif order.group in self.replicas:
+                self.work(self.replicas[order.group])
+                self.replicas[order.group].carry_out(order)
+
+    def units_moved(self) -> None:
+        """What spans several groups has moved in group 0: its part here is looked at."""
+        groups = groups_concerned(self._host.cluster)
+        self._work_in(groups)
+        for number in groups & self.replicas.keys():
+            self.replicas[number].group_replica.raft.participant.look_soon()
+
+    def _confirm(self) -> None:
+        """Tell group 0 what it does not know of the groups that this member leads."""
+        found = (replica.unconfirmed() for replica in self.working)
+        changes: list[AnyChange] = [each for each in found if each is not None]
+        if changes and not self._confirms:
+            self._confirms = True
+            self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
+
+    async def _confirm_all(self, changes: list[AnyChange]) -> None:
+        try:
+            await self._host.change_placement(changes)
+        except TimeoutError:
+            return  # they are found again
+        finally:
+            self._confirms = False
+
+    def _led(self) -> Leads:
+        led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
+        return Leads(tuple((each.number, each.raft.raft.term) for each in led))
+
+    # --- ends of runs -----------------------------------------------------------------------------
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender, here or at another member, has finished a run."""
+        for replica in self.replicas.values():
+            if replica.raft.raft.leadership is not None and replica.knows(session):
+                self.work(replica)
+                end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
+
+    def _settle_runs(self, replica: DataReplica) -> None:
+        """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
+        closed, over = replica.unsettled.owed(self._given.clock.now())
+        for told in closed:
+            self._host.tell_part_closed(told)
+        for session, run_id in over:
+            if not give_up_held(replica.group_replica, session, run_id):
+                end_run(replica.group_replica, self._host.cluster, session, run_id, {})
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """To be called some times a second."""
+        for replica in self.working:
+            replica.tick()
+        self.passes.tick()
+
+    def tick_membership(self) -> None:
+        """To be called about four times a second."""
+        for replica in self.working:
+            replica.tick_membership()
+        self._confirm()
+
+    def tick_slowly(self) -> None:
+        """To be called about once a second."""
+        if self._level != self._host.cluster.level:
+            self._level = self._host.cluster.level
+            self._work_in(tuple(self.replicas))
+        self._work_in(self.passes.groups)
+        for replica in self.working:
+            replica.tick_slowly()
+            self._note_troubles(replica)
+            if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
+                self._settle_runs(replica)
+        self.working.look(self._given.clock.now())
+
+    def disk_measured(self, used: int, total: int) -> None:
+        """So much of the member's disk is used."""
+        self._disk = used, total
+        for replica in self.working:
+            replica.group_replica.disk_measured(used, total)
+
+    def loop_delayed(self, by_s: float) -> None:
+        """The event loop ran so late."""
+        for replica in self.working:
+            replica.raft.loop_delayed(by_s)
+
+    def moved(self, replica: DataReplica) -> None:
+        """Its core may rest now, or may have woken."""
+        raft, leader = replica.raft.raft, replica.raft.raft.leader
+        if leader is not None and raft.term > self._term_known(replica.number):
+            self._note_leader(replica.number, raft.term, leader)
+            if raft.role is Role.LEADER:
+                self._links.send_all(Leads(((replica.number, raft.term),)))
+        rests = self.quiet.look(replica.number, replica.raft)
+        if not rests and replica.number not in self.working and replica.number in self.replicas:
+            self.work(replica)
+
+    # --- what other members say -------------------------------------------------------------------
+
+    def on_raft(self, node: int, part: GroupMessages) -> None:
+        """Raft messages of a data group."""
+        replica = self._addressed(node, part.group, part.sender, part.receiver)
+        if replica is not None:
+            replica.raft.receive(node, part.messages)
+            self.moved(replica)
+
+    def on_message(self, node: int, message: InGroup) -> None:
+        """Anything else of a data group. Raises ProtocolFault."""
+        replica = self._addressed(node, message.group, message.sender, message.receiver)
+        if replica is None:
+            return
+        said = decode_message(message.message)
+        if not isinstance(said, OF_A_GROUP):
+            raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
+        self.work(replica)
+        replica.group_replica.receive(node, said)
+
+    def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
+        """The replica that a message is for; None: it is not here, or another one sent it."""
+        replica = self.replicas.get(group)
+        if replica is None or not receiver:
+            return None
+        there = replica.sender.replica(node)
+        return replica if (replica.replica, there) == (receiver, sender) else None
+
+    def welcomed(self, node: int) -> None:
+        """The connection to another member stands: it is told everything."""
+        if self.replicas:
+            self._links.send(node, self._led())
+        for replica in self.with_member(node):
+            raft = replica.raft.raft
+            if raft.leadership is not None and raft.rests and node not in raft.rests_with:
+                replica.raft.wake()
+            replica.group_replica.reporter.tell_everything(node)
+            if replica.is_busy:  # it could not be told, or is to be followed
+                self.work(replica)
+
+    def began_anew(self, node: int) -> None:
+        """Another member is in another life."""
+        self.quiet.lost(node)
+        for replica in self.with_member(node):
+            replica.raft.peer_restarted(node)
+
+    def gone(self, node: int) -> None:
+        """No connection that another member dialled is left."""
+        self.quiet.lost(node)
+        for replica in self.with_member(node):
+            replica.group_replica.peer_gone(node)
+
+    def is_suspect(self) -> None:
+        """This member may have forgotten something."""
+        for replica in self.replicas.values():
+            replica.is_suspect()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """The member stops: let others lead."""
+        for replica in self.replicas.values():
+            replica.hand_over()
+
+    async def stop(self) -> None:
+        """Stop repair and copying from other members."""
+        self._keeper.stop()
+        for replica in self.replicas.values():
+            await replica.group_replica.stop()
+
+    async def make_durable(self) -> None:
+        """Everything that was merged."""
+        for replica in self.replicas.values():
+            await replica.group_replica.make_durable()
+
+    def close(self) -> None:
+        """Close every file."""
+        for replica in self.replicas.values():
+            replica.group_replica.close()

@@ -1,0 +1,187 @@
+"""Session bytes for partitions wherever they are on this member: in group 0, or in a data group.
+
+Runs are group 0's, so is the word that one is closed. Numbers of inputs are this member's: those of
+data groups have the group's number in front. Implements replicator.interfaces.SessionIntake.
+
+Invariant: bytes are taken for a partition only by a replica of the group that the table names; a
+listener hears one word about the end of a run, when every group has ended its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from samelog.format.names import check_topic_name
+from samelog.replicator.interfaces import (
+    HeldElsewhere,
+    IntakeListener,
+    OpenedInput,
+    RequestRefused,
+    RollByte,
+    RunEnds,
+)
+from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import OpenPlacedInput
+from samelog.sequencer.state.types import Topic
+from samelog.wire.errors import FaultCode
+
+GROUP_BITS = 32
+_INPUT = (1 << GROUP_BITS) - 1
+
+
+class _OfGroup:
+    """Tells a member's listeners what the intake of a data group tells."""
+
+    def __init__(self, group: int, listeners: dict[IntakeListener, None]) -> None:
+        self._first = group << GROUP_BITS
+        self._listeners = listeners
+
+    def on_progress(
+        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
+    ) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_progress(self._first | number, run, durable, acknowledged, merged)
+
+    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Its part of it: that all groups have closed theirs, group 0 says."""
+        for listener in tuple(self._listeners):
+            listener.on_part_closed(session, run_id, ends)
+
+    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Nothing is below a data group that would say so."""
+
+    def on_topic_gone(self, number: int) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_topic_gone(self._first | number)
+
+    def on_input_moved(self, number: int) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_input_moved(self._first | number)
+
+
+class RoutedIntake:
+    """One member's."""
+
+    def __init__(self, cluster: Intake, machine: StateMachine, groups: DataGroups) -> None:
+        """`cluster` and `machine`: of group 0."""
+        self._cluster = cluster
+        self.open_run, self.open_topic = cluster.open_run, cluster.open_topic
+        self.end_run = cluster.end_run
+        self._machine = machine
+        self._groups = groups
+        self._listeners: dict[IntakeListener, None] = {}
+        self._watched: dict[int, Intake] = {}
+        """Group -> the intake of its replica here, which may be a later one's by now."""
+
+    def _of(self, number: int) -> tuple[Intake, int]:
+        """The intake that has an input, and its number there. Raises RequestRefused."""
+        group = number >> GROUP_BITS
+        if not group:
+            return self._cluster, number
+        replica = self._groups.replicas.get(group)
+        if replica is None:
+            raise RequestRefused(FaultCode.NOT_READY, f"group {group} is not here", "reconnect")
+        return replica.group_replica.logs.intake, number & _INPUT
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    async def open_input(
+        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+    ) -> OpenedInput:
+        """One partition of a run. Raises RequestRefused, HeldElsewhere."""
+        known = self._machine.topic_named(check_topic_name(topic))
+        if known is None or not known.is_placed or not 0 <= partition < known.partitions:
+            return await self._cluster.open_input(
+                identity=identity,
+                session=session,
+                run_id=run_id,
+                topic=topic,
+                partition=partition,
+            )
+        return await self._open_placed(session, run_id, known, partition)
+
+    async def _open_placed(
+        self, session: str, run_id: str, topic: Topic, partition: int
+    ) -> OpenedInput:
+        number = topic.partition_numbers[partition]
+        replica = self._groups.holding(number)
+        if replica is None and not self._groups.is_to_come(number):
+            raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
+        if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
+            text = f"partition {partition} of {topic.name!r} is being made here"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry")
+        run = await self._cluster.note_input(session, run_id, topic, partition)
+        known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
+        self._watch(replica.number, intake)
+        opened = await intake.open_placed(
+            OpenPlacedInput(
+                session,
+                known.session_id,
+                known.identity,
+                run.number,
+                run.asked,
+                run_id,
+                run.dedup_id,
+                run.dedup_base,
+                run.stage,
+                topic.topic_id,
+                partition,
+            )
+        )
+        return OpenedInput(
+            input=replica.number << GROUP_BITS | opened.input,
+            topic_id=opened.topic_id,
+            partitions=opened.partitions,
+            position=opened.position,
+            merged=opened.merged,
+            end=opened.end,
+        )
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
+        """Whether a majority has an input of a closed run merged-durable up to its end."""
+        intake, own = self._of(number)
+        return intake.is_released(own, run_number, end)
+
+    def append(
+        self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take batches for a position. Raises RequestRefused."""
+        if number <= _INPUT:
+            return self._cluster.append(number, run_number, roll, byte, data)
+        intake, own = self._of(number)
+        return intake.append(own, run_number, roll, byte, data)
+
+    def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
+        """The sender's file ends at `length`. Raises RequestRefused."""
+        intake, own = self._of(number)
+        intake.seal(own, run_number, roll, length)
+
+    def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
+        """The sender has nothing below. Raises RequestRefused."""
+        intake, own = self._of(number)
+        intake.start_at(own, run_number, roll, byte)
+
+    # --- listeners --------------------------------------------------------------------------------
+
+    def watch(self, listener: IntakeListener) -> None:
+        """Tell `listener` of progress from now on."""
+        self._listeners[listener] = None
+        self._cluster.watch(listener)
+
+    def unwatch(self, listener: IntakeListener) -> None:
+        """Tell it no more."""
+        self._listeners.pop(listener, None)
+        self._cluster.unwatch(listener)
+
+    def _watch(self, group: int, intake: Intake) -> None:
+        if self._watched.get(group) is not intake:
+            self._watched[group] = intake
+            intake.watch(_OfGroup(group, self._listeners))

@@ -1,0 +1,228 @@
+"""Which replicas of data groups a member runs: begun and ended as the table of placement says.
+
+A table that lags behind may name a replica that has ended here, or not name one yet that is there:
+neither begins, nor goes, by it.
+
+Invariant: a replica without files begins only by a table that was confirmed in this life, and never
+again once it has ended. One that ends hears nothing from then on, and its files go only when it is
+on the disk that group 0 committed that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.runtime.log import log_event
+from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
+from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
+from samelog.sequencer.data_groups.seats import (
+    ReplicaRecord,
+    SeatFile,
+    begun,
+    has_ended,
+    is_overtaken,
+    is_stale,
+)
+from samelog.sequencer.host import NodeResources
+from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.raft.raft_errors import RaftStoreError
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaKeeper:
+    """One member's."""
+
+    def __init__(
+        self,
+        given: NodeResources,
+        host: ReplicaHost,
+        member: MemberParts,
+        *,
+        on_table: Callable[[], None],
+        begin: Callable[[int], None],
+        on_over: Callable[[DataReplica], None],
+    ) -> None:
+        """`on_table`: the table is looked at; `begin`: make a replica and run it, which raises
+        RaftStoreError; `on_over`: one is to hear nothing any more.
+        """
+        self._given = given
+        self._host = host
+        self._directory, self._own = member.directory, member.directory.record.number
+        self._raft_log = member.raft_log
+        self._on_table = on_table
+        self._make = begin
+        self._on_over = on_over
+        self._runs = False
+        self._is_due = False
+        """The table is to be looked at."""
+        self._confirmed_at: int | None = None
+        """The version of the table once it was as new as that of group 0, in this life."""
+        self._ending: set[int] = set()
+        """Groups whose replica here is being ended."""
+        self._damaged: dict[int, tuple[PlacedGroup, str]] = {}
+        self._unknown: tuple[int, ...] = ()
+        """Groups of which there are files, and that no table names."""
+        self.replicas: dict[int, DataReplica] = {}
+
+    @property
+    def damaged(self) -> dict[int, str]:
+        """Groups whose replica cannot begin here, and why."""
+        found = dict.fromkeys(self._unknown, "its files are here, and no table names the group")
+        return found | {number: why for number, (_, why) in self._damaged.items()}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are files of replicas that do not run."""
+        names = self._given.fs.list_directory(self._raft_log.directory)
+        groups = {int(name) for name in names if name.isdecimal() and name != "0"}
+        return any(self._may_run(number) for number in groups - self.replicas.keys())
+
+    def _may_run(self, number: int) -> bool:
+        try:
+            known = SeatFile(self._given.fs, self._raft_log.directory, number).read()
+        except RaftStoreError:
+            return True
+        return known is not None and not known.is_ended
+
+    def start(self) -> None:
+        """Begin what the table names, from now on."""
+        self._runs = True
+        for key in self._raft_log.replicas:
+            if self._has_ended(*key):
+                self._raft_log.forget(key)
+        self._host.spawn(self._confirm_table())
+        self.follow()
+
+    def _has_ended(self, group: int, replica: int) -> bool:
+        """Whether a replica never begins again, by what is on the disk; of group 0 none has."""
+        try:
+            known = SeatFile(self._given.fs, self._raft_log.directory, group).read()
+        except RaftStoreError:
+            return False
+        return has_ended(known, replica)
+
+    def stop(self) -> None:
+        """Begin and end nothing any more."""
+        self._runs = False
+
+    async def _confirm_table(self) -> None:
+        """Have all applied here that was committed in group 0 before this life."""
+        while self._confirmed_at is None:
+            with suppress(TimeoutError):
+                await self._host.catch_up()
+                self._confirmed_at = self._host.cluster.placement.version
+        for number, placed in tuple(self._host.cluster.placement.groups.items()):
+            if placed.replica_of(self._own) is None and number not in self.replicas:
+                with suppress(RaftStoreError):
+                    self._remove_left(number, placed)
+        self._clear_up()
+        self.follow()
+
+    def _clear_up(self) -> None:
+        """Remove what groups left that ended while this member was away; what nobody knows stays,
+        and is shown.
+        """
+        fs, data = self._given.fs, self._given.config.data
+        found = leftovers(self._host.cluster.placement, groups_on_disk(fs, data))
+        for number in found.gone:
+            if number not in self.replicas and number not in self._ending:
+                fs.remove_tree(os.path.join(data, FOLDER, str(number)))
+                log_event(log, logging.INFO, "what a group left is removed", group=number)
+        self._unknown = found.unknown
+        for number in found.unknown:
+            log_event(log, logging.CRITICAL, "files of an unknown group are kept", group=number)
+
+    def follow(self) -> None:
+        """The table may be another one: go by it soon, not while an entry of group 0 is applied."""
+        if self._runs and not self._is_due:
+            self._is_due = True
+            self._host.spawn(self._go_by_table())
+
+    async def _go_by_table(self) -> None:
+        self._is_due = False
+        await self._end_old()
+        self._on_table()
+        for number, placed in tuple(self._host.cluster.placement.groups.items()):
+            named, known = placed.replica_of(self._own), self.replicas.keys() | self._ending
+            if named is not None and self._runs and number not in known:
+                self._begin(number, placed, named)
+
+    # --- beginning --------------------------------------------------------------------------------
+
+    def _begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> None:
+        known = self._damaged.get(number)
+        if known is not None and known[0] is placed:
+            return  # nothing has changed since that was found
+        try:
+            if self._may_begin(number, placed, named):
+                self._claim(number, named)
+                self._make(number)
+            self._damaged.pop(number, None)
+        except RaftStoreError as error:
+            self._damaged[number] = placed, str(error)
+            what = "replica cannot begin"
+            log_event(log, logging.CRITICAL, what, group=number, error=error)
+
+    def _may_begin(self, number: int, placed: PlacedGroup, named: PlacedReplica) -> bool:
+        """Raises RaftStoreError."""
+        known = self._remove_left(number, placed)
+        if is_stale(known, named):
+            return False
+        return self._confirmed_at is not None or not (known is None or known.is_ended)
+
+    def _claim(self, number: int, named: PlacedReplica) -> None:
+        """Have it on the disk which replica this is. Raises RaftStoreError."""
+        file = SeatFile(self._given.fs, self._raft_log.directory, number)
+        known, table = file.read(), self._host.cluster.placement
+        after = 0 if self._is_known_whole() else self._confirmed_at or table.version
+        record = begun(known, named, table, self._directory.record, sure_after=after)
+        if record != known:
+            file.write(record)
+
+    def _is_known_whole(self) -> bool:
+        """Whether the table knows since when this directory counts: it always did, or this life was
+        let in. Who counts again because all voters agreed is not in the table.
+        """
+        record, lives = self._directory.record, self._host.cluster.started.get(self._own)
+        is_let_in = lives is not None and lives.let_in == record.incarnation
+        return not record.suspicions or is_let_in
+
+    def _remove_left(self, number: int, placed: PlacedGroup) -> ReplicaRecord | None:
+        """Go on with an end that a crash has cut short: what is known of a replica here then.
+        Raises RaftStoreError.
+        """
+        file = SeatFile(self._given.fs, self._raft_log.directory, number)
+        known, newest = file.read(), self._host.cluster.placement.next_replica
+        if known is None or known.is_ended or not is_overtaken(known, placed, self._own, newest):
+            return known
+        self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
+        return file.bury(known)
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    async def _end_old(self) -> None:
+        """Replicas that the table does not name any more. A group that is gone had no partitions;
+        what has some all the same stays.
+        """
+        over = [replica for replica in self.replicas.values() if self._is_over(replica)]
+        for replica in over:  # all at once: from now on none of them hears anything
+            del self.replicas[replica.number]
+            self._ending.add(replica.number)
+            self._on_over(replica)
+        if over:
+            await self._host.keep_commit()
+        for replica in over:
+            await replica.end()
+            self._ending.discard(replica.number)
+
+    def _is_over(self, replica: DataReplica) -> bool:
+        placed = self._host.cluster.placement.groups.get(replica.number)
+        named = None if placed is None else placed.replica_of(self._own)
+        is_empty = not replica.group_replica.logs.machine.state.partitions
+        is_named = named is not None and named.replica == replica.replica
+        return not is_named and (placed is not None or is_empty)

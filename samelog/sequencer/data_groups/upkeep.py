@@ -1,0 +1,256 @@
+"""What the leader of a data group does beside planning: the group's first configuration, the
+cluster's feature level, suspects that may count again, and leadership for who shall have it.
+
+Invariant: a configuration entry names the version that it follows; a suspect is let in only when it
+has the log and the merged bytes, by an entry that is committed without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState
+from samelog.placement.changes import ConfirmGroup
+from samelog.placement.orders import ordered
+from samelog.placement.tasks import Action, GroupOrder
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
+from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.types import State, Topic
+from samelog.wire.bounds import Life
+
+CLOSE_ENTRIES = 256
+COMMANDS_AT_ONCE = 200
+WANTED_S = 10.0
+"""What a replica must have is asked anew after so long."""
+
+
+class DataGroupUpkeep:
+    """One replica's; only the leader's acts."""
+
+    def __init__(
+        self,
+        replica: GroupReplica,
+        group: Callable[[], PlacedGroup],
+        *,
+        clock: Clock,
+        presence: Presence,
+        lives: Callable[[], Mapping[int, Life]],
+        cluster: Callable[[], State],
+        contents: Callable[[], Collection[int]],
+    ) -> None:
+        """`group`: as the table has it now; `lives`: of the members, as they introduced themselves;
+        `cluster`: the state of group 0, as it is here; `contents`: the partitions that the table
+        has in the group.
+        """
+        self._replica = replica
+        self._raft = replica.raft.group
+        self._group = group
+        self._clock = clock
+        self._presence = presence
+        self._lives = lives
+        self._cluster = cluster
+        self._contents = contents
+        self._asked: dict[int, tuple[int, str]] = {}
+        """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self._proposed_at = 0
+        """The entry by which topics were followed last."""
+        self._whole: set[int] = set()
+        """Replicas that were found to be whole."""
+        self._wanted: dict[int, tuple[float, dict[int, int]]] = {}
+        """Replica's member -> since when, and what it must have merged durably."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the leader has something to propose, here or to group 0."""
+        state = self._replica.logs.machine.state
+        is_behind = not state.placement.own or state.level < self._cluster().level
+        return is_behind or bool(self._behind_topics()) or self.unconfirmed() is not None
+
+    def tick(self) -> None:
+        """Take the next step, if there is one."""
+        if not self._raft.is_leader:
+            return
+        state = self._replica.logs.machine.state
+        placed = self._group()
+        if not state.placement.own:
+            self._configure(0, list(placed.replicas))
+        elif state.level < self._cluster().level:
+            self._configure(state.placement.version, state.placement.own)
+        else:
+            self._let_suspects_in()
+            self._follow_topics()
+            self._hand_over(placed.preferred)
+
+    # --- placement --------------------------------------------------------------------------------
+
+    def carry_out(self, order: GroupOrder) -> None:
+        """Take the next step of a task, if this leads and it may be taken."""
+        if not self._raft.is_leader or order.member is None:
+            return
+        if order.action is Action.LEAD:
+            self._hand_over(order.member)
+            return
+        known = self._group()
+        table = self._replica.logs.machine.state.placement
+        own = msgspec.structs.replace(known, replicas=tuple(table.own), version=table.version)
+        replicas = ordered(order, own, known.replica_of(order.member), self._healthy())
+        if replicas is not None:
+            self._configure(own.version, list(replicas), str(order.task))
+
+    def _healthy(self) -> list[int]:
+        """Members whose replicas are up, and have all that there is now."""
+        own = self._replica.logs.machine.state.placement.own
+        return [
+            each.member
+            for each in own
+            if self._presence.is_there(each.member) and self._is_whole(each) and self._is_near(each)
+        ]
+
+    def _is_near(self, replica: PlacedReplica) -> bool:
+        """Whether it lacks only what came in just now: who was away for long counts, and lacks."""
+        return replica.member == self._presence.number or self._is_close(replica.member)
+
+    def _is_whole(self, replica: PlacedReplica) -> bool:
+        """Whether it has all that the others have; once it has, that is not asked again."""
+        raft, is_own = self._raft.raft, replica.member == self._presence.number
+        if replica.votes:
+            return is_own or raft.counts(replica.member)
+        if replica.replica in self._whole:
+            return True
+        if not self._is_close(replica.member):
+            return False
+        self._whole.add(replica.replica)
+        return True
+
+    def unconfirmed(self) -> ConfirmGroup | None:
+        """What group 0 does not know of this group, if this leads it."""
+        state, known = self._replica.logs.machine.state.placement, self._group()
+        if not self._raft.is_leader or not state.own or state.version < known.version:
+            return None
+        replicas = tuple(
+            msgspec.structs.replace(each, is_whole=self._is_whole(each)) for each in state.own
+        )
+        if state.version == known.version and set(replicas) <= set(known.replicas):
+            return None
+        return ConfirmGroup(known.number, state.version, replicas)
+
+    def _configure(self, version: int, replicas: list[PlacedReplica], task: str = "") -> None:
+        """Propose; whatever comes of it shows in the state."""
+        level = self._cluster().level
+        command = SetReplicas(self._group().number, level, version, task, replicas)
+        with suppress(NotLeader, ChangePending):
+            future = self._raft.propose_replicas(command)
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _follow_topics(self) -> None:
+        commands = self._behind_topics()
+        if commands and self._raft.applied_index >= self._proposed_at:
+            with suppress(NotLeader, Busy):
+                self._proposed_at = self._raft.propose(commands[:COMMANDS_AT_ONCE])
+
+    def _behind_topics(self) -> list[AnyCommand]:
+        """Open what the table says is in this group, with the settings that the topic has; let go
+        of topics that are known to be deleted. What is not known to group 0 here stays.
+        """
+        here, cluster = self._replica.logs.machine.state, self._cluster()
+        table, number = cluster.placement, self._group().number
+        commands: list[AnyCommand] = [
+            DeleteTopicCommand(topic_id)
+            for topic_id, topic in here.topics.items()
+            if topic_id not in cluster.topics and _was_known(topic, cluster)
+        ]
+        for placed in filter(None, map(table.partitions.get, self._contents())):
+            topic = cluster.topics[placed.topic_id]
+            if placed.group == number and not _is_open(here, placed.number, topic):
+                commands.append(_opening(placed.number, topic))
+        commands += _new_versions(here, cluster)
+        return commands
+
+    def _let_suspects_in(self) -> None:
+        raft, lives = self._raft.raft, self._lives()
+        for number in raft.peers:
+            life = lives.get(number)
+            if life is None or raft.counts(number) or not self._presence.is_there(number):
+                continue
+            asked = raft.term, life.incarnation
+            if self._asked.get(number) != asked and self._is_close(number):
+                with suppress(NotLeader, Busy):
+                    self._raft.propose([LetIn(number, life.incarnation)])
+                    self._asked[number] = asked
+
+    def _is_close(self, number: int) -> bool:
+        """Whether a replica has the log and the merged bytes, but for what came in just now."""
+        raft, partitions = self._raft.raft, self._replica.logs.machine.state.partitions
+        progress = raft.progress(number)
+        if progress is None or progress.state is not ProgressState.REPLICATE:
+            return False
+        if raft.last_index - progress.match > CLOSE_ENTRIES:
+            return False
+        wanted = self._wanted_of(number)
+        merged = self._replica.raft.coordinator.views[number].merged_durable
+        return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if n in partitions)
+
+    def _wanted_of(self, number: int) -> dict[int, int]:
+        """Partition -> what a replica must have merged durably, as of lately."""
+        asked_at, wanted = self._wanted.get(number, (float("-inf"), {}))
+        now = self._clock.now()
+        if now - asked_at > WANTED_S:
+            known = self._replica.logs.machine.state.partitions.values()
+            wanted = {each.number: each.next_offset for each in known}
+            self._wanted[number] = now, wanted
+        return wanted
+
+    def _hand_over(self, to: int) -> None:
+        """Let who shall lead do so, if it has all that this one has."""
+        raft = self._raft.raft
+        progress = raft.progress(to)
+        if progress is None or to not in raft.voters or not raft.counts(to):
+            return
+        is_free = raft.leadership is not None and raft.leadership.transfer_to is None
+        if is_free and progress.match == raft.last_index and self._presence.is_there(to):
+            raft.transfer_leadership(to, self._clock.now())
+            self._raft.pump()
+
+
+def _is_open(here: State, number: int, topic: Topic) -> bool:
+    known = here.topics.get(topic.topic_id)
+    is_same = known is not None and (known.settings, known.partition_numbers) == (
+        topic.settings,
+        topic.partition_numbers,
+    )
+    return is_same and number in here.partitions
+
+
+def _was_known(topic: Topic, cluster: State) -> bool:
+    """Whether group 0, as it is here, has made a topic: its partitions have had their numbers."""
+    return topic.partition_numbers[0] < cluster.next_partition
+
+
+def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:
+    """The next version of the schema of each topic that has more of them in group 0."""
+    for topic_id, known in here.topics.items():
+        topic = cluster.topics.get(topic_id)
+        if topic is not None and len(topic.schemas) > len(known.schemas):
+            newest = len(known.schemas)
+            version = topic.schemas[newest]
+            text = cluster.schemas.texts[version.fingerprint].text
+            yield SetSchemaCommand(topic_id, newest, text, version.set_ms)
+
+
+def _opening(number: int, topic: Topic) -> OpenPartition:
+    return OpenPartition(
+        number,
+        topic.topic_id,
+        topic.name,
+        dict(topic.settings),
+        topic.created_ms,
+        list(topic.partition_numbers),
+    )

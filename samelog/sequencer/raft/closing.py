@@ -1,0 +1,236 @@
+"""Which runs are over: everything of them is merged, and no node that can be reached holds more.
+
+A run may have bytes in data groups, too. Each of these ends its part by itself; group 0 closes the
+run once all have (docs/groups.md).
+
+Invariant: what a run's sender named, or a reachable node holds, is merged before the run is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from samelog.consensus import Busy, NotLeader
+from samelog.format.positions import SessionPosition
+from samelog.runtime.clock import Clock
+from samelog.sequencer.events import CoordinatorEvents, Ends
+from samelog.sequencer.levels import ONE_ROUND
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.views import NodeView
+from samelog.sequencer.state.commands import AnyCommand, CloseRun
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import ClosePlacedRun
+from samelog.sequencer.state.types import Input, Session
+
+HELD_UP_S = 10.0
+"""A data group that is well closes its part of a run in a second or two."""
+
+
+class RunCloser:
+    """Runs that senders have finished, and what is still missing of each."""
+
+    def __init__(
+        self,
+        *,
+        machine: StateMachine,
+        planner: Planner,
+        sessions: SessionStore,
+        group: RaftGroup,
+        views: Mapping[int, NodeView],
+        clock: Clock,
+        is_there: Callable[[int], bool],
+        events: CoordinatorEvents,
+    ) -> None:
+        """`is_there`: whether a node is up, as far as is known here."""
+        self._machine = machine
+        self._planner = planner
+        self._sessions = sessions
+        self._group = group
+        self._views = views
+        self._clock = clock
+        self._is_there = is_there
+        self._events = events
+        self.ended: dict[str, tuple[str, Ends]] = {}
+        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
+        """
+        self.answered: dict[str, set[int]] = {}
+        """Session -> the nodes that have spoken since they were asked how much of its run, which
+        has ended, they hold.
+        """
+        self._since: dict[str, tuple[str, float]] = {}
+        """Session -> (run id, since when it is known to have ended), of those in `ended`."""
+        self._elsewhere: dict[str, tuple[str, dict[int, tuple[int, int]]]] = {}
+        """Session -> (run id, partition -> where data groups have closed their parts of it)."""
+
+    # --- what it is told --------------------------------------------------------------------------
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> bool:
+        """A sender has finished a run. Whether that may have to be closed."""
+        run = self._machine.run_of(session, run_id)
+        if run is None or run.closed:
+            self._forget(session)
+            return False
+        self.ended[session] = (run_id, ends)
+        if self._since.get(session, ("", 0.0))[0] != run_id:
+            self._since[session] = run_id, self._clock.now()
+        return True
+
+    def _forget(self, session: str) -> None:
+        self.ended.pop(session, None)
+        self._since.pop(session, None)
+
+    def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
+        """A data group has closed its part of a run, here."""
+        known, machine = self._elsewhere.get(session), self._machine
+        found = known[1] if known is not None and known[0] == run_id else {}
+        for (name, index), end in ends.items():
+            topic = machine.topic_named(name)
+            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+            if partition is not None:
+                found[partition.number] = end
+        self._elsewhere[session] = run_id, found
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        known = self.ended.get(session)
+        run = None if known is None else self._machine.run_of(session, known[0])
+        if run is not None and run.closed:
+            self._forget(session)
+
+    def hear(self, node: int) -> None:
+        """A node has said how much it holds of what it was asked for."""
+        for answered in self.answered.values():
+            answered.add(node)
+
+    def ask_anew(self) -> None:
+        """What was answered to another leader counts for nothing; what data groups have closed they
+        say again.
+        """
+        self.answered.clear()
+        self._elsewhere.clear()
+
+    # --- what it tells ----------------------------------------------------------------------------
+
+    @property
+    def held_up(self) -> dict[int, list[str]]:
+        """Data group -> sessions whose ended run it has not closed its part of for long: while it
+        stands still, their next runs wait. As the leader of group 0 knows.
+        """
+        placement, now = self._machine.state.placement, self._clock.now()
+        found: dict[int, list[str]] = {}
+        for name, (run_id, since) in sorted(self._since.items()):
+            run = self._machine.open_run_of(name)
+            if now - since < HELD_UP_S or run is None or run.run_id != run_id:
+                continue
+            numbers = {each.partition for each in self._machine.inputs_of(name)}
+            for group in {
+                placement.group_of(number)
+                for number in numbers - self._ends_elsewhere(name, run_id).keys()
+                if number in placement.partitions
+            }:
+                found.setdefault(group, []).append(name)
+        return found
+
+    # --- what it proposes -------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Propose to close what can be closed."""
+        for name, (run_id, ends) in list(self.ended.items()):
+            session = self._machine.state.sessions.get(name)
+            run = self._machine.open_run_of(name)
+            if session is None or run is None or run.run_id != run_id:
+                continue
+            if not self._wholly_merged(session, ends) or not self._all_answered(name):
+                continue
+            if self._is_proposed(self._closing(name, run_id)):
+                self._planner.closing(name)
+                self._forget(name)
+                self._elsewhere.pop(name, None)
+                self.answered.pop(name, None)
+
+    def _is_proposed(self, command: AnyCommand) -> bool:
+        try:
+            self._group.propose([command])
+        except (NotLeader, Busy):
+            return False
+        return True
+
+    def _closing(self, name: str, run_id: str) -> AnyCommand:
+        now_ms, placed = self._clock.wall_ms(), self._machine.state.placement.partitions
+        numbers = [entry.partition for entry in self._machine.inputs_of(name)]
+        if not any(number in placed for number in numbers):
+            return CloseRun(name, run_id, now_ms)
+        ends = self._ends_elsewhere(name, run_id)
+        return ClosePlacedRun(name, run_id, now_ms, [(n, *end) for n, end in ends.items()])
+
+    def _ends_elsewhere(self, name: str, run_id: str) -> dict[int, tuple[int, int]]:
+        known = self._elsewhere.get(name)
+        return known[1] if known is not None and known[0] == run_id else {}
+
+    def _all_answered(self, name: str) -> bool:
+        """Whether all others that can be reached have said how much of an ended run they hold. Who
+        has not is asked: reports of what the leader plans directly come late.
+        """
+        if self._machine.state.level < ONE_ROUND:
+            return True
+        answered = self.answered.setdefault(name, set())
+        peers = self._group.raft.peers
+        silent = [node for node in peers if node not in answered and self._is_there(node)]
+        if silent:
+            self._events.ends_wanted(name, *self.ended[name], silent)
+        return not silent
+
+    def _wholly_merged(self, session: Session, ends: Ends) -> bool:
+        """Whether every byte of the open run that a reachable node holds, or the sender named, is
+        merged. What the sender named may have no input here yet.
+        """
+        if self._unopened(session, ends):
+            return False
+        placed, run_id = self._machine.state.placement.partitions, session.runs[-1].run_id
+        for entry in self._machine.inputs_of(session.name):
+            if entry.partition in placed:
+                if entry.partition not in self._ends_elsewhere(session.name, run_id):
+                    return False
+                continue
+            if self._planner.place(entry) != entry.place:
+                return False
+            for end in self._known_ends(entry, ends):
+                if not self._reached(entry, end):
+                    return False
+        return True
+
+    def _unopened(self, session: Session, ends: Ends) -> bool:
+        """Whether the sender named bytes of a partition that it has yet to open."""
+        machine = self._machine
+        for (name, index), end in ends.items():
+            topic = machine.topic_named(name)
+            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+            if partition is None or end == (0, 0):
+                continue
+            if machine.input_of(session.name, partition.number) is None:
+                return True
+        return False
+
+    def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
+        partition = self._machine.state.partitions[entry.partition]
+        topic = self._machine.state.topics[partition.topic_id]
+        known = [
+            view.places[entry.number]
+            for node, view in self._views.items()
+            if self._is_there(node) and entry.number in view.places
+        ]
+        said = ends.get((topic.name, partition.index))
+        return known if said is None else [*known, SessionPosition(entry.run, *said)]
+
+    def _reached(self, entry: Input, end: SessionPosition) -> bool:
+        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's
+        start.
+        """
+        place = entry.place
+        while place < end and place.run == end.run and place.roll < end.roll:
+            if self._sessions.sealed_length(entry.number, place) != place.byte:
+                return False
+            place = SessionPosition(place.run, place.roll + 1, 0)
+        return end <= place

@@ -1,0 +1,91 @@
+"""What a group has to do next for units of work that span several groups, and what group 0 has to
+be told of it.
+
+Invariant: group 0 is told only what an entry of this group says, so that a leader that was deposed,
+or whose view of group 0 is old, tells nothing that is not so; what is asked for twice is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from samelog.sequencer.state.transactions.commands import CarriedOut, SettleUnit, UnitStep
+from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
+from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.transactions.two_phase import Decision, Step
+from samelog.sequencer.state.types import State
+
+MARKERS_AT_ONCE = 1000
+
+
+@dataclass(slots=True)
+class UnitSteps:
+    """Of one group."""
+
+    pin: list[int] = field(default_factory=list)
+    """Units to prepare."""
+    end: list[tuple[int, bool]] = field(default_factory=list)
+    """(unit, whether it is committed): decisions to carry out."""
+    tell: list[SettleUnit | CarriedOut] = field(default_factory=list)
+    """For group 0."""
+
+
+def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
+    """`cluster`: group 0's state, which may be old; `here`: this group's."""
+    units, own = cluster.transactions.spanning, here.transactions.spanning
+    found = UnitSteps()
+    for number, known in units.units.items():
+        step = known.unit.participants.get(group)
+        if step is not None and step is not Step.DONE:
+            _of_unit(found, (number, group), known, own)
+    for number in own.pins.keys() - units.units.keys():
+        if number <= units.last:  # group 0 has done with it, without what was pinned too late
+            found.end.append((number, False))
+    if cluster.transactions.deciding and group:
+        _tell_markers(found, cluster.transactions, here.transactions)
+    return found
+
+
+def _of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+    number, group = who
+    if known.unit.is_open:
+        if number not in own.pins:
+            found.pin.append(number)
+        elif known.unit.participants[group] is Step.JOINED:
+            found.tell.append(SettleUnit(number, group, UnitStep.PREPARED))
+        return
+    is_commit = known.unit.decision is Decision.COMMIT
+    if number in own.ended:
+        found.tell.append(SettleUnit(number, group, UnitStep.DONE))
+    elif number in own.pins or not is_commit:  # else this state is older than the decision
+        found.end.append((number, is_commit))
+
+
+def _tell_markers(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
+    """Transactions that have their markers in this group's logs, which group 0 does not know."""
+    markers = [
+        (end.producer_id, end.number, partition)
+        for partition, ends in coordinator.markers_due().items()
+        for end in ends
+        if here.in_log(partition).has_ended(end)
+    ]
+    if markers:
+        found.tell.append(CarriedOut(markers[:MARKERS_AT_ONCE]))
+
+
+def groups_concerned(cluster: State) -> set[int]:
+    """Who has something to do yet, or to tell."""
+    known, group_of = cluster.transactions, cluster.placement.group_of
+    found = {group for each in known.spanning.units.values() for group in each.unit.unfinished()}
+    if known.deciding:
+        found.update(group_of(partition) for partition in known.markers_due())
+    return found
+
+
+def lost_groups(cluster: State) -> Iterator[SettleUnit]:
+    """In group 0: parts of units in groups that are gone, with all that they had."""
+    for number, known in cluster.transactions.spanning.units.items():
+        for group in known.unit.unfinished():
+            if group and group not in cluster.placement.groups:
+                yield SettleUnit(number, group, UnitStep.GONE)

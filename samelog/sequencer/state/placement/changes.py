@@ -1,0 +1,143 @@
+"""What commands about data groups change in the replicated state.
+
+Invariant: a command whose preconditions do not hold changes nothing, and says why as a stable code
+and a sentence; the table's version grows with every change of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.tasks import PlacementRefused
+from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.placement.commands import (
+    ChangePlacement,
+    MakeGroups,
+    OpenPartition,
+    PassPartition,
+    PlacePartitions,
+    PlaceTopic,
+    SetReplicas,
+)
+from samelog.sequencer.state.placement.passing import pass_partition
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State
+
+
+def _make_groups(state: State, command: MakeGroups) -> WhyNot:
+    problem = _problem_with_groups(state, command.since, command.groups)
+    if problem is None:
+        first = state.placement.next_group
+        apply_change(state.placement, PlaceGroups(first, tuple(command.groups)))
+    return problem
+
+
+def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> WhyNot:
+    version = state.placement.version
+    if since != version:
+        return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
+    problems = (_problem_with(state, wanted) for wanted in groups)
+    problem = next(filter(None, problems), None)
+    return None if problem is None else ("INVALID_GROUP", problem)
+
+
+def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> WhyNot:
+    """Why new partitions cannot be where they are to be; None if they can."""
+    problem = _problem_with_groups(state, command.since, command.new_groups)
+    if problem is not None:
+        return problem
+    table = state.placement
+    made = range(table.next_group, table.next_group + len(command.new_groups))
+    unknown = [each for each in command.groups if each not in table.groups and each not in made]
+    return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
+
+
+def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequence[int]) -> None:
+    """A topic has these partitions, the newest of which are to be in these groups."""
+    apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
+    first = len(numbers) - len(command.groups)
+    for index, group in enumerate(command.groups, first):
+        number = numbers[index]
+        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
+
+
+def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
+        return "PLACEMENT_MOVED", f"topic {topic.name!r} has {topic.partitions} partitions"
+    problem = problem_with_place(state, command)
+    if problem is None:
+        for _ in command.groups:
+            state.add_partition(topic)
+        place(state.placement, command, topic.partition_numbers)
+    return problem
+
+
+def forget(table: Placement, partitions: Iterable[int]) -> None:
+    """A topic is deleted: its groups are to let go of it."""
+    numbers = set(partitions)
+    table.left = [each for each in table.left if each not in numbers]
+    table.epoch_bases = {n: base for n, base in table.epoch_bases.items() if n not in numbers}
+    gone = [number for number in numbers if table.partitions.pop(number, None)]
+    for number in gone:
+        table.moves.pop(number, None)
+    if gone:
+        table.version += 1
+
+
+def _problem_with(state: State, wanted: NewGroup) -> str | None:
+    if not 0 < len(wanted.members) <= REPLICAS_MOST:
+        return f"a group has 1 to {REPLICAS_MOST} replicas, not {len(wanted.members)}"
+    if len(set(wanted.members)) < len(wanted.members):
+        return f"a member has one replica of a group, at most: {wanted.members}"
+    strangers = [number for number in wanted.members if number not in state.members]
+    if strangers:
+        return f"no members have the numbers {strangers}"
+    if wanted.preferred not in wanted.members:
+        return f"member {wanted.preferred} would lead, and has no replica"
+    return None
+
+
+def _change(state: State, command: ChangePlacement) -> WhyNot:
+    version = state.placement.version
+    if command.since not in (-1, version):
+        return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
+    refused: WhyNot = None
+    for change in command.changes:
+        try:
+            apply_change(state.placement, change)
+        except PlacementRefused as error:
+            refused = refused or (error.code, error.message)
+    return refused
+
+
+def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
+    """Raft has accepted them already, so there is nothing to refuse."""
+    state.level = max(state.level, command.level)
+    state.placement.version = command.version + 1
+    state.placement.own = command.replicas
+    return None
+
+
+def _open_partition(state: State, command: OpenPartition) -> WhyNot:
+    """Again, too: the settings may be others, and the topic may have more partitions."""
+    if command.number in state.placement.left:
+        return "LEFT", f"partition {command.number} went to another group"
+    state.open_partition(command)
+    return None
+
+
+PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
+    MakeGroups: _make_groups,
+    ChangePlacement: _change,
+    PlacePartitions: _place_partitions,
+    OpenPartition: _open_partition,
+    SetReplicas: _set_replicas,
+    PassPartition: pass_partition,
+}

@@ -1,0 +1,152 @@
+"""Commands about data groups, and those that a data group has of its own (docs/groups.md).
+
+Invariant: applying a command of a data group needs nothing of group 0; field order is the format.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from samelog.format.numbers import Unsigned32
+from samelog.placement.changes import AnyChange
+from samelog.placement.tasks import Action
+from samelog.placement.values import NewGroup, PlacedReplica
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.state.command_base import Command
+
+
+class MakeGroups(Command, frozen=True, tag=74):
+    """In group 0: make data groups, with the next numbers. `since`: the version of the table that
+    they were planned from.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    groups: list[NewGroup]
+
+
+class ChangePlacement(Command, frozen=True, tag=75):
+    """In group 0: changes of the table, each of which is done or refused by itself. With `since`
+    all are refused if the table has another version by now; -1: whatever it has.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    changes: list[AnyChange]
+
+
+class PlaceTopic(Command, frozen=True, tag=72):
+    """In group 0: as CreateTopicCommand, of a topic whose partitions are in data groups: in these,
+    in order, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+        return len(self.groups)
+
+
+class PlacePartitions(Command, frozen=True, tag=78):
+    """In group 0: as AddPartitions, of a topic whose partitions are in data groups: it gets
+    more, until it has `partitions`, in these groups, of which the new ones are made.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    since: int
+    topic_id: str
+    partitions: Unsigned32
+    new_groups: list[NewGroup]
+    groups: list[Unsigned32]
+
+
+class OpenPartition(Command, frozen=True, tag=77):
+    """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
+    and these partitions, by their numbers in the cluster.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    number: Unsigned32
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    at_ms: int
+    numbers: list[Unsigned32]
+
+
+class ClosePlacedRun(Command, frozen=True, tag=73):
+    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts at
+    (partition, roll, byte).
+    """
+
+    needs: ClassVar[int] = GROUPS
+    session: str
+    run_id: str
+    at_ms: int
+    ends: list[tuple[Unsigned32, int, int]]
+
+
+class OpenPlacedInput(Command, frozen=True, tag=79):
+    """In a data group: a session's run, which group 0 has opened under this number, begins in one
+    of the group's partitions.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    session: str
+    session_id: str
+    identity: str
+    number: Unsigned32
+    asked: int
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+    stage: str | None
+    topic_id: str
+    partition: Unsigned32
+
+
+class PassPartition(Command, frozen=True, tag=90):
+    """In a data group: a step of a task that moves a partition into this group, or out of it.
+    `carried`: what comes with it, as passing.Carried; empty where nothing does.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    task: Unsigned32
+    action: Action
+    partition: Unsigned32
+    carried: bytes
+
+
+class SetReplicas(Command, frozen=True, tag=76):
+    """In a data group, always its share of a configuration entry of Raft: these are its replicas.
+    `level` is the cluster's feature level, `task` asked for it (empty: the group begins), `version`
+    is that of the configuration before it.
+    """
+
+    needs: ClassVar[int] = GROUPS
+    group: Unsigned32
+    level: Unsigned32
+    version: int
+    task: str
+    replicas: list[PlacedReplica]
+
+
+PlacementCommand = (
+    MakeGroups
+    | ChangePlacement
+    | PlaceTopic
+    | PlacePartitions
+    | ClosePlacedRun
+    | OpenPartition
+    | OpenPlacedInput
+    | PassPartition
+    | SetReplicas
+)

@@ -1,0 +1,82 @@
+"""New topics, in group 0 or with their partitions in data groups; and what only group 0 does.
+
+Invariant: a name belongs to one living topic; what is in a data group is changed by that alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
+from samelog.sequencer.state.placement.commands import PlaceTopic
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
+    from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
+
+
+def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
+    """Why there cannot be such a topic; None if there can."""
+    if command.name in state.names:
+        return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if command.partitions < 1:
+        return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
+
+
+def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:
+    """A topic that can be made is."""
+    for _ in range(command.partitions):
+        state.add_partition(topic)
+    state.topics[topic.topic_id] = topic
+    state.names[topic.name] = topic.topic_id
+    if isinstance(command, PlaceTopic):
+        topic.is_placed = True
+        place(state.placement, command, topic.partition_numbers)
+    return topic
+
+
+def drop_partitions(state: State, topic: Topic) -> list[Input]:
+    """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
+    gone = set(topic.partition_numbers)
+    for number in gone:
+        state.partitions.pop(number, None)
+    forget(state.placement, gone)
+    inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
+    for entry in inputs:
+        del state.inputs[entry.number]
+    for number in gone:
+        for batches in state.producers.values():
+            batches.pop(number, None)
+        for watermarks in state.watermarks.values():
+            watermarks.pop(number, None)
+    state.groups.forget_partitions(gone)
+    state.transactions.forget_partitions(gone)
+    return inputs
+
+
+def elsewhere(state: State, number: int) -> WhyNot:
+    """Why a group changes nothing of a partition that is in another one, or on its way there."""
+    group = state.placement.group_of(number)
+    if group:
+        return "ELSEWHERE", f"partition {number} is in data group {group}"
+    return on_its_way(state, number)
+
+
+def why_no_input(
+    command: OpenInputCommand, partition: Partition | None, run: Run | None
+) -> tuple[str, str]:
+    """Why a session cannot write to a partition of this group."""
+    if partition is None:
+        return "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
+    if run is None:
+        return "RUN_CLOSED", f"session {command.session!r} has no open run"
+    return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
+
+
+def on_its_way(state: State, number: int) -> WhyNot:
+    """Why a data group opens nothing in a partition."""
+    if not state.placement.is_on_its_way(number):
+        return None
+    return "ON_ITS_WAY", f"partition {number} is on its way between two groups"

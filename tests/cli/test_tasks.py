@@ -1,0 +1,66 @@
+"""`samelog node drain --wait`: until the node has nothing that could be lost with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from samelog.admin.answers import GroupPlacement, PlacementStatus
+from samelog.admin.placement_requests import DrainNode, GetPlacement
+from samelog.admin.requests import AdminRequest
+from samelog.admin.task_answers import TaskRows
+from samelog.cli.main import main
+from tests.cli.fake_nodes import Answer, FakeCluster
+
+NOTHING = TaskRows(are_paused=False, running=(), waiting=(), ended=())
+
+
+def placed(groups: int) -> PlacementStatus:
+    """n0 has group 0 as everybody has, and so many data groups."""
+    found = [GroupPlacement(number, "n1", ("n0", "n1"), 2, {}) for number in range(groups + 1)]
+    return PlacementStatus((*found, GroupPlacement(9, "n1", ("n1", "n2"), 2, {})), ())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    with FakeCluster(tmp_path) as started:
+        yield started
+
+
+def test_a_node_is_waited_for_until_it_has_no_replica(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float | None, str]] = []
+
+    @contextmanager
+    def waiting(label: str) -> Iterator[Callable[..., None]]:
+        yield lambda *progress: told.append(progress)
+
+    left = [3, 1, 0]
+
+    def answer(request: AdminRequest[Any]) -> Answer:
+        return placed(left.pop(0)) if isinstance(request, GetPlacement) else NOTHING
+
+    cluster.nodes[0].answer = answer
+    monkeypatch.setattr("samelog.cli.commands.placing.tasks.waiting", waiting)
+    command = ["node", "drain", "n0", "--config", cluster.client_file]
+    result = CliRunner().invoke(main, [*command, "--wait", "60"])
+    assert (result.exit_code, left) == (0, []), result.output
+    assert cluster.nodes[0].asked[0] == DrainNode("n0")
+    assert [each[:2] for each in told] == [(0, 3), (2, 3)]
+    assert CliRunner().invoke(main, [*command, "--wait", "60", "--end"]).exit_code == 2
+
+
+def test_who_still_has_replicas_in_the_end_is_said(cluster: FakeCluster) -> None:
+    cluster.nodes[0].answer = lambda request: (
+        placed(2) if isinstance(request, GetPlacement) else NOTHING
+    )
+    command = ["node", "drain", "n0", "--wait", "0.01", "--config", cluster.client_file]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "n0 has 2 replicas after 0.01 s" in result.stderr

@@ -1,0 +1,186 @@
+"""Data groups of a simulated cluster: made at any time, given something to do, left alone.
+
+Invariant: a data group's replicas that have applied the same entry have the same state, a term has
+one leader, and an event that any replica has applied is never gone.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from samelog.consensus import Busy, NotLeader, Role
+from samelog.placement.values import NewGroup
+from samelog.sequencer.data_groups.replica import DataReplica
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.placement.commands import MakeGroups
+from tests.cluster_sim.node import NodeActor
+from tests.cluster_sim.operator import Operator
+from tests.cluster_sim.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.world import World
+
+STEP_S = 0.3
+ASKS_SHARE = 0.3
+"""So often an operator asks the leader of group 0 for something."""
+EVENTS_MOST = 200
+"""In a group: all of them are remembered."""
+
+
+class DataGroups:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = random.Random(f"data groups {world.options.seed}")
+        self._leaders: dict[tuple[int, int], int] = {}
+        """(group, term) -> member."""
+        self._states: dict[tuple[int, int], bytes] = {}
+        """(group, applied index) -> digest of the state."""
+        self._events: dict[int, list[str]] = {}
+        self._next_event = 0
+        self._operator = Operator(world, self._chance)
+
+    def plan(self) -> None:
+        """Begin to make groups."""
+        if self._world.options.data_groups:
+            self._world.later(STEP_S, self._step)
+
+    def _step(self) -> None:
+        """Ask whoever leads group 0 for a group, or a data group's leader for an event."""
+        if self._world.is_healed and self._made():
+            self._operator.settle()
+            self._world.later(1.0, self._step)
+            return
+        self._world.later(self._chance.expovariate(1 / STEP_S), self._step)
+        actor = self._chance.choice(self._world.nodes)
+        node, process = actor.node, actor.process
+        if node is None or process is None or not actor.is_up or node.level < GROUPS:
+            return
+        if node.raft.group.is_leader and not self._made():
+            self._world.loop.call_in(process, 0.0, _make, node, self._wanted(node))
+        elif node.raft.group.is_leader and self._chance.random() < ASKS_SHARE:
+            self._operator.ask(node, process)
+        led = [each for each in node.data_groups.replicas.values() if each.raft.is_leader]
+        if led and self._next_event < EVENTS_MOST:
+            self._next_event += 1
+            replica = self._chance.choice(led)
+            self._world.loop.call_in(process, 0.0, _record, replica, f"{self._next_event}")
+
+    def _made(self) -> bool:
+        return len(self._table()) >= self._world.options.data_groups
+
+    def _wanted(self, node: Node) -> NewGroup:
+        members = sorted(node.logs.machine.state.members)
+        copies = min(self._world.options.replicas, len(members))
+        chosen = self._chance.sample(members, copies)
+        return NewGroup(copies, tuple(chosen), self._chance.choice(chosen))
+
+    def _table(self) -> dict[int, tuple[int, ...]]:
+        """Group -> members, by whoever knows most."""
+        tables = [
+            actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None
+        ]
+        newest = max(tables, key=lambda table: table.version, default=None)
+        groups = {} if newest is None else newest.groups
+        return {number: group.members for number, group in groups.items()}
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def look(self, actor: NodeActor, node: Node) -> None:
+        """A node has done something."""
+        for number, replica in node.data_groups.replicas.items():
+            raft = replica.raft.raft
+            beats = node.data_groups.quiet._beats._rests
+            if replica.raft._pumping:  # it dies in the middle of a step
+                continue
+            if raft.rests != (number in beats) and not replica.raft.halted:
+                raise Violation("beats know who rests", f"{actor.host} in group {number}")
+            if replica.raft.halted:
+                raise Violation(
+                    "one history", f"{actor.host} group {number}: {replica.raft.halted}"
+                )
+            if not (raft.rests or number in node.data_groups.working):
+                raise Violation("who is awake works", f"{actor.host} in group {number}")
+            if raft.role is Role.LEADER:
+                known = self._leaders.setdefault((number, raft.term), raft.node_id)
+                if known != raft.node_id:
+                    text = f"{known} and {raft.node_id} lead group {number} in {raft.term}"
+                    raise Violation("one leader", text)
+            self._compare(actor, number, replica)
+
+    def _compare(self, actor: NodeActor, number: int, replica: DataReplica) -> None:
+        applied = replica.raft.applied_index
+        if actor.groups_looked_at.get(number) == applied or not applied:
+            return
+        actor.groups_looked_at[number] = applied
+        machine = replica.group_replica.logs.machine
+        digest = blake2b(machine.encode()).digest()
+        if self._states.setdefault((number, applied), digest) != digest:
+            raise Violation("one state", f"{actor.host} differs in group {number} at {applied}")
+        events = [event.text for event in machine.state.events]
+        known = self._events.setdefault(number, [])
+        if events[: len(known)] != known[: len(events)]:
+            raise Violation(
+                "events stay", f"{actor.host}: group {number} has {events}, not {known}"
+            )
+        self._events[number] = max(known, events, key=len)
+
+    def is_suspect(self, actor: NodeActor) -> bool:
+        """Whether any of its replicas counts for nothing yet."""
+        node = actor.node
+        if node is None or not self._world.options.data_groups:
+            return False
+        number = node.peers.number
+        replicas = node.data_groups.replicas
+        wanted = [group for group, members in self._table().items() if number in members]
+        return any(
+            group not in replicas or not replicas[group].raft.raft.may_vote for group in wanted
+        )
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def waits_for(self) -> str:
+        """What is not as it must be: all replicas have everything, and rest."""
+        if not self._world.options.data_groups:
+            return ""
+        for number, members in self._table().items():
+            those = [actor for actor in self._world.nodes if actor.number in members]
+            present = [actor for actor in those if not (actor.stays_away or actor.has_rotten)]
+            others_are_away = all(not actor.is_up for actor in those if actor not in present)
+            may_rest = others_are_away and len(present) > len(members) // 2
+            for actor in present:
+                if waits := self._lacks(actor, number, may_rest=may_rest):
+                    return waits
+        return self._operator.waits_for() if self._made() else "not all groups are made"
+
+    def _lacks(self, actor: NodeActor, number: int, *, may_rest: bool) -> str:
+        node = actor.node
+        replica = None if node is None else node.data_groups.replicas.get(number)
+        if replica is None:
+            return f"{actor.host} has no replica of group {number}"
+        events = [each.text for each in replica.group_replica.logs.machine.state.events]
+        if events != self._events.get(number, []):
+            return f"{actor.host} lacks events of group {number}"
+        if may_rest and not _is_at_rest(replica):
+            return f"{actor.host} does not rest in group {number}"
+        return "" if replica.raft.raft.leader is not None else f"group {number} has no leader"
+
+
+def _is_at_rest(replica: DataReplica) -> bool:
+    return replica.raft.raft.rests and replica.group_replica.rests
+
+
+def _make(node: Node, wanted: NewGroup) -> None:
+    with suppress(NotLeader, Busy):
+        node.raft.group.propose([MakeGroups(node.cluster.placement.version, [wanted])])
+
+
+def _record(replica: DataReplica, text: str) -> None:
+    with suppress(NotLeader, Busy):
+        replica.raft.propose([RecordEvent(0, "simulated", text)])

@@ -1,0 +1,139 @@
+"""An operator of data groups in a simulated cluster: drains nodes, moves partitions, cancels and
+pauses tasks, at any time; in the end it takes everything back.
+
+Invariant: at the end nothing is under way, and each partition is in the group that the table names,
+open, and in no other one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from samelog.consensus import Busy, NotLeader
+from samelog.placement import operations
+from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import PlacementRefused
+from samelog.placement.values import PassStage, Placement
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
+from tests.cluster_sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.world import World
+
+PARTITIONS = 4
+TOPIC = "f" * 32
+
+
+class Operator:
+    """Of one world."""
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._world = world
+        self._chance = chance
+
+    def ask(self, node: Node, process: Process) -> None:
+        """Ask the leader of group 0 for something, which may be refused or lost."""
+        if TOPIC not in node.cluster.topics:
+            self._world.loop.call_in(process, 0.0, self._place, node)
+            return
+        what: list[Callable[[Node], Sequence[AnyChange]]] = [
+            self._drain,
+            self._drain,
+            self._stop_draining,
+            self._cancel,
+            self._cancel,
+            self._move,
+            self._move,
+            self._move,
+            lambda _: operations.balance(),
+            lambda _: [PauseTasks(are_paused=self._chance.random() < 0.3)],
+        ]
+        self._world.loop.call_in(process, 0.0, _change, node, self._chance.choice(what))
+
+    def _place(self, node: Node) -> None:
+        table, level = node.cluster.placement, node.cluster.level
+        groups = self._chance.choices(sorted(table.groups), k=PARTITIONS)
+        command = PlaceTopic(table.version, TOPIC, "placed", {}, level, [], groups)
+        with suppress(NotLeader, Busy):
+            node.raft.group.propose([command])
+
+    def _drain(self, node: Node) -> Sequence[AnyChange]:
+        table = node.placing.look()
+        name = self._any(table)
+        return operations.drain(table, node.placing.states(), name)
+
+    def _stop_draining(self, node: Node) -> Sequence[AnyChange]:
+        table = node.placing.look()
+        return operations.stop_draining(table, self._any(table))
+
+    def _any(self, table: PlacementTable) -> str:
+        return table.members[self._chance.choice(sorted(table.members))].name
+
+    def _cancel(self, node: Node) -> Sequence[AnyChange]:
+        table = node.placing.look()
+        tasks = sorted(table.placement.tasks)
+        return operations.cancel(table, self._chance.choice(tasks)) if tasks else []
+
+    def _move(self, node: Node) -> Sequence[AnyChange]:
+        table = node.cluster.placement
+        partition = self._chance.choice(sorted(table.partitions))
+        return [WantGroup(partition, self._chance.choice(sorted(table.groups)))]
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Whoever leads is asked that everything is as it was."""
+        for actor in self._world.nodes:
+            node, process = actor.node, actor.process
+            if node is None or process is None or not node.raft.group.is_leader:
+                continue
+            placement = node.cluster.placement
+            if placement.draining or placement.are_paused or placement.declined:
+                self._world.loop.call_in(process, 0.0, _change, node, _as_it_was)
+
+    def waits_for(self) -> str:
+        """What is not as it must be at the end; empty: nothing."""
+        nodes = [actor.node for actor in self._world.nodes if actor.node is not None]
+        newest = max(nodes, key=lambda node: node.cluster.placement.version)
+        table = newest.cluster.placement
+        if table.tasks or table.draining or table.are_paused or table.declined:
+            return f"tasks are under way: {table.tasks}, {newest.placing.waits}"
+        for node in nodes:
+            for number, replica in node.data_groups.replicas.items():
+                own = replica.group_replica.logs.machine.state
+                if waits := _misplaced(table, number, own.placement, own.partitions):
+                    return f"{node.member.config.name}: {waits}"
+        return ""
+
+
+def _as_it_was(node: Node) -> Sequence[AnyChange]:
+    table = node.placing.look()
+    changes: list[AnyChange] = [PauseTasks(are_paused=False), *operations.allow()]
+    for number in table.placement.draining:
+        changes += operations.stop_draining(table, table.members[number].name)
+    return changes
+
+
+def _misplaced(table: Placement, group: int, own: Placement, partitions: Collection[int]) -> str:
+    """What one group has, or lacks, against the table."""
+    wanted = {each.number for each in table.partitions.values() if each.group == group}
+    if wanted != set(partitions):
+        return f"group {group} has partitions {sorted(partitions)}, not {sorted(wanted)}"
+    stage = None if own.passing is None else own.passing.stage
+    if stage in (PassStage.COPYING, PassStage.SEALED):
+        return (
+            f"group {group} is {stage.name} for partition {own.passing and own.passing.partition}"
+        )
+    return ""
+
+
+def _change(node: Node, plan: Callable[[Node], Sequence[AnyChange]]) -> None:
+    with suppress(NotLeader, Busy, PlacementRefused):
+        changes = list(plan(node))
+        if changes:
+            node.raft.group.propose([ChangePlacement(-1, changes)])

@@ -1,0 +1,222 @@
+"""Topics with fewer copies than nodes, from end to end: clients that know one node only publish and
+subscribe, natively, over Kafka and as Spark does, while members are killed and emptied.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from samelog import Publisher, Subscriber
+from samelog.admin.answers import ArchivePlan
+from samelog.admin.client import ask, ask_each, log_history
+from samelog.admin.placement_requests import DrainNode, GetPlacement, ListTasks
+from samelog.admin.requests import CreateTopic, PlanArchive
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.schema.render import to_toml
+from samelog.format._kernels import decode_records
+from samelog.format.compression import decompress
+from samelog.spark.logs.nodes import Nodes, RemoteLogs
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
+
+PARTITIONS = 6
+RECORDS = 600
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Five nodes; clients are told of the first one only."""
+    path = tmp_path_factory.mktemp("groups")
+    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=5)) as cluster:
+        cluster.prepare()
+        cluster.start()
+        yield World(cluster, path)
+
+
+@pytest.fixture
+def seeds(world: World, tmp_path: Path) -> str:
+    config = world.cluster.client_config()
+    known = replace(config, nodes=config.nodes[:1], node_names=config.node_names[:1])
+    path = tmp_path / "client.toml"
+    path.write_text(to_toml(known), encoding="utf-8")
+    return str(path)
+
+
+def make(world: World, topic: str, copies: int) -> None:
+    ask(world.cluster.client_config(), CreateTopic(topic, PARTITIONS, {}, copies))
+
+
+def publish(path: Path, config: str, topic: str, session: str, numbers: Sequence[int]) -> None:
+    directory = str(path / "publishers")
+    with Publisher(topic, session=session, config=config, directory=directory) as publisher:
+        for number in numbers:
+            publisher.append(b"%s %d" % (session.encode(), number), partition=number % PARTITIONS)
+        publisher.wait_merged(PATIENCE_S)
+
+
+def by_partition(found: Sequence[tuple[int, bytes]], session: str) -> dict[int, list[int]]:
+    """What one session wrote, in the order in which it was read."""
+    own: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    for partition, value in found:
+        name, _, number = value.decode().partition(" ")
+        if name == session:
+            own[partition].append(int(number))
+    return own
+
+
+def written(numbers: Sequence[int]) -> dict[int, list[int]]:
+    return {p: [n for n in numbers if n % PARTITIONS == p] for p in range(PARTITIONS)}
+
+
+def subscribed(path: Path, config: str, topic: str, count: int) -> list[tuple[int, bytes]]:
+    directory, found = str(path / "copies"), list[tuple[int, bytes]]()
+    with Subscriber(topic, directory=directory, config=config, start="earliest") as subscriber:
+
+        def is_there() -> bool:
+            found.extend((r.partition, r.value or b"") for r in subscriber.batch(timeout=0.2))
+            return len(found) >= count
+
+        wait_for(is_there, f"{count} records")
+    return found
+
+
+def as_spark(config: str, topic: str) -> list[tuple[int, bytes]]:
+    """What Spark's readers find."""
+    found: list[tuple[int, bytes]] = []
+    with closing(Nodes(config, timeout_s=PATIENCE_S)) as nodes:
+        state = RemoteLogs(nodes).topic_states([topic])[topic]
+        assert sorted(state.partitions) == list(range(PARTITIONS))
+        for number, bounds in state.partitions.items():
+            wanted = OffsetRange(
+                PartitionName(topic, number), state.topic_id, bounds.start, bounds.end
+            )
+            for chunk in nodes.read(wanted):
+                records = decode_records(chunk.data, 0, chunk.size, topic, number, decompress)
+                found += ((number, each.value or b"") for each in records)
+    return found
+
+
+def over_kafka(world: World, topic: str, count: int) -> list[tuple[int, bytes]]:
+    servers = world.cluster.client_config().kafka_bootstrap
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"g-{topic}"})
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+    found: list[tuple[int, bytes]] = []
+    with closing(consumer):
+        while len(found) < count:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"{len(found)} of {count} records"
+            assert message.error() is None
+            found.append((message.partition() or 0, message.value() or b""))
+    return found
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_who_knows_one_node_reaches_all(
+    world: World, seeds: str, tmp_path: Path, copies: int
+) -> None:
+    topic = f"seeds-{copies}"
+    make(world, topic, copies)
+    publish(tmp_path, seeds, topic, topic, range(RECORDS))
+    wanted = written(range(RECORDS))
+    assert by_partition(subscribed(tmp_path, seeds, topic, RECORDS), topic) == wanted
+    assert by_partition(as_spark(seeds, topic), topic) == wanted
+    assert by_partition(over_kafka(world, topic, RECORDS), topic) == wanted
+
+
+def test_files_of_data_groups_are_told_by_who_has_them(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    make(world, "plain", 5)
+    publish(tmp_path, seeds, "plain", "plain", range(PARTITIONS))
+    for copies in (1, 2):
+        make(world, f"files-{copies}", copies)
+        publish(tmp_path, seeds, f"files-{copies}", f"files-{copies}", range(RECORDS))
+    config = world.cluster.client_config()
+    topics = ("plain", "files-1", "files-2")
+    found = [each for each in log_history(config) if each.topic in topics]
+    places = [(each.topic, each.partition, each.first_offset) for each in found]
+    assert places == sorted(places)
+    told = {(each.topic, each.partition): each.next_offset for each in found}
+    for copies in (1, 2):
+        for number in range(PARTITIONS):
+            assert told.pop((f"files-{copies}", number)) == RECORDS // PARTITIONS
+    assert told == {("plain", number): 1 for number in range(PARTITIONS)}, "of group 0, too"
+    [one] = log_history(config, "files-1", partition=3)
+    assert (one.partition, one.next_offset) == (3, RECORDS // PARTITIONS)
+    plans = ask_each(config, PlanArchive(data_groups=True))
+    assert all(isinstance(plan, ArchivePlan) for plan in plans), plans
+    assert ask(config, PlanArchive()).data_groups == len(
+        {each.group for each in ask(config, GetPlacement()).partitions} - {0}
+    )
+
+
+def test_nothing_is_lost_doubled_or_reordered_while_members_die_and_move(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    topic, config = "moving", world.cluster.client_config()
+    make(world, topic, 2)
+    with Publisher(
+        topic, session="mover", config=seeds, directory=str(tmp_path / "publishers")
+    ) as publisher:
+        stop, sent = threading.Event(), [0]
+
+        def work() -> None:
+            while not stop.wait(0.002):
+                publisher.append(b"mover %d" % sent[0], partition=sent[0] % PARTITIONS)
+                sent[0] += 1
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for node in world.cluster.nodes[1:]:
+                node.kill()
+                node.start()
+                world.wait_live(node)
+            emptied = world.cluster.nodes[2].name
+            ask(config, DrainNode(emptied))
+            wait_for(lambda: not _held(world, emptied), "it is empty")
+            publish(tmp_path, seeds, topic, "other", range(RECORDS))
+            ask(config, DrainNode(emptied, ends=True))
+            wait_for(lambda: _held(world, emptied) and not _at_work(world), "all is even")
+        finally:
+            stop.set()
+            thread.join()
+        publisher.wait_merged(PATIENCE_S)
+    produced = _produce(world, topic)
+    count = sent[0] + RECORDS + produced
+    for found in (
+        subscribed(tmp_path, seeds, topic, count),
+        as_spark(seeds, topic),
+        over_kafka(world, topic, count),
+    ):
+        assert by_partition(found, "mover") == written(range(sent[0]))
+        assert by_partition(found, "other") == written(range(RECORDS))
+        assert by_partition(found, "kafka") == written(range(produced))
+        assert len(found) == count
+
+
+def _produce(world: World, topic: str) -> int:
+    servers = world.cluster.client_config().kafka_bootstrap
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    for number in range(RECORDS):
+        producer.produce(topic, b"kafka %d" % number, partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+    return RECORDS
+
+
+def _held(world: World, name: str) -> bool:
+    found = ask(world.cluster.client_config(), GetPlacement())
+    return any(name in each.members for each in found.groups if each.group)
+
+
+def _at_work(world: World) -> bool:
+    found = ask(world.cluster.client_config(), ListTasks())
+    return bool(found.running) or any(each.state == "waiting" for each in found.waiting)

@@ -1,0 +1,290 @@
+"""Planted bugs in the way of a partition from group to group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from samelog.archiver.compaction import CompactCommand, apply_order
+from samelog.archiver.history import ArchiveHistory
+from samelog.consensus import Busy, NotLeader
+from samelog.placement.tasks import Action
+from samelog.placement.values import PassStage, Placement
+from samelog.sequencer.cluster import catching_up
+from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.data_groups import keeping
+from samelog.sequencer.data_groups import passing as driver
+from samelog.sequencer.data_groups.leftovers import Leftovers
+from samelog.sequencer.data_groups.passing import PartitionPasses
+from samelog.sequencer.state import machine, setting_state
+from samelog.sequencer.state.placement import changes, passing
+from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
+from samelog.sequencer.state.types import State
+
+
+@contextmanager
+def merge_behind_the_seal() -> Iterator[None]:
+    """A partition that is on its way takes records in both groups."""
+    with patch.object(Placement, "is_on_its_way", lambda self, partition: False):
+        yield
+
+
+@contextmanager
+def forget_the_inputs() -> Iterator[None]:
+    """The new group does not learn how far sessions are merged."""
+    with patch.object(passing, "_take_up_input", lambda *_: None):
+        yield
+
+
+@contextmanager
+def forget_the_batches() -> Iterator[None]:
+    """The new group does not learn which batches and ids were merged."""
+    with patch.object(passing, "_take_up_knowledge", lambda *_: None):
+        yield
+
+
+@contextmanager
+def forget_the_epochs() -> Iterator[None]:
+    """Leader epochs of a partition begin with the terms of its new group."""
+    with patch.object(passing, "EPOCHS_PER_MOVE", 0):
+        yield
+
+
+@contextmanager
+def end_runs_for_good() -> Iterator[None]:
+    """A run that has ended in the new group takes no input that comes later."""
+    original = passing._run_here
+
+    def run_here(state: State, carried: Any) -> Any:
+        run = original(state, carried)
+        return None if run is not None and run.closed and not carried.run.closed else run
+
+    with patch.object(passing, "_run_here", run_here):
+        yield
+
+
+@contextmanager
+def begin_runs_twice() -> Iterator[None]:
+    """A partition is opened though an older run of one of its sessions is open in the new group."""
+    with patch.object(passing, "_newest_run", lambda state, session: None):
+        yield
+
+
+@contextmanager
+def forget_the_schemas() -> Iterator[None]:
+    """The new group does not learn by which versions of its topic's schema records were written."""
+    with patch.object(passing, "_take_up_schemas", lambda *_: None):
+        yield
+
+
+@contextmanager
+def number_targets_as_before() -> Iterator[None]:
+    """Copies of archived segments are looked for at the target that has their number here."""
+    original = ArchiveHistory.came
+
+    def came(self: ArchiveHistory, number: int, records: bytes, targets: Any) -> None:
+        original(self, number, records, self._machine.state.copy_targets)
+
+    with patch.object(ArchiveHistory, "came", came):
+        yield
+
+
+@contextmanager
+def seal_what_is_staged() -> Iterator[None]:
+    """A partition goes while records of it wait to be published with others."""
+    with patch.object(passing, "_is_staged", lambda *_: False):
+        yield
+
+
+@contextmanager
+def seal_within_a_transaction() -> Iterator[None]:
+    """A partition goes while a transaction is open in it."""
+    with patch("samelog.sequencer.state.transactions.state.Transactions.stable_offset", _planned):
+        yield
+
+
+def _planned(self: Any, partition: int, next_offset: int) -> int:
+    return next_offset
+
+
+@contextmanager
+def seal_what_is_forbidden() -> Iterator[None]:
+    """An order to seal that comes late is obeyed, though its task was cancelled."""
+    original = passing._seal
+
+    def seal(state: State, command: PassPartition) -> Any:
+        if state.placement.pass_of(command.task) is PassStage.FORBIDDEN:
+            state.placement.passing = None
+        return original(state, command)
+
+    with patch.dict(passing._STEPS, {Action.SEAL_PARTITION: seal}):
+        yield
+
+
+@contextmanager
+def copy_what_was_given_up() -> Iterator[None]:
+    """An order to copy that comes late begins anew what was undone."""
+    original = passing._copy
+
+    def copy(state: State, command: PassPartition) -> Any:
+        if state.placement.pass_of(command.task) is PassStage.GONE:
+            state.placement.passing = None
+        return original(state, command)
+
+    with patch.dict(passing._STEPS, {Action.COPY_PARTITION: copy}):
+        yield
+
+
+@contextmanager
+def obey_older_tasks() -> Iterator[None]:
+    """A step counts, whatever newer task its group has heard of."""
+
+    def pass_partition(state: State, command: PassPartition) -> Any:
+        return passing._STEPS[command.action](state, command)
+
+    with patch.dict(changes.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
+        yield
+
+
+@contextmanager
+def open_with_less() -> Iterator[None]:
+    """A partition counts as open though its new group lacks some of it."""
+    with patch.object(PartitionPasses, "_is_whole", lambda *_: True):
+        yield
+
+
+@contextmanager
+def open_again_what_left() -> Iterator[None]:
+    """A leader that knows an old table opens a partition that went away, empty."""
+
+    def open_partition(state: State, command: OpenPartition) -> None:
+        state.open_partition(command)
+
+    with patch.dict(changes.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
+        yield
+
+
+@contextmanager
+def leave_what_was_copied() -> Iterator[None]:
+    """A cancelled move is over while the new group has files of it."""
+    original = _moved_by()
+
+    def moved_by(task: Any, said: Any) -> Any:
+        return replace(original(task, said), has_files=False)
+
+    with (
+        patch("samelog.sequencer.data_groups.placing.moved_by", moved_by),
+        patch("tests.placement.passing_world.moved_by", moved_by),
+    ):
+        yield
+
+
+def _moved_by() -> Callable[..., Any]:
+    from samelog.sequencer.data_groups.placing import moved_by
+
+    return moved_by
+
+
+@contextmanager
+def void_what_is_coming() -> Iterator[None]:
+    """Records that are on their way, and that nobody here has, are given up."""
+
+    def has_given_up(self: MergedRepair, number: int) -> bool:
+        return self._plan.fruitless(number) > len(self._ask())
+
+    with patch.object(MergedRepair, "has_given_up", has_given_up):
+        yield
+
+
+@contextmanager
+def ask_too_early() -> Iterator[None]:
+    """A group is asked for what it cannot know yet, which ends every member that has it."""
+
+    def propose(replica: Any, command: PassPartition) -> None:
+        with suppress(NotLeader, Busy):
+            replica.raft.group.propose([command])
+
+    with patch.object(driver, "_propose", propose):
+        yield
+
+
+@contextmanager
+def remove_what_nobody_knows() -> Iterator[None]:
+    """Files of a group that no table ever named are taken for those of one that ended."""
+
+    def leftovers(table: Placement, there: Iterable[int]) -> Leftovers:
+        return Leftovers(gone=tuple(sorted(set(there) - table.groups.keys())))
+
+    with (
+        patch.object(keeping, "leftovers", leftovers),
+        patch("tests.sequencer.test_leftovers.leftovers", leftovers),
+    ):
+        yield
+
+
+@contextmanager
+def seal_what_is_compacted() -> Iterator[None]:
+    """Its new group is told of segments that it cannot get."""
+    with patch.object(passing, "is_compacted", lambda _: False):
+        yield
+
+
+@contextmanager
+def compact_on_the_way() -> Iterator[None]:
+    """The old group goes on compacting what the new one copies."""
+
+    def compact(state: State, command: Any) -> Any:
+        return apply_order(state.partitions[command.partition], command)
+
+    changed = {**setting_state.CHANGES, CompactCommand: compact}
+    with patch.object(machine, "CHANGES", changed):
+        yield
+
+
+@contextmanager
+def say_that_all_is_here() -> Iterator[None]:
+    """What a replica lacks is rounded away."""
+    with patch.object(catching_up.History, "percent", 100):
+        yield
+
+
+_WORLDS = "tests/placement/test_passing.py::test_partitions_pass_with_all_that_is_known_of_them"
+_IN = "tests/placement/test_passing.py::"
+_OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
+_LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
+_PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
+_HISTORY = "tests/archiver/test_history.py::test_it_goes_along_to_another_group"
+_LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
+_RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
+_LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
+_COMES = "tests/sequencer/test_repair.py::test_what_comes_from_another_group_is_not_given_up"
+
+PASSING = (
+    (135, merge_behind_the_seal, _WORLDS),
+    (135, open_with_less, _WORLDS),
+    (135, seal_what_is_forbidden, _LATE),
+    (135, copy_what_was_given_up, _LATE),
+    (135, obey_older_tasks, _LATE),
+    (135, leave_what_was_copied, _WORLDS),
+    (135, open_again_what_left, _LEFT),
+    (136, forget_the_inputs, _WORLDS),
+    (136, forget_the_batches, _WORLDS),
+    (136, forget_the_epochs, _WORLDS),
+    (136, forget_the_schemas, _IN + "test_schemas_come_along"),
+    (136, number_targets_as_before, _HISTORY),
+    (136, seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
+    (136, seal_within_a_transaction, _IN + _OPEN),
+    (136, seal_what_is_compacted, _IN + "test_a_compacted_partition_stays_in_its_group"),
+    (136, compact_on_the_way, _IN + "test_nothing_is_compacted_on_its_way"),
+    (136, end_runs_for_good, _RUNS),
+    (136, begin_runs_twice, _RUNS),
+    (136, void_what_is_coming, _COMES),
+    (40, ask_too_early, _IN + "test_a_group_that_has_just_been_made_is_asked_again"),
+    (137, remove_what_nobody_knows, _LEFTOVERS),
+    (137, say_that_all_is_here, _PHASES),
+)
+"""Rule, bug, and the test that finds it."""

@@ -1,0 +1,295 @@
+"""Planted bugs in placement: which member gets and loses what, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
+from samelog.placement.domains import Domains
+from samelog.placement.members import Availability, MemberStates
+from samelog.placement.planner import PlacementPlanner
+from samelog.placement.steps import TaskStep
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
+from samelog.placement.values import PlacedGroup, Placement
+
+
+@contextmanager
+def _guarded(guard: Callable[..., str]) -> Iterator[None]:
+    """Planner and leaders of groups judge by another guard."""
+    with (
+        patch.object(steps, "refuse_removal", guard),
+        patch.object(orders, "refuse_removal", guard),
+    ):
+        yield
+
+
+@contextmanager
+def remove_the_only_copy() -> Iterator[None]:
+    """A replica is removed whatever is left of its group."""
+    with _guarded(lambda *_: ""):
+        yield
+
+
+@contextmanager
+def remove_one_copy_too_many() -> Iterator[None]:
+    """A copy that can be reached goes as soon as all but one of the others are there."""
+    original = guards.refuse_removal
+    with _guarded(
+        lambda group, member, healthy, copies: original(group, member, healthy, copies - 1)
+    ):
+        yield
+
+
+@contextmanager
+def replace_in_maintenance() -> Iterator[None]:
+    """Who is in maintenance is lost after the same time as anybody."""
+    original = members.state_of
+
+    def state_of(member: Any, *given: Any, **named: Any) -> Availability:
+        state = original(member, *given, **named)
+        if state is Availability.MAINTENANCE and member.silent_since_ms is not None:
+            return Availability.LOST
+        return state
+
+    with patch.object(members, "state_of", state_of):
+        yield
+
+
+@contextmanager
+def replace_whoever_is_silent() -> Iterator[None]:
+    """However many members are silent, their copies are remade elsewhere."""
+    with patch.object(MemberStates, "_many_silent", lambda *_: False):
+        yield
+
+
+@contextmanager
+def replace_at_once() -> Iterator[None]:
+    """A member that is silent is lost."""
+    original = MemberStates.__getitem__
+
+    def state(self: MemberStates, member: int) -> Availability:
+        found = original(self, member)
+        return Availability.LOST if found is Availability.SILENT else found
+
+    with patch.object(MemberStates, "__getitem__", state):
+        yield
+
+
+@contextmanager
+def begin_any_number() -> Iterator[None]:
+    """Nobody counts the tasks of a member."""
+    with patch.object(PlacementPlanner, "_touched", lambda *_: set()):
+        yield
+
+
+@contextmanager
+def forget_who_has_the_group() -> Iterator[None]:
+    """Nobody looks whether a group has a task already."""
+    original = PlacementTable.follow
+
+    def follow(self: PlacementTable, placement: Placement) -> None:
+        original(self, placement)
+        self.occupied.clear()
+
+    with (
+        patch.object(PlacementTable, "follow", follow),
+        patch.object(changes, "_task_of", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
+def keep_old_needs() -> Iterator[None]:
+    """What was planned for a member begins whatever has become of the member."""
+    with patch.object(MemberStates, "changed_since", lambda *_: set()):
+        yield
+
+
+@contextmanager
+def begin_what_was_cancelled() -> Iterator[None]:
+    """What an operator cancelled is still needed, and begins again."""
+    original = changes._turn
+
+    def turn(placement: Placement, change: changes.TurnTask) -> None:
+        original(placement, replace(change, declines=False))
+
+    with patch.dict(changes._APPLY, {changes.TurnTask: turn}):
+        yield
+
+
+@contextmanager
+def leave_the_learner() -> Iterator[None]:
+    """A task that is cancelled is over at once, and its new replica stays."""
+
+    def undo(_table: object, _states: object, task: PlacementTask, _group: object) -> TaskStep:
+        return TaskStep(change=changes.TurnTask(task.number, TaskState.CANCELLED))
+
+    with patch.object(steps, "_undo", undo):
+        yield
+
+
+@contextmanager
+def promote_what_is_not_whole() -> Iterator[None]:
+    """A new replica votes before it has what the others have."""
+    original = steps._carry_on
+
+    def carry_on(table: Any, states: Any, task: Any, group: PlacedGroup) -> TaskStep:
+        replicas = tuple(replace(each, is_whole=True) for each in group.replicas)
+        return original(table, states, task, replace(group, replicas=replicas))
+
+    with patch.object(steps, "_carry_on", carry_on):
+        yield
+
+
+@contextmanager
+def remove_who_leads() -> Iterator[None]:
+    """A leader is removed before somebody else leads: the group refuses that for ever."""
+    original = steps._remove
+
+    def remove(table: Any, task: Any, group: PlacedGroup, member: int) -> TaskStep:
+        step = original(table, task, group, member)
+        if step.order is None or step.order.action is not Action.LEAD:
+            return step
+        return TaskStep(steps._order(task, group, Action.REMOVE, group.replica_of(member)))
+
+    with patch.object(steps, "_remove", remove):
+        yield
+
+
+@contextmanager
+def drain_forgets_a_group() -> Iterator[None]:
+    """Who is drained keeps the groups that it shall lead."""
+    original = needs._leaving
+
+    def leaving(look: Any, group: PlacedGroup) -> Any:
+        need = original(look, group)
+        return None if need is not None and need.loses == group.preferred else need
+
+    judges = tuple(leaving if each is original else each for each in needs._JUDGES)
+    with patch.object(needs, "_JUDGES", judges):
+        yield
+
+
+@contextmanager
+def ignore_racks() -> Iterator[None]:
+    """Members are chosen by what they hold, wherever they are."""
+    with patch.object(Domains, "shared", lambda *_: (0, 0, 0)):
+        yield
+
+
+@contextmanager
+def even_out_to_and_fro() -> Iterator[None]:
+    """Two members are uneven as soon as one has a group more."""
+
+    def way(counts: dict[int, int], find: evening.Find, _stuck: Any) -> list[evening.GroupMove]:
+        fullest = max(counts, key=lambda each: (counts[each], -each))
+        emptiest = min(counts, key=lambda each: (counts[each], each))
+        group = find(fullest, emptiest, ())
+        if counts[fullest] == counts[emptiest] or group is None:
+            return []
+        return [evening.GroupMove(group, fullest, emptiest)]
+
+    with patch.object(evening, "_way", way):
+        yield
+
+
+@contextmanager
+def put_all_into_one_group() -> Iterator[None]:
+    """All partitions of a topic go into the group that had fewest."""
+    with patch.object(topics, "heapreplace", lambda *_: None):
+        yield
+
+
+@contextmanager
+def found_groups_on_the_silent() -> Iterator[None]:
+    """Members that are away may be the majority of a new group."""
+
+    def able(states: MemberStates, _copies: int) -> list[int]:
+        return states.expected
+
+    with patch.object(topics, "_able", able):
+        yield
+
+
+@contextmanager
+def _moved(**believed: bool) -> Iterator[None]:
+    """The mover takes something for done."""
+    original = steps._move
+
+    def move(table: Any, task: Any, moved: PartitionMove) -> TaskStep:
+        return original(table, task, replace(moved, **believed))
+
+    with patch.object(steps, "_move", move):
+        yield
+
+
+@contextmanager
+def seal_before_it_is_copied() -> Iterator[None]:
+    """A partition is sealed while its new group lacks some of it."""
+    with _moved(is_copied=True):
+        yield
+
+
+@contextmanager
+def drop_before_it_is_open() -> Iterator[None]:
+    """The old group drops a partition before it is open in the new one."""
+    with _moved(is_open=True):
+        yield
+
+
+@contextmanager
+def cancel_without_forbidding() -> Iterator[None]:
+    """A move is cancelled though the order to seal may be under way."""
+    with _moved(is_forbidden=True):
+        yield
+
+
+@contextmanager
+def founders_for_ever() -> Iterator[None]:
+    """A member that was there when its group began begins it anew with an empty replica."""
+    with patch.object(PlacedGroup, "is_founder", lambda self, member: member in self.founders):
+        yield
+
+
+_IN = "tests/placement/test_"
+_WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
+_NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
+_FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
+_BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
+_AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
+
+PLACING = (
+    (131, remove_the_only_copy, _WORLDS),
+    (131, remove_one_copy_too_many, _WORLDS),
+    (131, promote_what_is_not_whole, _IN + "planner.py::test_a_task_goes_step_by_step"),
+    (132, replace_in_maintenance, _WORLDS),
+    (132, replace_whoever_is_silent, _WORLDS),
+    (132, replace_at_once, _WORLDS),
+    (132, begin_any_number, _IN + "planner.py::test_a_member_has_so_many_tasks_at_once"),
+    (132, forget_who_has_the_group, _WORLDS),
+    (132, keep_old_needs, _WORLDS),
+    (132, begin_what_was_cancelled, _IN + _NOT_AGAIN),
+    (133, leave_the_learner, _IN + "cancelling.py::test_a_new_replica_is_removed_again"),
+    (133, remove_who_leads, _WORLDS),
+    (133, drain_forgets_a_group, _WORLDS),
+    (133, founders_for_ever, _BACK),
+    (134, ignore_racks, _IN + "topics.py::test_copies_are_in_different_racks_and_then_sites"),
+    (134, even_out_to_and_fro, _WORLDS),
+    (
+        134,
+        put_all_into_one_group,
+        _IN + _EVEN,
+    ),
+    (134, found_groups_on_the_silent, _IN + _AWAY),
+    (135, seal_before_it_is_copied, _WORLDS),
+    (135, drop_before_it_is_open, _WORLDS),
+    (135, cancel_without_forbidding, _IN + _FORBIDS),
+)
+"""Rule, bug, and the test that finds it."""

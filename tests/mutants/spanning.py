@@ -1,0 +1,81 @@
+"""Planted bugs in what spans data groups that tests of the replicated state find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.sequencer.spanning import steps
+from samelog.sequencer.spanning.steps import UnitSteps
+from samelog.sequencer.state.transactions.commands import SettleUnit, UnitStep
+from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
+from samelog.sequencer.state.transactions.two_phase import Decision
+
+
+@contextmanager
+def close_what_is_pinned() -> Iterator[None]:
+    """What is pinned can be closed, and pinned for another batch."""
+    with patch.object(Spanning, "is_pinned", lambda self, session: False):
+        yield
+
+
+@contextmanager
+def let_batches_overtake() -> Iterator[None]:
+    """A batch begins when the one before it is decided, carried out or not."""
+    original = Spanning.of_stage
+
+    def of_stage(self: Spanning, stage: str) -> tuple[int, StagedUnit] | None:
+        known = original(self, stage)
+        return known if known is not None and known[1].unit.is_open else None
+
+    with patch.object(Spanning, "of_stage", of_stage):
+        yield
+
+
+@contextmanager
+def seal_what_is_pinned() -> Iterator[None]:
+    """A partition goes to another group though a batch is being published in it."""
+    with patch.object(Spanning, "pins_partition", lambda self, number: False):
+        yield
+
+
+@contextmanager
+def tell_what_is_not_there() -> Iterator[None]:
+    """Who has no pin of a unit that is committed believes that it was carried out."""
+    original = steps._of_unit
+
+    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+        if known.unit.decision is Decision.COMMIT and who[0] not in own.pins:
+            found.tell.append(SettleUnit(*who, UnitStep.DONE))
+        else:
+            original(found, who, known, own)
+
+    with patch.object(steps, "_of_unit", of_unit):
+        yield
+
+
+_TESTS = "tests/sequencer/test_spanning_state.py::"
+SPANNING = (
+    (
+        141,
+        let_batches_overtake,
+        _TESTS + "test_a_unit_is_committed_once_all_groups_are_prepared",
+    ),
+    (
+        142,
+        close_what_is_pinned,
+        _TESTS + "test_what_is_pinned_stays_until_it_is_carried_out",
+    ),
+    (
+        142,
+        seal_what_is_pinned,
+        _TESTS + "test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned",
+    ),
+    (
+        142,
+        tell_what_is_not_there,
+        _TESTS + "test_a_group_tells_what_its_own_entries_say",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -1,0 +1,237 @@
+"""Partitions go from group to group, and back, and tasks are cancelled in each phase of that:
+nothing is lost, doubled, or in two places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from samelog.archiver.compaction import CompactCommand, Compactions
+from samelog.format._kernels import crc32c
+from samelog.placement.tasks import Action, TaskState
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.state.commands import CloseRun, PinStage
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    OpenPlacedInput,
+    PassPartition,
+)
+from samelog.sequencer.state.placement.passing import carry
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.transactions.commands import TakePart
+from samelog.sequencer.state.transactions.state import (
+    JoinedInLog,
+    LogTransactions,
+    OpenInLog,
+)
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.peer_messages import PassTold
+from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
+
+WORLDS = 150
+
+
+def test_partitions_pass_with_all_that_is_known_of_them() -> None:
+    ends: Counter[TaskState] = Counter()
+    for seed in range(WORLDS):
+        world = PassingWorld(seed)
+        world.run()
+        ends.update(world.ends)
+    assert ends[TaskState.DONE] > WORLDS / 2, ends
+    assert ends[TaskState.CANCELLED] > WORLDS / 10, ends
+
+
+@pytest.mark.campaign
+def test_many_partitions_pass() -> None:
+    for seed in range(1_000, 21_000):
+        PassingWorld(seed).run()
+
+
+def test_what_left_is_not_opened_by_an_old_table() -> None:
+    group = Group(1, MOVING)
+    again = OpenPartition(MOVING, TOPIC, "t", {}, 1, [MOVING, STAYING])
+    for action in (Action.SEAL_PARTITION, Action.DROP_PARTITION):
+        assert group.machine.apply(PassPartition(1, action, MOVING, b"")) is not None
+    refused = group.machine.apply(again)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "LEFT"
+    assert MOVING not in group.state.partitions
+
+
+def test_a_partition_with_an_open_transaction_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    group.state.partitions[MOVING].next_offset = 9
+    log = LogTransactions(open={1: OpenInLog(0, 1, 5, 1)})
+    group.state.transactions.logs[MOVING] = log
+    seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
+    refused = group.machine.apply(seal)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "TRANSACTION_OPEN"
+    log.open.clear()
+    assert not isinstance(group.machine.apply(seal), Rejection)
+    assert group.state.placement.is_on_its_way(MOVING)
+
+
+def test_a_compacted_partition_stays_in_its_group() -> None:
+    """Its copies elsewhere would be of segments that nobody has any more."""
+    group = Group(1, MOVING)
+    seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
+    settings = group.state.topics[TOPIC].settings
+    settings["cleanup.policy"] = "compact,delete"
+    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
+    settings["cleanup.policy"] = "delete"
+    partition = group.state.partitions[MOVING]
+    partition.compacted = Compactions(1)
+    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
+    partition.compacted = None
+    assert not isinstance(group.machine.apply(seal), Rejection)
+
+
+def test_nothing_is_compacted_on_its_way() -> None:
+    group = Group(1, MOVING)
+    partition = group.state.partitions[MOVING]
+    partition.next_offset, partition.rolls = 9, [(5, 1)]
+    order = CompactCommand(MOVING, 1, 0, 5, 0, 1 << 20, bytes(16), [1], 1)
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+    refused = group.machine.apply(order)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "ON_ITS_WAY"
+    assert partition.compacted is None
+
+
+def took(group: Group, task: int, action: Action, carried: bytes = b"") -> str:
+    """A step; why it is refused, empty if it is not."""
+    outcome = group.machine.apply(PassPartition(task, action, MOVING, carried))
+    return outcome.code if isinstance(outcome, Rejection) else ""
+
+
+def test_steps_that_come_late_change_nothing() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    copied = carry(source.state, MOVING, is_sealed=False)
+    assert took(source, 1, Action.FORBID_SEAL) == ""
+    assert took(source, 1, Action.SEAL_PARTITION) == "OVERTAKEN"
+    assert took(target, 1, Action.COPY_PARTITION, copied) == ""
+    assert took(target, 1, Action.DROP_PARTITION) == ""
+    assert took(target, 1, Action.COPY_PARTITION, copied) == "OVERTAKEN"
+    assert took(source, 3, Action.FORBID_SEAL) == ""
+    assert took(source, 2, Action.SEAL_PARTITION) == "OVERTAKEN"
+    assert took(target, 4, Action.OPEN_PARTITION, copied) == "OVERTAKEN"
+    assert MOVING not in target.state.partitions
+    assert not source.state.placement.is_on_its_way(MOVING)
+
+
+def begin(group: Group, partition: int, run: int) -> None:
+    """A session begins a run in one of the group's partitions."""
+    run_id, of_session = f"r{run}", ("p", "p", "i", run, run)
+    asked = OpenPlacedInput(*of_session, run_id, None, None, None, TOPIC, partition - 1)
+    assert not isinstance(group.machine.apply(asked), Rejection)
+
+
+def move(source: Group, target: Group, task: int) -> str:
+    """All steps up to the last one of the target."""
+    copied = carry(source.state, MOVING, is_sealed=False)
+    assert took(target, task, Action.COPY_PARTITION, copied) == ""
+    assert took(source, task, Action.SEAL_PARTITION) == ""
+    return took(target, task, Action.OPEN_PARTITION, carry(source.state, MOVING, is_sealed=True))
+
+
+def test_a_run_goes_on_where_its_partition_is() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    for group, partition in ((source, MOVING), (target, STAYING)):
+        begin(group, partition, 1)
+    target.machine.apply(CloseRun("p", "r1", 1))
+    assert move(source, target, 1) == ""
+    run = target.machine.open_run_of("p")
+    assert run is not None
+    assert run.run_id == "r1"
+    entry = target.machine.input_of("p", MOVING)
+    assert entry is not None
+    assert entry.run == 1
+
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    begin(source, MOVING, 2)
+    begin(target, STAYING, 1)
+    assert move(source, target, 1) == "RUN_OPEN"
+    target.machine.apply(CloseRun("p", "r1", 1))
+    sealed = carry(source.state, MOVING, is_sealed=True)
+    assert took(target, 1, Action.OPEN_PARTITION, sealed) == ""
+    run = target.machine.open_run_of("p")
+    assert run is not None
+    assert run.number == 2
+    assert {each.run for each in target.state.inputs.values()} == {2}
+
+
+def set_schema(group: Group, follows: int, *fields: str) -> None:
+    """One more version of the topic's schema in a group."""
+    made = [{"name": name, "type": "int64", "nullable": True} for name in fields]
+    text = json.dumps({"format": "json", "columns": made})
+    outcome = group.machine.apply(SetSchemaCommand(TOPIC, follows, text, 1))
+    assert not isinstance(outcome, Rejection), outcome
+
+
+@pytest.mark.parametrize(("here", "there"), [(2, 1), (1, 2), (2, 2), (1, 0)])
+def test_schemas_come_along(here: int, there: int) -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    for group, versions in ((source, here), (target, there)):
+        for version in range(versions):
+            set_schema(group, version, *["a", "b"][: version + 1])
+    source.state.partitions[MOVING].next_offset = 7
+    assert move(source, target, 1) == ""
+    newest = max(here, there)
+    assert len(target.state.topics[TOPIC].schemas) == newest
+    for number in (MOVING, STAYING):
+        assert target.state.partitions[number].schema_since[-1][1] == newest
+    moved = target.state.partitions[MOVING].schema_since
+    assert moved[0] == (0, here)
+    assert len(moved) == (1 if here >= there else 2)
+    assert set(target.state.schemas.texts) >= {
+        each.fingerprint for each in source.state.topics[TOPIC].schemas
+    }
+
+
+def test_what_is_staged_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    run = group.machine.open_run_of("p")
+    assert run is not None
+    run.stage = "s"
+    assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
+    run.published = True
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_who_takes_part_in_a_transaction_comes_along() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    source.machine.apply(TakePart(7, 0, 3, [MOVING]))
+    assert move(source, target, 1) == ""
+    assert target.state.transactions.in_log(MOVING).joined == {7: JoinedInLog(0, 3)}
+    later = source.machine.apply(TakePart(8, 0, 1, [MOVING]))
+    assert isinstance(later, Rejection)
+    assert later.code == "CONCURRENT_TRANSACTIONS"
+    assert not isinstance(target.machine.apply(TakePart(8, 0, 1, [MOVING])), Rejection)
+
+
+def test_what_is_pinned_is_not_sealed() -> None:
+    group = Group(1, MOVING)
+    begin(group, MOVING, 1)
+    pins = group.state.transactions.spanning.pins
+    pins[4] = PinStage(4, "s", [("p", "r1")], [(MOVING, [])])
+    assert took(group, 1, Action.SEAL_PARTITION) == "PINNED"
+    del pins[4]
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def test_a_group_that_has_just_been_made_is_asked_again() -> None:
+    world = PassingWorld(1)
+    source, target = world.groups[1], world.groups[2]
+    data = carry(source.state, MOVING, is_sealed=False)
+    told = PassTold(1, MOVING, 2, False, crc32c(data, 0), 0, 1, data)
+    target.state.level = 0
+    world.passes[2].hear(told)
+    assert not target.entries
+    target.state.level = GROUPS
+    world.passes[2].hear(told)
+    assert len(target.entries) == 1

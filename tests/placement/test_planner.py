@@ -1,0 +1,184 @@
+"""What a planner begins, and in which order; what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from samelog.placement import operations
+from samelog.placement.changes import (
+    ConfirmGroup,
+    PauseTasks,
+    TurnTask,
+)
+from samelog.placement.planner import PlacementPlanner
+from samelog.placement.steps import next_step
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import Action, TaskKind, TaskState
+from samelog.placement.values import PlacedReplica
+from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
+
+LATER = LIMITS.replace_after_ms
+
+
+def silence(table: PlacementTable, *members: int) -> None:
+    for each in members:
+        table.put_member(replace(table.members[each], silent_since_ms=0))
+
+
+def confirm(table: PlacementTable, group: int, *replicas: PlacedReplica) -> None:
+    version = table.groups[group].version + 1
+    apply(table, ConfirmGroup(group, version, replicas))
+
+
+def test_a_lost_member_is_replaced_after_a_time() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    assert begun(table, LATER - 1) == []
+    [task] = begun(table, LATER)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.REPLACE, 4, 3)
+    assert task.reason == "n3 is lost"
+
+
+def test_nobody_is_replaced_in_maintenance() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    table.put_member(replace(table.members[3], maintenance_until_ms=LATER * 2))
+    assert begun(table, LATER * 2 - 1) == []
+    assert begun(table, LATER * 3)[0].kind is TaskKind.REPLACE
+
+
+def test_nobody_is_replaced_by_itself_while_a_third_is_silent() -> None:
+    table = table_of(6, [1, 2, 3], [4, 5, 6])
+    silence(table, 3, 4)
+    assert begun(table, LATER) == []
+    apply(table, *operations.drain(table, states_of(table, LATER), "n3"))
+    assert [each.loses for each in begun(table, LATER)] == [3]
+
+
+def test_who_has_one_copy_left_comes_first() -> None:
+    table = table_of(12, [1, 2, 3], [1, 4, 5], [1, 6, 7], [1, 8, 9])
+    silence(table, 1)
+    weak = table.groups[4]
+    short = (weak.replicas[0], weak.replicas[1], changed(weak.replicas[2], is_whole=False))
+    apply(table, ConfirmGroup(4, 0, (*short[:2], short[2])))
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(LATER)
+    kinds = [(each.group, each.healthy, bool(each.obstacle)) for each in planner.needs]
+    assert kinds[0][:2] == (4, 1)
+
+
+def test_a_member_has_so_many_tasks_at_once() -> None:
+    table = table_of(6, *[[1, 2, 3]] * 9)
+    apply(table, *operations.drain(table, states_of(table), "n1"))
+    tasks = begun(table)
+    assert [each.loses for each in tasks] == [1, 1]
+    assert {each.gets for each in tasks} == {4, 5}
+
+
+def test_nothing_begins_while_tasks_are_paused() -> None:
+    table = table_of(4, [1, 2, 3])
+    silence(table, 3)
+    apply(table, PauseTasks(are_paused=True))
+    assert begun(table, LATER) == []
+
+
+def test_what_an_operator_cancelled_does_not_begin_again_by_itself() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    [task] = begun(table, LATER)
+    apply(table, *operations.cancel(table, task.number))
+    confirm(table, 1, *table.groups[1].replicas[:3])
+    assert begun(table, LATER) == []
+    assert table.placement.ended[-1].state is TaskState.CANCELLED
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(LATER)
+    assert "samelog tasks resume" in planner.needs[0].obstacle
+    apply(table, *operations.allow(1))
+    assert begun(table, LATER)[0].kind is TaskKind.REPLACE
+
+
+def test_a_new_leader_of_group_0_goes_on_where_the_old_one_was() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    [task] = begun(table, LATER)
+    other = PlacementTable(table.placement, table.members.values())
+    orders = PlacementPlanner(other, LIMITS).look(LATER).orders
+    assert [(each.task, each.action) for each in orders] == [(task.number, Action.ADD_LEARNER)]
+
+
+def test_a_task_goes_step_by_step() -> None:
+    table = table_of(4, [1, 2, 3])
+    apply(table, *operations.drain(table, states_of(table), "n1"))
+    [task] = begun(table)
+    one, two, three, new = table.groups[1].replicas
+    asked = []
+    for replicas, leader in (
+        ((one, two, three), 1),
+        ((one, two, three, new), 1),
+        ((one, two, three, changed(new, is_whole=True)), 1),
+        ((one, two, three, changed(new, is_whole=True, votes=True)), 1),
+        ((one, two, three, changed(new, is_whole=True, votes=True)), 2),
+    ):
+        confirm(table, 1, *replicas)
+        table.put_leader(1, leader)
+        order = next_step(table, states_of(table), task).order
+        asked.append(None if order is None else (order.action, order.member))
+    assert asked == [
+        (Action.ADD_LEARNER, 4),
+        (Action.ADD_LEARNER, 4),
+        (Action.PROMOTE, 4),
+        (Action.LEAD, 4),
+        (Action.REMOVE, 1),
+    ]
+    confirm(table, 1, two, three, changed(new, is_whole=True, votes=True))
+    assert table.groups[1].preferred == 4
+    step = next_step(table, states_of(table), task)
+    assert step.change == TurnTask(task.number, TaskState.DONE)
+
+
+def test_a_member_that_comes_is_given_its_share() -> None:
+    table = table_of(3, *[[1, 2, 3]] * 8)
+    assert begun(table) == []
+    other = table_of(4)
+    add_groups(other, *[[1, 2, 3]] * 8)
+    planner = PlacementPlanner(other, LIMITS)
+    planner.look(0)
+    assert [each.gets for each in planner.needs] == [4] * 6
+
+
+def test_racks_that_were_renamed_are_gone_by() -> None:
+    table = table_of(6, [1, 2, 3])
+    for number, rack in ((1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "c"), (6, "c")):
+        table.put_member(replace(table.members[number], rack=rack))
+    [task] = begun(table)
+    assert (task.kind, task.gets in (4, 5, 6), task.loses in (1, 2)) == (
+        TaskKind.SPREAD,
+        True,
+        True,
+    )
+
+
+def test_without_a_change_there_is_nothing_to_look_at() -> None:
+    table = table_of(5, [1, 2, 3], [3, 4, 5])
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(0)
+    planner._judge = planner._even_out = None  # type: ignore[assignment, method-assign]
+    for now_ms in range(0, 10_000, 1_000):
+        assert planner.look(now_ms).changes == []
+
+
+def test_who_is_replaced_by_another_member_is_emptied_first() -> None:
+    table = table_of(4, [1, 2, 3])
+    table.put_member(replace(table.members[2], is_leaving=True))
+    [task] = begun(table)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.DRAIN, 4, 2)
+    assert not next_step(table, states_of(table), task).change
+
+
+def test_a_silent_member_that_is_drained_is_not_waited_for() -> None:
+    table = table_of(5, [1, 2, 3])
+    silence(table, 3)
+    apply(table, *operations.drain(table, states_of(table), "n3"))
+    assert [each.kind for each in begun(table, 1)] == [TaskKind.REPLACE]

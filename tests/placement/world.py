@@ -1,0 +1,426 @@
+"""Worlds for the planner, drawn from seeds: members come, go, are drained and wiped, operators ask
+for anything, group 0 changes its leader.
+
+Invariant: everything in a world follows from its seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+
+from samelog.placement import operations, reassigning
+from samelog.placement.changes import (
+    AnyChange,
+    DropGroup,
+    PauseTasks,
+    PlaceGroups,
+    StartTask,
+    apply_change,
+)
+from samelog.placement.domains import Domains
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.planner import PlacementPlanner
+from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
+from samelog.placement.topics import place_by_hand, place_topic
+from samelog.placement.values import PlacedPartition, Placement
+from tests.placement.cluster import Cluster, Harm, RealPartition
+
+LIMITS = PlacementLimits(replace_after_ms=30_000, per_member=2, partitions_per_group=3)
+STEP_MS = 1_000
+STEPS = 150
+STEPS_TO_END = 1_500
+STEPS_OF_REST = 40
+
+
+class World:
+    """A cluster, the table of group 0, and whoever leads group 0."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.cluster = Cluster(self.chance)
+        self.now_ms = 0
+        self.dead: set[int] = set()
+        self.started: Counter[TaskKind] = Counter()
+        self.next_member = self.next_partition = 1
+        self.racks = self.chance.choice([("",), ("a", "b", "c"), ("x/1", "x/2", "y/1", "y/2")])
+        self.manual = self.chance.random() < 0.4
+        self.copies = self.chance.choice([(1, 2, 3, 5), (3,)])
+        self.table = PlacementTable(Placement())
+        self.planner = PlacementPlanner(self.table, LIMITS)
+        for _ in range(self.chance.randint(1, 9)):
+            self.add_member()
+        self.create_topic()
+
+    # --- group 0 ----------------------------------------------------------------------------------
+
+    def another_leader(self) -> None:
+        """It knows what is replicated, and who is up since it looks."""
+        data = msgspec.msgpack.encode(self.table.placement)
+        placement = msgspec.msgpack.decode(data, type=Placement)
+        members = [
+            replace(each, silent_since_ms=None if each.silent_since_ms is None else self.now_ms)
+            for each in self.table.members.values()
+        ]
+        self.table = PlacementTable(placement, members)
+        self.planner = PlacementPlanner(self.table, LIMITS)
+
+    def apply(self, changes: list[AnyChange]) -> None:
+        for change in changes:
+            if isinstance(change, StartTask):
+                self.check_start(change.task)
+            try:
+                apply_change(self.table.placement, change)
+            except PlacementRefused:
+                continue
+            if isinstance(change, StartTask):
+                self.started[change.task.kind] += 1
+            if isinstance(change, PlaceGroups):
+                for number in range(change.first, change.first + len(change.groups)):
+                    self.cluster.found(self.table.placement.groups[number])
+            if isinstance(change, DropGroup):
+                del self.cluster.groups[change.number]
+        self.table.follow(self.table.placement)
+        self.check_tasks()
+
+    def states(self) -> MemberStates:
+        return MemberStates(self.table, LIMITS, self.now_ms)
+
+    def look(self, share: float) -> None:
+        """What the leader of group 0 does in a step; what it proposes may be lost."""
+        for number, group in self.cluster.groups.items():
+            if group.leader is not None:
+                self.table.put_leader(number, group.leader)
+        moved = {
+            task.number: self.cluster.moved(task.number, task.partition, task.target)
+            for task in self.table.placement.tasks.values()
+            if task.partition is not None and task.target is not None
+        }
+        planned = self.planner.look(self.now_ms, moved)
+        self.cluster.under_way += planned.orders
+        self.apply([each for each in planned.changes if self.chance.random() < share])
+
+    def hear(self, share: float) -> None:
+        """Groups report, and what they said before arrives."""
+        for number in list(self.cluster.groups):
+            if self.chance.random() < share:
+                self.cluster.report(number)
+            said = self.cluster.reports.get(number, [])
+            while said and self.chance.random() < share:
+                self.apply([said.pop(0)])
+
+    def notice(self) -> None:
+        """Who is silent, and since when."""
+        for number, member in list(self.table.members.items()):
+            is_up = number in self.cluster.up
+            if is_up != (member.silent_since_ms is None):
+                since = None if is_up else self.now_ms
+                self.table.put_member(replace(member, silent_since_ms=since))
+
+    def step(self, share: float = 1.0) -> None:
+        self.now_ms += STEP_MS
+        self.notice()
+        self.cluster.live()
+        self.look(share)
+        self.cluster.carry_out_some(share)
+        self.hear(share)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def add_member(self) -> None:
+        number, self.next_member = self.next_member, self.next_member + 1
+        rack = self.racks[number % len(self.racks)]
+        self.table.put_member(PlacedMember(number, f"n{number}", rack))
+        self.cluster.up.add(number)
+
+    def create_topic(self) -> None:
+        copies, partitions = self.chance.choice(self.copies), self.chance.randint(1, 8)
+        try:
+            if self.manual and self.chance.random() < 0.5:
+                members = self.states().in_service
+                lists = [self.chance.sample(members, min(copies, len(members)))] * partitions
+                placed = place_by_hand(self.table, lists)
+            else:
+                placed = place_topic(self.table, self.states(), LIMITS, partitions, copies)
+        except PlacementRefused:
+            return
+        self.apply([PlaceGroups(self.table.placement.next_group, placed.new_groups)])
+        first = self.next_partition
+        for index, group in enumerate(placed.groups, first):
+            new = PlacedPartition(index, f"t{first}", index - first, group)
+            self.table.placement.partitions[index] = new
+            self.cluster.partitions[index] = RealPartition(index, group, {group})
+        self.next_partition += partitions
+        self.table.placement.version += 1
+        self.table.follow(self.table.placement)
+
+    def delete_topic(self) -> None:
+        topics = sorted({each.topic_id for each in self.table.partitions.values()})
+        moving = {each.partition for each in self.table.placement.tasks.values()}
+        if topics:
+            gone = self.chance.choice(topics)
+            values = self.table.partitions.values()
+            numbers = [each.number for each in values if each.topic_id == gone]
+            for number in numbers if moving.isdisjoint(numbers) else ():
+                del self.table.placement.partitions[number], self.cluster.partitions[number]
+                self.table.placement.moves.pop(number, None)
+            self.table.placement.version += 1
+            self.table.follow(self.table.placement)
+
+    def happen(self) -> None:
+        """One thing at random."""
+        what = self.chance.choice(
+            [
+                self.stop_one,
+                self.stop_one,
+                self.start_one,
+                self.start_one,
+                self.wipe_one,
+                self.lose_one,
+                self.maintain_one,
+                self.drain_one,
+                self.drain_one,
+                self.stop_draining_one,
+                self.add_one,
+                self.remove_one,
+                self.create_topic,
+                self.delete_topic,
+                self.another_leader,
+                self.turn_one,
+                self.turn_one,
+                self.turn_one,
+                self.pause_all,
+                self.reassign_some,
+            ]
+        )
+        what()
+
+    def any_member(self) -> PlacedMember:
+        return self.chance.choice([each for _, each in sorted(self.table.members.items())])
+
+    def stop_one(self) -> None:
+        self.cluster.up.discard(self.any_member().number)
+
+    def start_one(self) -> None:
+        down = sorted(self.table.members.keys() - self.cluster.up - self.dead)
+        if down:
+            self.cluster.up.add(self.chance.choice(down))
+
+    def wipe_one(self) -> None:
+        member = self.any_member().number
+        if self.cluster.can_lose(member):
+            for group in self.cluster.groups.values():
+                if member in group.replicas:
+                    group.whole.discard(group.replicas[member].replica)
+
+    def lose_one(self) -> None:
+        member = self.any_member().number
+        if len(self.dead) < 2 and self.cluster.can_lose(member) and member in self.cluster.up:
+            self.cluster.up.discard(member)
+            self.dead.add(member)
+
+    def maintain_one(self) -> None:
+        member = self.any_member()
+        until = self.now_ms + self.chance.randint(10, 90) * STEP_MS
+        self.table.put_member(replace(member, maintenance_until_ms=until))
+
+    def asked(self, changes: list[AnyChange]) -> None:
+        self.apply(changes)
+
+    def drain_one(self) -> None:
+        try:
+            self.apply(operations.drain(self.table, self.states(), self.any_member().name))
+        except PlacementRefused:
+            return
+
+    def stop_draining_one(self) -> None:
+        self.apply(operations.stop_draining(self.table, self.any_member().name))
+
+    def add_one(self) -> None:
+        if len(self.table.members) < 9:
+            self.add_member()
+
+    def remove_one(self) -> None:
+        member = self.any_member()
+        names = {each for group in self.cluster.groups.values() for each in group.replicas}
+        try:
+            operations.check_removal(self.table, member.name)
+        except PlacementRefused:
+            return
+        is_named = any(member.number in each.wanted for each in self.table.groups.values())
+        if member.number not in names and not is_named and len(self.table.members) > 1:
+            self.apply(operations.stop_draining(self.table, member.name))
+            self.table.drop_member(member.number)
+            self.cluster.up.discard(member.number)
+            self.dead.discard(member.number)
+
+    def turn_one(self) -> None:
+        tasks = sorted(self.table.placement.tasks)
+        if not tasks:
+            return
+        turn = self.chance.choice([operations.pause, operations.resume, operations.cancel])
+        try:
+            self.apply(turn(self.table, self.chance.choice(tasks)))
+        except PlacementRefused:
+            return
+
+    def pause_all(self) -> None:
+        self.apply([PauseTasks(not self.table.placement.are_paused)])
+
+    def reassign_some(self) -> None:
+        partitions = sorted(self.table.partitions)
+        members = sorted(self.table.members.keys() - self.dead)
+        if not self.manual or not partitions or not members:
+            return
+        some = self.chance.sample(partitions, min(len(partitions), self.chance.randint(1, 4)))
+        copies = min(len(members), self.chance.randint(1, 4))
+        try:
+            if self.chance.random() < 0.3:
+                self.apply(reassigning.stop_reassigning(self.table, some[0]))
+            else:
+                wanted = {each: self.chance.sample(members, copies) for each in some}
+                self.apply(reassigning.reassign(self.table, wanted))
+        except PlacementRefused:
+            return
+
+    # --- promises ---------------------------------------------------------------------------------
+
+    def check_start(self, task: PlacementTask) -> None:
+        """What is begun is needed, and allowed, now."""
+        members = self.table.members
+        if task.gets is not None:
+            gets = members[task.gets]
+            if gets.silent_since_ms is not None or self.now_ms < gets.maintenance_until_ms:
+                raise Harm(f"{task} gives to a member that is not in service")
+        if task.kind is not TaskKind.REPLACE or task.loses not in members:
+            return
+        loses = members[task.loses]
+        if task.loses in self.table.placement.draining and loses.silent_since_ms is not None:
+            return
+        if self.now_ms < loses.maintenance_until_ms:
+            raise Harm(f"{task} replaces a member in maintenance")
+        since = loses.silent_since_ms
+        if since is None or self.now_ms - since < LIMITS.replace_after_ms:
+            raise Harm(f"{task} replaces a member that is not lost")
+        silent = [
+            each
+            for each in members.values()
+            if each.silent_since_ms is not None
+            and self.now_ms >= each.maintenance_until_ms
+            and self.table.held.get(each.number)
+        ]
+        if len(silent) * 3 >= len(members):
+            raise Harm(f"{task} replaces one of {len(silent)} silent members")
+
+    def check_tasks(self) -> None:
+        """One task for a group, and so many for a member."""
+        groups, members = Counter[int](), Counter[int]()
+        for task in self.table.placement.tasks.values():
+            groups.update(task.groups)
+            if task.kind not in (TaskKind.LEAD, TaskKind.MOVE_PARTITION):
+                touched = {task.gets, task.loses} & self.cluster.up
+                members.update(each for each in touched if each is not None)
+        if any(count > 1 for count in groups.values()):
+            raise Harm(f"two tasks have one group: {self.table.placement.tasks}")
+        if self.is_calm and any(count > LIMITS.per_member for count in members.values()):
+            raise Harm(f"too many tasks on one member: {members}")
+
+    is_calm = False
+    """Whether nobody comes back: then who could not be reached was not counted."""
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            if self.chance.random() < 0.25:
+                self.happen()
+            self.step(self.chance.choice([0.3, 0.7, 1.0]))
+        self.heal()
+        self.wait_for_rest()
+        self.check_end()
+
+    def heal(self) -> None:
+        """Who is not dead is up; operators let everything go on, and drain the dead."""
+        self.cluster.up = set(self.table.members) - self.dead
+        for member in list(self.table.members.values()):
+            self.table.put_member(replace(member, maintenance_until_ms=0))
+        self.apply([PauseTasks(are_paused=False)])
+        for number, task in list(self.table.placement.tasks.items()):
+            if task.state is TaskState.PAUSED:
+                self.apply(operations.resume(self.table, number))
+        for number in sorted(self.dead):
+            self.notice()
+            try:
+                name = self.table.members[number].name
+                self.apply(operations.drain(self.table, self.states(), name))
+            except PlacementRefused:
+                continue
+
+    def wait_for_rest(self) -> None:
+        """Until nothing has been begun for long."""
+        rest, before = 0, self.started.total()
+        for _ in range(STEPS_TO_END):
+            self.apply(operations.allow())
+            self.step()
+            is_quiet = not self.table.placement.tasks and self.started.total() == before
+            rest, before = rest + 1 if is_quiet else 0, self.started.total()
+            if rest >= STEPS_OF_REST:
+                return
+        raise Harm(f"no end: {self.planner.needs} {self.table.placement.tasks} {self.started}")
+
+    def check_end(self) -> None:
+        """Everything is as it shall be."""
+        able = self.states().in_service
+        for number, real in self.cluster.groups.items():
+            self._check_group(number, able)
+            up = [each for each in real.replicas.values() if each.member in self.cluster.up]
+            if any(each.replica not in real.whole for each in up):
+                raise Harm(f"group {number} is not whole")
+        if set(self.cluster.groups) != set(self.table.groups):
+            raise Harm("there are groups that the table does not name")
+        for number, partition in self.table.partitions.items():
+            there = self.cluster.partitions[number]
+            if there.open_in != partition.group or there.files != {partition.group}:
+                raise Harm(f"{partition} is open in {there}")
+        self._check_even(able)
+
+    def _check_group(self, number: int, able: list[int]) -> None:
+        group, real = self.table.groups[number], self.cluster.groups[number]
+        if set(group.members) != set(real.replicas) or len(group.voters) != len(group.members):
+            raise Harm(f"{real} is not what the table says: {group}")
+        if group.wanted:
+            if not set(group.wanted) <= set(able):
+                return
+            raise Harm(f"{group} is not where it is wanted")
+        others = set(able) - set(group.members)
+        homeless = [each for each in group.members if each not in able]
+        if others and (homeless or len(group.members) != group.copies):
+            raise Harm(f"{group} has not what it shall have: {able}")
+        if len(group.members) > group.copies:
+            raise Harm(f"{group} has too much")
+        if group.preferred in able and real.leader != group.preferred:
+            raise Harm(f"{group} is led by {real.leader}")
+        domains = Domains(self.table)
+        if group.is_pinned or homeless:
+            return
+        if domains.shared_within(group.members) > domains.least(len(group.members), able):
+            raise Harm(f"{group} is too near")
+
+    def _check_even(self, able: list[int]) -> None:
+        groups = self.table.groups.values()
+        if any(each.is_pinned for each in groups) or len(self.racks) > 1 or not able:
+            return
+        if any(not set(each.members) <= set(able) for each in groups):
+            return
+        held = [len(self.table.held.get(each, ())) for each in able]
+        if max(held) - min(held) > 1:
+            raise Harm(f"copies are not even: {held}")
+        if len(self.copies) == 1 and all(len(each.members) == each.copies for each in groups):
+            led = Counter(each.preferred for each in groups)
+            counts = [led[each] for each in able]
+            if max(counts) - min(counts) > 1:
+                raise Harm(f"leaders are not even: {counts}")

@@ -1,0 +1,155 @@
+"""What comes for a run of which a data group has closed its part, while group 0 has it open."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.data_groups.intake import RoutedIntake
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.types import Run
+from samelog.wire.errors import FaultCode
+from samelog.wire.push.effects import RollByte
+from tests.sequencer.cluster import batch, run_with, taken, until
+from tests.sequencer.test_data_groups import led, make_groups
+
+FIRST, SECOND = batch(b"a"), batch(b"b")
+RUN = "r" * 32
+
+
+class Told:
+    """What a node's intake says of the first partition."""
+
+    def __init__(self) -> None:
+        self.closed: list[dict[tuple[str, int], RollByte]] = []
+        self.over: list[str] = []
+
+    def on_progress(self, *_: Any) -> None:
+        """Not looked at."""
+
+    def on_part_closed(self, session: str, run_id: str, ends: Any) -> None:
+        """A group has closed its part."""
+        self.closed.append(dict(ends))
+
+    def on_run_closed(self, session: str, run_id: str, ends: Any) -> None:
+        """Group 0 has closed it."""
+        self.over.append(run_id)
+
+
+async def opened(intake: RoutedIntake, partition: int) -> Any:
+    """An input of the run at a node, as soon as that can open it: it may know nothing of it yet."""
+    while True:
+        try:
+            return await _opened(intake, partition)
+        except RequestRefused as refused:
+            if refused.code not in (FaultCode.NOT_READY, FaultCode.TIMEOUT):
+                raise
+            await asyncio.sleep(0.01)
+
+
+async def _opened(intake: RoutedIntake, partition: int) -> Any:
+    await intake.open_run(
+        identity="samelog://publisher/x",
+        session="s",
+        session_id="d" * 36,
+        run=0,
+        run_id=RUN,
+        dedup_id=None,
+        dedup_base=None,
+    )
+    return await intake.open_input(
+        identity="samelog://publisher/x",
+        session="s",
+        run_id=RUN,
+        topic="placed",
+        partition=partition,
+    )
+
+
+async def place(node: Node) -> None:
+    """A topic with a partition in each of two groups; the table may move meanwhile."""
+    while "f" * 32 not in node.cluster.topics:
+        since = node.cluster.placement.version
+        with suppress(TimeoutError):
+            await node.raft.proposer.propose(
+                PlaceTopic(since, "f" * 32, "placed", {}, 1, [], [1, 2])
+            )
+
+
+def part_of(node: Node, group: int) -> Run | None:
+    """What a group knows of the run."""
+    return node.data_groups.replicas[group].group_replica.logs.machine.run_of("s", RUN)
+
+
+@pytest.mark.parametrize(
+    ("is_to_come", "code"), [(True, FaultCode.NOT_READY), (False, FaultCode.NOT_LEADER)]
+)
+def test_who_is_to_have_a_partition_says_so_before_it_has(
+    *, is_to_come: bool, code: FaultCode
+) -> None:
+    """Who hears that others have it asks again much later."""
+    topic = SimpleNamespace(name="placed", is_placed=True, partitions=1, partition_numbers=[4])
+    machine: Any = SimpleNamespace(topic_named=lambda name: topic)
+    groups: Any = SimpleNamespace(
+        holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
+    )
+    cluster: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
+    intake = RoutedIntake(cluster, machine, groups)
+    opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)
+    with pytest.raises(RequestRefused) as caught:
+        asyncio.run(opening)
+    assert caught.value.code is code
+
+
+def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: Path) -> None:
+    """Found by benchmarks, as a refusal that ended the connection: what it was late with was
+    merged, so its files were gone. It began anew, and took all of it a second time.
+    """
+
+    async def body(nodes: list[Node]) -> None:
+        intakes = [RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups) for n in nodes]
+        told = Told()
+        intakes[2].watch(told)  # type: ignore[arg-type]
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and bool(led(nodes, 2)), "led")
+        await place(nodes[0])
+        states = [
+            node.data_groups.replicas[group].group_replica.logs.machine.state
+            for node in nodes
+            for group in (1, 2)
+        ]
+        await until(lambda: all("f" * 32 in state.topics for state in states), "the topic")
+        inputs = [await opened(intake, 0) for intake in intakes]
+        await opened(intakes[0], 1)
+        for intake, each in zip(intakes, inputs, strict=True):
+            await taken(intake.append(each.input, 0, 0, 0, FIRST))
+        for intake, each in zip(intakes[:2], inputs[:2], strict=True):
+            await taken(intake.append(each.input, 0, 0, len(FIRST), SECOND))
+            intake.seal(each.input, 0, 0, len(FIRST + SECOND))
+        end = 0, len(FIRST + SECOND)
+        intakes[0].end_run("s", RUN, {("placed", 0): end, ("placed", 1): (0, 1)})
+
+        def is_closed(node: Node) -> bool:
+            known = part_of(node, 1)
+            return known is not None and known.closed
+
+        await until(lambda: is_closed(nodes[2]), "the group has closed its part")
+        log = nodes[2].data_groups.replicas[1].group_replica.logs
+        number = inputs[2].input & 0xFFFFFFFF
+        await until(lambda: log.sessions.opened[number].runs() == [], "its files are gone")
+        assert told.closed == [{("placed", 0): end}]
+        assert not told.over
+        assert not nodes[0].logs.machine.run_of("s", RUN).closed  # type: ignore[union-attr]
+        again = await opened(intakes[2], 0)
+        assert again.end == end
+        await asyncio.sleep(0)
+        assert log.sessions.opened[number].runs() == [], "nothing begins anew"
+
+    run_with(tmp_path, 3, body)

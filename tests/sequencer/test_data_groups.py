@@ -1,0 +1,261 @@
+"""Data groups beside group 0, in real nodes: they begin, elect, rest, wake, and begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from msgspec import structs
+
+from samelog.archiver.command import ArchiveCommand
+from samelog.consensus import GroupMessages, Role
+from samelog.consensus.messages import PreVote
+from samelog.placement.values import NewGroup
+from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import (
+    DeleteTopicCommand,
+    Member,
+    OpenInputCommand,
+    OpenRunCommand,
+    RecordEvent,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import MakeGroups, PlaceTopic
+from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.member_beats import NOT_YET
+from tests.sequencer.cluster import leader_of, make_node, run_with, until
+
+
+async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
+    """Groups on these members, the first of which is to lead."""
+    leader = await leader_of(nodes)
+    await until(lambda: leader.level >= GROUPS, "the feature level")
+    wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
+    command = MakeGroups(leader.cluster.placement.version, wanted)
+    outcome = await leader.raft.proposer.propose(command)
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def led(nodes: list[Node], group: int) -> list[Node]:
+    """Who leads a data group."""
+    return [
+        node
+        for node in nodes
+        if group in node.data_groups.replicas and node.data_groups.replicas[group].raft.is_leader
+    ]
+
+
+def rests(nodes: list[Node], group: int) -> bool:
+    """Whether all replicas of a group rest."""
+    found = [node.data_groups.replicas.get(group) for node in nodes]
+    return all(each is not None and each.raft.raft.rests for each in found)
+
+
+def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2], [0], [2, 0, 1])
+        for group, wanted in {1: 0, 2: 1, 3: 0, 4: 2}.items():
+            await until(lambda g=group, w=wanted: led(nodes, g) == [nodes[w]], "who shall lead")  # type: ignore[misc]
+        assert sorted(nodes[0].data_groups.replicas) == [1, 3, 4]
+        await until(lambda: rests(nodes, 1) and rests(nodes[1:], 2), "rest")
+        terms = [node.data_groups.replicas[1].raft.raft.term for node in nodes]
+        await asyncio.sleep(0)
+        event = RecordEvent(1, "test", "something happens")
+        await nodes[1].data_groups.replicas[1].group_replica.raft.proposer.propose(event)
+        for node in nodes:
+            state = node.data_groups.replicas[1].group_replica.logs.machine.state
+            await until(lambda s=state: s.events[-1:] == [event], "the event everywhere")  # type: ignore[misc]
+            assert not node.logs.machine.state.events
+        await until(lambda: rests(nodes, 1), "rest again")
+        assert [node.data_groups.replicas[1].raft.raft.term for node in nodes] == terms
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        await until(lambda: led(nodes, 2) == [nodes[1]] and rests(nodes, 2), "rest")
+        await nodes[0].stop()
+        others = nodes[1:]
+        await until(lambda: len(led(others, 1)) == 1, "another leader")
+        assert led(others, 2) == [nodes[1]]
+        nodes[0] = make_node(tmp_path, 3, 0)
+        await nodes[0].start()
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leadership comes back")
+        await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest with it")
+        assert nodes[0].data_groups.replicas[2].raft.raft.role is Role.FOLLOWER
+
+    run_with(tmp_path, 3, body)
+
+
+def works(nodes: list[Node], group: int) -> bool:
+    """Whether any replica of a group is not there yet, or has anything running."""
+    found = [node.data_groups.replicas.get(group) for node in nodes]
+    return any(group in node.data_groups.working for node in nodes) or any(
+        each is None or not each.group_replica.rests for each in found
+    )
+
+
+async def place(node: Node, *groups: int, **settings: str) -> None:
+    """A topic in these groups."""
+    since = node.cluster.placement.version
+    command = PlaceTopic(since, "f" * 32, "placed", settings, 1, [], list(groups))
+    outcome = await node.raft.proposer.propose(command)
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest")
+        await place(nodes[0], 1)
+        state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
+        await until(lambda: "f" * 32 in state.topics, "the topic in its group")
+        assert not works(nodes, 2), "it is not concerned"
+        await until(lambda: not works(nodes, 1), "all rest again")
+        settings = AlterTopicCommand("f" * 32, {"retention.ms": "1000"}, [])
+        await nodes[0].raft.proposer.propose(settings)
+        await until(
+            lambda: state.topics["f" * 32].settings == {"retention.ms": "1000"}, "the settings"
+        )
+        await nodes[0].raft.proposer.propose(DeleteTopicCommand("f" * 32))
+        await until(lambda: not state.topics, "the topic is gone")
+        await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest once more")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        await nodes[2].stop()
+        there = nodes[:2]
+        event = RecordEvent(1, "test", "it misses this")
+        await nodes[1].data_groups.replicas[1].group_replica.raft.proposer.propose(event)
+        await until(lambda: rests(there, 1) and not works(there, 1), "rest without it")
+        nodes[2] = make_node(tmp_path, 3, 2)
+        await nodes[2].start()
+        await until(lambda: 1 in nodes[2].data_groups.replicas, "it is back")
+        state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
+        await until(lambda: state.events[-1:] == [event], "it has everything")
+        await until(lambda: rests(nodes, 1) and not works(nodes, 1), "rest with it")
+
+    run_with(tmp_path, 3, body)
+
+
+def spoil(node: Node, group: int) -> None:
+    """Nobody can read any more which replica of the group a node had."""
+    path = Path(node.member.raft_log.directory, str(group), "replica.json")
+    path.write_bytes(b"damaged")
+
+
+def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest")
+        await nodes[2].stop()
+        spoil(nodes[2], 1)
+        nodes[2] = make_node(tmp_path, 3, 2)
+        await nodes[2].start()
+        await until(lambda: 2 in nodes[2].data_groups.replicas, "the other group")
+        assert nodes[2].data_groups.damaged_replicas == 1
+        assert "the replica of group 1 cannot begin" in trouble(nodes[2])
+        assert "replica.json" in trouble(nodes[2])
+        presence = nodes[0].peers.presence
+        await until(lambda: "group 1" in presence.said(2, 0.0)[0].detail, "the others know")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0])
+        proposer, version = nodes[0].raft.proposer, nodes[0].cluster.placement.version
+        for members, preferred in (([], 0), ([0, 0], 0), ([7], 7), ([0], 1)):
+            command = MakeGroups(version, [NewGroup(1, tuple(members), preferred)])
+            outcome = await proposer.propose(command)
+            assert isinstance(outcome, Rejection)
+            assert outcome.code == "INVALID_GROUP"
+        outcome = await proposer.propose(MakeGroups(version - 1, [NewGroup(1, (0,), 0)]))
+        assert isinstance(outcome, Rejection)
+        assert outcome.code == "PLACEMENT_MOVED"
+        assert list(nodes[0].cluster.placement.groups) == [1]
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: rests(nodes, 1), "rest")
+        groups = nodes[1].data_groups
+        groups.replicas[1].raft.peer_restarted(2)
+        assert groups.replicas[1].raft.raft.next_deadline() < float("inf")
+        assert groups.quiet._beats.heard(1) == NOT_YET, "beats do not speak for it any more"
+        await until(lambda: not rests(nodes, 1), "the leader hears of it")
+        await until(lambda: rests(nodes, 1), "rest again")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_what_is_for_another_replica_is_not_heard(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        groups, raft = nodes[1].data_groups, nodes[1].data_groups.replicas[1].raft.raft
+        own, other = (groups.replicas[1].sender.replica(number) for number in (1, 2))
+        message = PreVote(raft.term + 1, 99, 99)
+        for sender, receiver in ((other, own + 7), (other + 7, own), (0, 0)):
+            groups.on_raft(2, GroupMessages(1, sender, receiver, [message]))
+            assert raft.rests
+        groups.on_raft(2, GroupMessages(1, other, own, [message]))
+        assert not raft.rests
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path) -> None:
+    """The table may give its member another one, while it still runs."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        groups = nodes[1].data_groups
+        replica, table = groups.replicas[1], nodes[1].cluster.placement
+        before, raft, other = table.groups[1], replica.raft.raft, replica.sender.replica(2)
+        others = tuple(
+            structs.replace(each, replica=99) if each.member == 1 else each
+            for each in before.replicas
+        )
+        table.groups[1] = structs.replace(before, replicas=others)
+        groups.on_raft(2, GroupMessages(1, other, 99, [PreVote(raft.term + 1, 99, 99)]))
+        assert raft.rests, "that was for a later replica"
+        groups.on_raft(2, GroupMessages(1, other, replica.replica, [PreVote(raft.term, 0, 0)]))
+        assert not raft.rests
+        table.groups[1] = before
+
+    run_with(tmp_path, 3, body)
+
+
+def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
+    machine = StateMachine()
+    machine.state.level = GROUPS
+    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    place = PlaceTopic(0, "id", "t", {}, 1, [NewGroup(1, (0,), 0)], [1])
+    assert machine.apply(place).partition_numbers == [1]
+    machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))
+    known = machine.apply(OpenInputCommand("s", "id", 0))
+    assert known.partition == 1, "a run is over once every group has closed its part"
+    refused = machine.apply(ArchiveCommand(1, 5, 0, 0, 1, ""))
+    assert isinstance(refused, Rejection)
+    assert refused.code == "ELSEWHERE"
+    assert machine.apply(HardReset("x", 1, 1)).code == "DATA_GROUPS"
+    machine.apply(DeleteTopicCommand("id"))
+    assert not machine.state.placement.partitions

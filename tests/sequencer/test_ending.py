@@ -1,0 +1,211 @@
+"""Runs with bytes in data groups: where they begin there, and when they are over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samelog.placement.values import NewGroup
+from samelog.sequencer.data_groups.ending import ALL_S, UnsettledRuns, closed_parts, overtaken
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
+from samelog.sequencer.state.commands import (
+    CloseRun,
+    Member,
+    OpenInputCommand,
+    OpenRunCommand,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import (
+    ClosePlacedRun,
+    OpenPartition,
+    OpenPlacedInput,
+    PlaceTopic,
+)
+from samelog.sequencer.state.types import Rejection, State
+
+SESSION, TOPIC = "s", "t" * 32
+END = (0, 400)
+
+
+def group_0() -> StateMachine:
+    """One session with an open run, and a topic with a partition in each of two data groups."""
+    machine = StateMachine()
+    machine.state.level = GROUPS
+    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
+    machine.apply(PlaceTopic(0, TOPIC, "t", {}, 1, groups, [1, 2]))
+    open_run(machine, 0)
+    for partition in range(2):
+        machine.apply(OpenInputCommand(SESSION, TOPIC, partition))
+    return machine
+
+
+def open_run(machine: StateMachine, number: int) -> Any:
+    """Its id is its number."""
+    return machine.apply(OpenRunCommand(SESSION, "d", "i", number, str(number), None, None))
+
+
+def data_group() -> StateMachine:
+    """With the first of these partitions."""
+    machine = StateMachine()
+    machine.apply(OpenPartition(1, TOPIC, "t", {}, 1, [1, 2]))
+    return machine
+
+
+def begin(machine: StateMachine, number: int) -> Any:
+    """The run begins in the data group."""
+    return machine.apply(
+        OpenPlacedInput(SESSION, "d", "i", number, number, str(number), None, None, None, TOPIC, 0)
+    )
+
+
+class World:
+    """Group 0's leader, with what it proposes."""
+
+    def __init__(self) -> None:
+        self.machine, self.proposed, self.now = group_0(), list[Any](), 0.0
+        anything: Any = SimpleNamespace(
+            closing=lambda session: None, wall_ms=lambda: 7, now=lambda: self.now
+        )
+        group: Any = SimpleNamespace(propose=self._propose, raft=SimpleNamespace(peers=[]))
+        self.closer = RunCloser(
+            machine=self.machine,
+            planner=anything,
+            sessions=anything,
+            group=group,
+            views={},
+            clock=anything,
+            is_there=lambda node: True,
+            events=anything,
+        )
+
+    def _propose(self, commands: list[Any]) -> int:
+        self.proposed += commands
+        return 1
+
+
+def test_a_run_is_open_until_all_groups_have_ended_it() -> None:
+    world = World()
+    assert world.closer.run_ended(SESSION, "0", {("t", 0): END, ("t", 1): END})
+    for ended in ({}, {("t", 0): END}):
+        world.closer.closed_elsewhere(SESSION, "0", ended)
+        world.closer.close()
+        assert not world.proposed
+    world.closer.closed_elsewhere(SESSION, "another", {("t", 0): END, ("t", 1): END})
+    world.closer.close()
+    assert not world.proposed, "the ends of another run say nothing of this one"
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END, ("t", 1): END})
+    world.closer.close()
+    assert world.proposed == [ClosePlacedRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
+    run = world.machine.apply(world.proposed[0])
+    assert [end[1:] for end in run.ends] == [END, END]
+
+
+def test_a_group_that_holds_up_sessions_is_named() -> None:
+    world, ends = World(), {("t", 0): END, ("t", 1): END}
+    for second in range(int(HELD_UP_S) + 1):  # it is told again each second
+        assert world.closer.held_up == {}
+        world.now = float(second)
+        world.closer.run_ended(SESSION, "0", ends)
+    assert world.closer.held_up == {1: [SESSION], 2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END})
+    assert world.closer.held_up == {2: [SESSION]}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 1): END})
+    world.closer.close()
+    assert world.closer.held_up == {}
+    world.machine.apply(world.proposed[0])
+    open_run(world.machine, 1)
+    world.closer.run_ended(SESSION, "1", ends)
+    assert world.closer.held_up == {}, "of this one, since now"
+
+
+def test_what_is_open_in_group_0_goes_on() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    assert not [*overtaken(here.state, cluster.state, [SESSION])]
+    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+    assert not [*overtaken(here.state, State(), [SESSION])], "group 0 lags here"
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    open_run(cluster, 1)
+    assert [*overtaken(here.state, cluster.state, [SESSION])] == [(SESSION, "0")]
+
+
+def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    here.apply(CloseRun(SESSION, "0", 2))
+    (told,) = closed_parts(here.state, cluster.state, [SESSION])
+    assert (told.session, told.run_id, len(told.ends)) == (SESSION, "0", 1)
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+
+
+@pytest.mark.parametrize(("number", "code"), [(3, "RUN_CLOSED"), (4, "RUN_CLOSED"), (5, "")])
+def test_a_run_that_was_closed_begins_no_more(number: int, code: str) -> None:
+    here = data_group()
+    assert begin(here, 4).run == 4
+    refused = begin(here, 5)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "RUN_OPEN"
+    here.apply(CloseRun(SESSION, "4", 2))
+    outcome = begin(here, number)
+    if number == 4:
+        assert isinstance(outcome, Rejection)
+        assert outcome.code == "RUN_CLOSED"
+    else:
+        assert getattr(outcome, "code", "") == code
+
+
+class Counted(dict[str, Any]):
+    """Sessions, and how often one was looked at."""
+
+    looks = 0
+
+    def get(self, *wanted: Any) -> Any:
+        self.looks += 1
+        return super().get(*wanted)
+
+
+def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    here.state.sessions = Counted(here.state.sessions)
+    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    assert runs.owed(0.0) == ([], [])
+    here.state.sessions.looks = 0
+    assert runs.owed(1.0) == ([], [])
+    assert not here.state.sessions.looks
+    here.apply(CloseRun(SESSION, "0", 2))
+    runs.note(SESSION)
+    for _ in range(2):  # it is said until group 0 has closed the run
+        assert [told.run_id for told in runs.owed(2.0)[0]] == ["0"]
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    runs.note(SESSION)
+    assert runs.owed(3.0) == ([], [])
+    here.state.sessions.looks = 0
+    assert runs.owed(4.0) == ([], [])
+    assert not here.state.sessions.looks
+    runs.owed(4.0 + ALL_S)
+    assert here.state.sessions.looks, "now and then at all"
+
+
+def test_after_a_snapshot_of_either_group_all_runs_are_looked_at() -> None:
+    cluster, here = group_0(), data_group()
+    begin(here, 0)
+    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    assert runs.owed(0.0) == ([], [])
+    later = group_0()
+    later.apply(CloseRun(SESSION, "0", 2))
+    open_run(later, 1)
+    cluster.state = later.state
+    assert runs.owed(1.0) == ([], [(SESSION, "0")])
+    ended = data_group()
+    begin(ended, 0)
+    ended.apply(CloseRun(SESSION, "0", 2))
+    here.state = ended.state
+    assert runs.owed(2.0) == ([], [])
+    cluster.state = group_0().state
+    assert [told.run_id for told in runs.owed(3.0)[0]] == ["0"]

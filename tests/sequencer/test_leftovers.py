@@ -1,0 +1,45 @@
+"""What is left of groups on a disk, and what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.values import NewGroup, Placement
+from samelog.sequencer.data_groups.leftovers import Leftovers, groups_on_disk, leftovers
+from samelog.sequencer.node import Node
+from samelog.store.disk.files import OsFileSystem
+from tests.sequencer.cluster import make_node, run_with, until
+from tests.sequencer.test_data_groups import led, make_groups
+
+
+def test_only_groups_that_ended_are_gone() -> None:
+    table = Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (0,), 0),) * 3))
+    del table.groups[2]
+    assert leftovers(table, [1, 2, 3, 4]) == Leftovers(gone=(2,), unknown=(4,))
+    assert leftovers(table, []) == Leftovers()
+
+
+def test_nothing_is_on_an_empty_disk(tmp_path: Path) -> None:
+    fs = OsFileSystem()
+    assert groups_on_disk(fs, str(tmp_path)) == set()
+    (tmp_path / "groups" / "3").mkdir(parents=True)
+    (tmp_path / "groups" / "note").touch()
+    assert groups_on_disk(fs, str(tmp_path)) == {3}
+
+
+def test_files_of_unknown_groups_are_kept_and_shown(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0])
+        await until(lambda: led(nodes, 1) == [nodes[0]], "a leader")
+        await nodes[0].stop()
+        data = Path(nodes[0].member.raft_log.directory).parent
+        (data / "groups" / "7").mkdir()
+        nodes[0] = make_node(tmp_path, 1, 0)
+        await nodes[0].start()
+        await until(lambda: 7 in nodes[0].data_groups.damaged, "it is shown")
+        assert (data / "groups" / "7").exists()
+        await until(lambda: led(nodes, 1) == [nodes[0]], "what is known is there")
+
+    run_with(tmp_path, 1, body)

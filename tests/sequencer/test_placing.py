@@ -1,0 +1,97 @@
+"""Tasks of placement in real nodes: a group moves from member to member, whoever leads group 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samelog.placement import operations
+from samelog.placement.changes import AnyChange, WantMembers
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.types import Rejection
+from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.test_data_groups import led, make_groups
+
+
+async def change(node: Node, changes: list[AnyChange]) -> None:
+    """An operator's wish is proposed."""
+    outcome = await node.raft.proposer.propose(ChangePlacement(-1, list(changes)))
+    assert not isinstance(outcome, Rejection), outcome
+
+
+def held(node: Node) -> list[int]:
+    """How many replicas each member has, by the table."""
+    groups = node.cluster.placement.groups.values()
+    return [sum(member in each.members for each in groups) for member in node.cluster.members]
+
+
+def rests(node: Node) -> bool:
+    """Whether nothing is to be done, and every group is as it shall be."""
+    placement = node.cluster.placement
+    whole = all(
+        each.votes and each.is_whole
+        for group in placement.groups.values()
+        for each in group.replicas
+    )
+    return whole and not placement.tasks and not node.placing.needs
+
+
+def has_what_the_table_says(node: Node) -> bool:
+    """Whether a member runs the replicas that the table names, and has no files of others."""
+    own, data = node.member.directory.record.number, Path(node.member.raft_log.directory).parent
+    wanted = {
+        str(number)
+        for number, group in node.cluster.placement.groups.items()
+        if own in group.members
+    }
+    files = {each.name for each in (data / "groups").glob("*")}
+    return {str(each) for each in node.data_groups.replicas} == wanted == files
+
+
+def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1])
+        leader = await leader_of(nodes)
+        await until(
+            lambda: sorted(held(leader)) == [1, 2, 2, 2, 2] and rests(leader), "even copies"
+        )
+        own = leader.member.directory.record
+        table = leader.placing.look()
+        await change(leader, operations.drain(table, leader.placing.states(), own.node))
+        await until(lambda: held(leader)[own.number] == 0 and rests(leader), "it is empty")
+        await until(
+            lambda: all(map(has_what_the_table_says, nodes)), "replicas that ended are gone"
+        )
+        placement = leader.cluster.placement
+        assert {each.state.name for each in placement.ended} == {"DONE"}
+        for group in placement.groups.values():
+            assert len(group.members) == 3
+            await until(
+                lambda g=group: led(nodes, g.number) == [nodes[g.preferred]],  # type: ignore[misc]
+                "who shall lead",
+            )
+
+    run_with(tmp_path, 5, body)
+
+
+def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path) -> None:
+    """A founder that left, and gets a replica again, does not lead a group of its own."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0], [1])
+        leader = await leader_of(nodes)
+        for number, other in ((0, 1), (1, 0), (0, 1)):
+            await change(leader, [WantMembers(1, (other,))])
+            await until(
+                lambda o=other: held_by(leader, 1) == [o] and rests(leader),  # type: ignore[misc]
+                f"group 1 goes from {number} to {other}",
+            )
+            assert led(nodes, 1) == [nodes[other]]
+            await until(lambda: all(map(has_what_the_table_says, nodes)), "replicas end")
+
+    run_with(tmp_path, 3, body)
+
+
+def held_by(node: Node, group: int) -> list[int]:
+    """Members of a group, by the table."""
+    return list(node.cluster.placement.groups[group].members)

@@ -1,0 +1,250 @@
+"""Units of work over several groups, in the state machines of group 0 and of a data group."""
+
+from __future__ import annotations
+
+import pytest
+
+from samelog.placement.tasks import Action
+from samelog.placement.values import NewGroup, PartitionPass, PassStage
+from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.spanning.steps import lost_groups, next_steps
+from samelog.sequencer.state.commands import (
+    CloseRun,
+    DeleteTopicCommand,
+    EndStage,
+    Member,
+    Merge,
+    OpenRunCommand,
+    PinStage,
+    Range,
+    RetireSessionCommand,
+    decode_commands,
+    encode_commands,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import (
+    OpenPartition,
+    OpenPlacedInput,
+    PassPartition,
+    PlaceTopic,
+)
+from samelog.sequencer.state.transactions.commands import (
+    BeginStage,
+    SettleUnit,
+    StagedPart,
+    UnitStep,
+)
+from samelog.sequencer.state.transactions.spanning import StagedUnit
+from samelog.sequencer.state.transactions.two_phase import Decision
+from samelog.sequencer.state.types import Rejection
+
+RUN = ("s", "run-s")
+PARTS = [StagedPart(*RUN, [(1, 0, 10), (2, 0, 10)])]
+UNIT = 1
+
+
+@pytest.fixture
+def cluster() -> StateMachine:
+    """Group 0: a topic of two partitions, in groups 1 and 2, and a run that is staged for it."""
+    machine = StateMachine()
+    machine.state.level = GROUPS
+    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
+    machine.apply(PlaceTopic(0, "id", "t", {}, 1, groups, [1, 2]))
+    machine.apply(OpenRunCommand("s", "s", "i", 0, "run-s", None, None, "sink"))
+    return machine
+
+
+def data_group(number: int) -> StateMachine:
+    """A data group with one of the partitions, in which the run has an input."""
+    machine = StateMachine()
+    machine.state.level = GROUPS
+    machine.apply(OpenPartition(number, "id", "t", {}, 1, [1, 2]))
+    opened = OpenPlacedInput("s", "s", "i", 0, 0, "run-s", None, None, "sink", "id", number - 1)
+    assert not isinstance(machine.apply(opened), Rejection)
+    return machine
+
+
+def begin(batch: int = 0, writer: str = "q", parts: list[StagedPart] = PARTS) -> BeginStage:
+    return BeginStage("sink", writer, batch, parts, 5)
+
+
+def part(size: int = 10) -> Range:
+    return Range(1, 0, 0, 0, size, 1, size, 7)
+
+
+def pin(partition: int, number: int = UNIT, *, size: int = 10) -> PinStage:
+    return PinStage(number, "sink", [RUN], [(partition, [part(size)])])
+
+
+def end(partition: int, *, is_commit: bool = True, size: int = 10) -> EndStage:
+    merge = Merge(partition, 0, 3, 1000, roll=False, ranges=[part(size)])
+    return EndStage(UNIT, is_commit, [RUN], [merge] if is_commit else [], [], 7)
+
+
+def settle(group: int, step: UnitStep, number: int = UNIT) -> SettleUnit:
+    return SettleUnit(number, group, step, "why")
+
+
+def decision(cluster: StateMachine, number: int = UNIT) -> Decision | None:
+    known = cluster.state.transactions.spanning.units.get(number)
+    return None if known is None else known.unit.decision
+
+
+def code(outcome: object) -> str:
+    assert isinstance(outcome, Rejection), outcome
+    return outcome.code
+
+
+def test_a_unit_is_committed_once_all_groups_are_prepared(cluster: StateMachine) -> None:
+    made = cluster.apply(begin())
+    assert isinstance(made, StagedUnit)
+    assert list(made.unit.participants) == [0, 1, 2]
+    assert cluster.apply(begin()) is made
+    for group in (1, 2, 0):
+        assert decision(cluster) is Decision.NONE
+        assert cluster.state.stages == {}
+        cluster.apply(settle(group, UnitStep.PREPARED))
+    assert decision(cluster) is Decision.COMMIT
+    assert cluster.state.stages["sink"].unit == UNIT
+    cluster.apply(settle(1, UnitStep.REFUSED))
+    assert decision(cluster) is Decision.COMMIT
+    assert code(cluster.apply(begin())) == "STAGE_PUBLISHED"
+    assert code(cluster.apply(begin(writer="other"))) == "STAGE_BACKWARDS"
+    assert code(cluster.apply(begin(1))) == "STAGE_BUSY", "batches follow each other"
+    for group in (0, 1, 2):
+        assert decision(cluster) is Decision.COMMIT
+        cluster.apply(settle(group, UnitStep.DONE))
+    assert decision(cluster) is None
+    assert code(cluster.apply(begin())) == "STAGE_PUBLISHED"
+
+
+def test_one_group_that_refuses_is_enough(cluster: StateMachine) -> None:
+    cluster.apply(begin())
+    cluster.apply(settle(1, UnitStep.PREPARED))
+    cluster.apply(settle(2, UnitStep.REFUSED))
+    cluster.apply(settle(2, UnitStep.PREPARED))
+    cluster.apply(settle(0, UnitStep.PREPARED))
+    assert decision(cluster) is Decision.ABORT
+    assert cluster.state.stages == {}
+    for group in (0, 1, 2):
+        cluster.apply(settle(group, UnitStep.DONE))
+    assert decision(cluster) is None
+
+
+def test_a_batch_that_is_begun_anew_gives_the_first_attempt_up(cluster: StateMachine) -> None:
+    cluster.apply(begin())
+    cluster.apply(OpenRunCommand("z", "z", "i", 0, "run-z", None, None, "sink"))
+    anew = [StagedPart("z", "run-z", [(1, 0, 10)])]
+    assert code(cluster.apply(begin(writer="other", parts=anew))) == "STAGE_BUSY"
+    cluster.apply(begin(parts=anew))
+    assert (decision(cluster, 1), decision(cluster, 2)) == (Decision.ABORT, Decision.NONE)
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        (begin(parts=[StagedPart("s", "another", [(1, 0, 10)])]), "UNKNOWN_RUN"),
+        (begin(parts=[StagedPart(*RUN, [(9, 0, 10)])]), "UNKNOWN_TOPIC"),
+        (BeginStage("other", "q", 0, PARTS, 5), "UNKNOWN_RUN"),
+    ],
+)
+def test_what_cannot_be_begun(cluster: StateMachine, command: BeginStage, wanted: str) -> None:
+    before = cluster.encode()
+    assert decode_commands(encode_commands([command])) == [command]
+    assert code(cluster.apply(command)) == wanted
+    assert cluster.encode() == before
+
+
+def test_what_is_pinned_stays_until_it_is_carried_out() -> None:
+    machine = data_group(1)
+    command = pin(1)
+    assert decode_commands(encode_commands([command])) == [command]
+    assert machine.apply(command) == machine.apply(command) == command
+    assert code(machine.apply(CloseRun(*RUN))) == "PINNED"
+    assert code(machine.apply(RetireSessionCommand("s"))) == "PINNED"
+    assert code(machine.apply(pin(1, 2))) == "PINNED"
+    machine = StateMachine.decode(machine.encode())
+    before = machine.encode()
+    assert code(machine.apply(end(1, size=11))) == "PRECONDITION"
+    nothing = EndStage(UNIT, True, [RUN], [], [], 7)
+    assert code(machine.apply(nothing)) == "PRECONDITION"
+    assert machine.encode() == before
+    assert machine.apply(end(1)) == end(1)
+    assert machine.state.partitions[1].next_offset == 1
+    assert machine.open_run_of("s") is None
+    assert code(machine.apply(end(1))) == "STAGE_ENDED"
+    assert code(machine.apply(pin(1))) == "STAGE_ENDED"
+    assert machine.state.partitions[1].next_offset == 1
+
+
+def test_what_is_given_up_is_closed_and_never_pinned_later() -> None:
+    machine = data_group(1)
+    assert code(machine.apply(end(1))) == "NOT_PINNED"
+    assert not isinstance(machine.apply(end(1, is_commit=False)), Rejection)
+    assert machine.open_run_of("s") is None
+    assert code(machine.apply(pin(1))) == "STAGE_ENDED"
+    assert code(machine.apply(pin(1, 2))) == "UNKNOWN_RUN"
+
+
+def test_a_topic_that_is_deleted_is_left_out() -> None:
+    machine = data_group(1)
+    machine.apply(pin(1))
+    machine.apply(DeleteTopicCommand("id"))
+    assert code(machine.apply(end(1))) == "PRECONDITION"
+    assert not isinstance(machine.apply(EndStage(UNIT, True, [RUN], [], [], 7)), Rejection)
+
+
+def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
+    seal = PassPartition(5, Action.SEAL_PARTITION, 1, b"")
+    machine, moving = data_group(1), data_group(1)
+    assert code(machine.apply(seal)) == "STAGED"
+    machine.apply(pin(1))
+    assert code(machine.apply(seal)) == "PINNED"
+    machine.apply(end(1))
+    assert not isinstance(machine.apply(seal), Rejection)
+    moving.state.placement.passing = PartitionPass(5, 1, PassStage.SEALED)
+    assert code(moving.apply(pin(1))) == "PARTITION_MOVES"
+
+
+# --- what comes next ------------------------------------------------------------------------------
+
+
+def test_a_group_tells_what_its_own_entries_say(cluster: StateMachine) -> None:
+    here = data_group(1)
+    assert next_steps(cluster.state, here.state, 1).pin == []
+    cluster.apply(begin())
+    assert next_steps(cluster.state, here.state, 1).pin == [UNIT]
+    here.apply(pin(1))
+    found = next_steps(cluster.state, here.state, 1)
+    assert (found.pin, found.tell) == ([], [SettleUnit(UNIT, 1, UnitStep.PREPARED)])
+    for group in (0, 1, 2):
+        cluster.apply(settle(group, UnitStep.PREPARED))
+    assert next_steps(cluster.state, here.state, 1).end == [(UNIT, True)]
+    behind = data_group(1)
+    found = next_steps(cluster.state, behind.state, 1)
+    assert (found.end, found.tell) == ([], []), "a deposed leader lacks the pin, and says nothing"
+    here.apply(end(1))
+    found = next_steps(cluster.state, here.state, 1)
+    assert (found.end, found.tell) == ([], [SettleUnit(UNIT, 1, UnitStep.DONE)])
+
+
+def test_what_was_pinned_too_late_is_given_up(cluster: StateMachine) -> None:
+    here = data_group(1)
+    here.apply(pin(1))
+    assert next_steps(cluster.state, here.state, 1).end == [], "this group 0 is older than the unit"
+    cluster.state.transactions.spanning.last = UNIT
+    assert next_steps(cluster.state, here.state, 1).end == [(UNIT, False)]
+    here.apply(end(1, is_commit=False))
+    assert here.state.transactions.spanning.known_over(cluster.state.transactions.spanning) == [1]
+
+
+def test_a_group_that_is_gone_has_done_its_part(cluster: StateMachine) -> None:
+    cluster.apply(begin())
+    cluster.apply(settle(2, UnitStep.GONE))
+    assert list(lost_groups(cluster.state)) == []
+    del cluster.state.placement.groups[2]
+    (gone,) = lost_groups(cluster.state)
+    for each in (settle(0, UnitStep.PREPARED), settle(1, UnitStep.PREPARED), gone):
+        cluster.apply(each)
+    assert decision(cluster) is Decision.COMMIT

@@ -260,6 +260,8 @@ def log_parts(
     *,
     pulls: PeerPulls,
     ask: Callable[[], list[int]],
+    sources: Callable[[], list[int]],
+    takes_sessions: Callable[[], bool],
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
     config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
@@ -295,14 +297,16 @@ def log_parts(
             sessions=sessions,
             intake=intake,
             clock=clock,
-            is_up=lambda number: number == raft.group.raft.leader or number in ask(),
+            is_up=lambda number: (
+                takes_sessions() and (number == raft.group.raft.leader or number in ask())
+            ),
         ),
         MergedRepair(
             pulls,
             machine=machine,
             merging=merging,
             clock=clock,
-            ask=ask,
+            ask=sources,
             takes_in=lambda: intake.stopped is None,
             budget=budget,
             elsewhere=site.owner.elsewhere,

@@ -325,6 +325,13 @@ class NodeConfig(ConfigTable):
         _NODE,
     ] = 95
     auto_create_topics: Annotated[bool, "Publishing to a topic creates the topic", _NODE] = True
+    site: Annotated[
+        str,
+        "The site that the node is in, one of `samelog site list`",
+        checked_name(check_session_name),
+        _NODE,
+        Without("none"),
+    ] = ""
     max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
         1 << 20
     )

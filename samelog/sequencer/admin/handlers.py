@@ -14,6 +14,7 @@ from typing import Any
 
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
+from samelog.admin import site_requests as site
 from samelog.sequencer.admin import (
     access,
     archiving,
@@ -35,6 +36,7 @@ from samelog.sequencer.admin import (
     voids,
 )
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.sites import desk
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
 IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
@@ -77,6 +79,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.CancelTask: tasks.cancel_task,
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
+    site.ListSites: desk.list_sites,
+    site.CreateSite: desk.create_site,
+    site.DropSite: desk.drop_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -10,6 +10,7 @@ from enum import IntEnum
 import msgspec
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement.sites import Sites
 from samelog.placement.tasks import PlacementTask, TaskKind
 
 REPLICAS_MOST = 7
@@ -185,6 +186,8 @@ class Placement(OwnPlacement):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
+    sites: Sites = msgspec.field(default_factory=Sites)
+    """Where members are."""
 
     def let_in(self, member: int) -> None:
         """A member counts again, whatever it has forgotten."""

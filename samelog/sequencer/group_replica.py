@@ -43,10 +43,9 @@ from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
-from samelog.sequencer.sites.sources import copy_sources
+from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.sites.state import Sites
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
 from samelog.wire.bounds import Health
@@ -111,6 +110,12 @@ class GroupReplica:
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
             self.raft.group.halt(unknown)
+        self._sources = CopySources(
+            presence.number,
+            sites=lambda: owner.cluster_machine.state.placement.sites,
+            peers=self.peers_to_ask,
+            voters=lambda: self.raft.group.raft.voters,
+        )
         self.logs = log_parts(
             self._site,
             self.raft,
@@ -118,8 +123,7 @@ class GroupReplica:
             merging,
             pulls=pulls,
             ask=self.peers_to_ask,
-            sources=self._copy_sources,
-            takes_sessions=lambda: not self._only_reads,
+            sources=self._sources,
         )
         self._rest_at = 0.0
         self._build_upkeep(replica, pulls)
@@ -144,7 +148,7 @@ class GroupReplica:
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
-            is_there=lambda node: is_there(node) and not self._only_reads,
+            is_there=lambda node: is_there(node) and self._sources.takes_sessions,
         )
         self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
@@ -304,20 +308,6 @@ class GroupReplica:
         leader = self.raft.group.raft.leader
         there = filter(self._site.presence.is_there, self._site.peers.numbers)
         return sorted(there, key=lambda number: number != leader)
-
-    def _copy_sources(self) -> list[int]:
-        """The peers from which merged bytes are copied."""
-        number, voters = self._site.presence.number, self.raft.group.raft.voters
-        return copy_sources(number, self.peers_to_ask(), self._sites, voters)
-
-    @property
-    def _sites(self) -> Sites:
-        return self._site.owner.cluster_machine.state.sites
-
-    @property
-    def _only_reads(self) -> bool:
-        """Whether this member is in a site that takes merged bytes only."""
-        return self._sites.only_reads(self._site.presence.number)
 
     def peer_gone(self, number: int) -> None:
         """No connection that the peer dialled is left."""

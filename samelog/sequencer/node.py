@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -51,6 +52,7 @@ from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -114,16 +116,8 @@ class Node:
             lives=lives,
         )
         callers = Callers()
-        self.peers = PeerParts(
-            record.number,
-            members,
-            lives,
-            callers,
-            links,
-            changes,
-            presence,
-            self._new_whereabouts(record.number, links),
-        )
+        known = members, lives, callers, links, changes, presence
+        self.peers = PeerParts(record.number, *known, self._new_whereabouts(record.number, links))
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
@@ -136,13 +130,16 @@ class Node:
             number,
             self._given.config.site,
             machine=self.logs.machine,
-            proposer=self.raft.proposer,
+            propose=lambda command: self.spawn(self._note_site(command)),
             behind=self.logs.repair.merged,
             silent_s=lambda: self.raft.group.raft.leader_silent_s(self._given.clock.now()),
             clock=self._given.clock,
-            spawn=self._tasks.spawn,
             send_all=links.send_all,
         )
+
+    async def _note_site(self, command: SetSiteCommand) -> None:
+        with suppress(TimeoutError):  # it is tried again
+            await self.raft.proposer.propose(command)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given

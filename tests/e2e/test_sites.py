@@ -52,7 +52,7 @@ def publish(world: World, session: str) -> None:
 
 
 def readers(world: World, nodes: list[LocalNode]) -> int:
-    """How many connections read merged logs from these nodes, members of the cluster not counted."""
+    """How many connections of clients read merged logs from these nodes."""
     config = world.cluster.client_config()
     found = [ask_node(config, node.address, ListSubscribers()) for node in nodes]
     return sum(
@@ -123,5 +123,3 @@ def test_a_site_with_members_is_not_removed(world: World) -> None:
     assert node.name in refused.stderr
     again = run("site", "add", "lon", "--config", world.cluster.client_file)
     assert "there is a site 'lon' already" in again.stderr
-
-

@@ -59,6 +59,7 @@ from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
+from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
@@ -341,6 +342,7 @@ PLANTED = (
             *REMOVING,
             *REPAIRING,
             *SHARING,
+            *SITES,
             *SPANNING,
             *TELLING,
             *TYPED,

@@ -36,7 +36,6 @@ from samelog.sequencer.admin import (
     voids,
 )
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.sites import desk
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
 IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
@@ -79,9 +78,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.CancelTask: tasks.cancel_task,
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
-    site.ListSites: desk.list_sites,
-    site.CreateSite: desk.create_site,
-    site.DropSite: desk.drop_site,
+    site.ListSites: members.list_sites,
+    site.CreateSite: members.create_site,
+    site.DropSite: members.drop_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -173,7 +173,8 @@ class Changes:
         return False
 
     def _may_become_voter(self, number: int) -> bool:
-        return self._machine.state.sites.may_vote(number) and self._is_let_in_and_close(number)
+        may_vote = self._machine.state.placement.sites.may_vote(number)
+        return may_vote and self._is_let_in_and_close(number)
 
     def _let_suspects_in(self) -> None:
         """Who may have forgotten what it promised counts again from an entry on that names its life
@@ -270,8 +271,9 @@ class Changes:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
 
     def _refuse_while_joining(self) -> None:
+        sites = self._machine.state.placement.sites
         for member in self._machine.state.members.values():
-            is_to_vote = member.promote and not self._machine.state.sites.only_reads(member.number)
+            is_to_vote = member.promote and not sites.only_reads(member.number)
             if (is_to_vote and not member.voter) or member.replaces is not None:
                 raise ChangeRefused(
                     FaultCode.CHANGE_PENDING,

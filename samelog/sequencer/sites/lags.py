@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from samelog.sequencer.state.sites.state import Sites
+from samelog.placement.sites import Sites
 from samelog.wire.peer_messages import SiteLag
 
 UNKNOWN = -1

@@ -10,9 +10,9 @@ no voter, whoever is up is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from samelog.sequencer.state.sites.state import Sites
+from samelog.placement.sites import Sites
 
 GATEWAY_TRIES = 50
 """So often in a row the gateway is asked in vain before a voter is: it is a round trip over the
@@ -33,3 +33,30 @@ def copy_sources(
     gateway = min([own, *mates])
     far = [each for each in peers if each in voters] or [each for each in peers if each != gateway]
     return far if gateway == own else [*far[:1], *[gateway] * GATEWAY_TRIES]
+
+
+class CopySources:
+    """Of one replica: from whom it copies merged bytes now."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        sites: Callable[[], Sites],
+        peers: Callable[[], list[int]],
+        voters: Callable[[], Collection[int]],
+    ) -> None:
+        """`number`: of this member; `peers`: as in `copy_sources`."""
+        self._number = number
+        self._sites = sites
+        self._peers = peers
+        self._voters = voters
+
+    def __call__(self) -> list[int]:
+        """See `copy_sources`."""
+        return copy_sources(self._number, self._peers(), self._sites(), self._voters())
+
+    @property
+    def takes_sessions(self) -> bool:
+        """Whether this member takes session bytes, too: no site that only reads does."""
+        return not self._sites().only_reads(self._number)

@@ -12,13 +12,11 @@ so; lag that is not known is never told as 0 (docs/sites.md, S20).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from samelog.runtime.clock import Clock
 from samelog.sequencer.levels import SITES
-from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import SetSiteCommand
@@ -49,32 +47,30 @@ class Whereabouts:
         site: str,
         *,
         machine: StateMachine,
-        proposer: Proposer,
+        propose: Callable[[SetSiteCommand], asyncio.Task[None]],
         behind: Behind,
         silent_s: Callable[[], float],
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         send_all: Callable[[PeerMessage], None],
     ) -> None:
         """`site`: by the node's configuration; empty: it is in none. `silent_s`: for how long the
-        leader has been silent.
+        leader has been silent. What becomes of what is proposed the state says.
         """
         self.lags = SiteLags()
         self._number = number
         self._site = site
         self._machine = machine
-        self._proposer = proposer
+        self._propose = propose
         self._behind = behind
         self._silent_s = silent_s
         self._clock = clock
-        self._spawn = spawn
         self._send_all = send_all
         self._proposing: asyncio.Task[None] | None = None
 
     @property
     def trouble(self) -> str:
         """That the cluster has no such site; empty if it has, or none is configured."""
-        sites = self._machine.state.sites
+        sites = self._machine.state.placement.sites
         if not self._site or sites.members.get(self._number) == self._site:
             return ""
         known = ", ".join(sites.votes) or "none"
@@ -91,12 +87,12 @@ class Whereabouts:
 
     def tick(self) -> None:
         """To be called about once a second."""
-        state = self._machine.state
-        if state.level < SITES or not (state.sites.votes or state.sites.members):
+        sites = self._machine.state.placement.sites
+        if self._machine.state.level < SITES or not (sites.votes or sites.members):
             return
-        noted = state.sites.members.get(self._number, "")
+        noted = sites.members.get(self._number, "")
         if noted != self._site and not self.trouble and self._is_idle:
-            self._proposing = self._spawn(self._note(SetSiteCommand(self._number, self._site)))
+            self._proposing = self._propose(SetSiteCommand(self._number, self._site))
         if noted:
             told = SiteLag(self.waits_ms, self._behind.lacks)
             self.lags.say(self._number, told, self._clock.now())
@@ -115,8 +111,3 @@ class Whereabouts:
     @property
     def _is_idle(self) -> bool:
         return self._proposing is None or self._proposing.done()
-
-    async def _note(self, command: SetSiteCommand) -> None:
-        """What becomes of it the state says; it is tried again while that says otherwise."""
-        with suppress(TimeoutError):
-            await self._proposer.propose(command)

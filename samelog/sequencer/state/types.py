@@ -34,7 +34,6 @@ from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
-from samelog.sequencer.state.sites.state import Sites
 from samelog.sequencer.state.transactions.state import Transactions
 
 STATE_VERSION = 6
@@ -304,8 +303,6 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
-    sites: Sites = msgspec.field(default_factory=Sites)
-    """Where members are."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -331,7 +328,7 @@ class State(msgspec.Struct):
     def rack_of(self, number: int) -> str:
         """Where a member says that it is: its site, and then the rack there."""
         rack = next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
-        site = self.sites.members.get(number, "")
+        site = self.placement.sites.members.get(number, "")
         is_within = not site or rack == site or rack.startswith(f"{site}/")
         return rack if is_within else f"{site}/{rack}".rstrip("/")
 

@@ -163,9 +163,13 @@ class PullReceiver(Generic[CopyT]):
             elif copy in own and copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
                 text = f"the node has not opened {copy.name} in {ANSWER_S:g} s"
                 raise ProtocolFault(FaultCode.TIMEOUT, text)
-        if self.node and now >= self._probe_at:
+        if self.node:
+            self._look_around(now)
+
+    def _look_around(self, now: float) -> None:
+        if now >= self._probe_at:
             self._probe(now)
-        if self.node and self.target.is_near and self._near.is_due(now):
+        if self.target.is_near and self._near.is_due(now):
             self._check_near(now)
 
     def _is_due(self, copy: CopyT, now: float) -> bool:
@@ -198,8 +202,12 @@ class PullReceiver(Generic[CopyT]):
         here = self._not_here.union(self._copies.values())
         return [c for c in self._known if c.state is CopyState.COPYING and c not in here]
 
-    def _known_as(self, handle: int) -> CopyT | None:
-        return self._copies.get(handle) or self._near.looked_at(handle)
+    def _not_looked(self, handle: int, refusal: Refusal, now: float) -> bool:
+        """Whether what was refused was a look at where the node ends."""
+        copy = self._copies.get(handle) or self._near.looked_at(handle)
+        if copy is not None and refusal.code is FaultCode.NOT_LEADER:
+            self._not_here.add(copy)
+        return self._looked(handle, None, now)
 
     def _looked(self, handle: int, end: int | None, now: float) -> bool:
         """Whether a node's answer was to a look at where it ends."""
@@ -375,9 +383,7 @@ class PullReceiver(Generic[CopyT]):
     # --- refusals -----------------------------------------------------------------------------
 
     def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
-        if refusal.code is FaultCode.NOT_LEADER and (copy := self._known_as(handle)) is not None:
-            self._not_here.add(copy)
-        if self._looked(handle, None, now):
+        if self._not_looked(handle, refusal, now):
             return
         topic = self._probes.pop(handle, None)
         if topic is not None and refusal.code is FaultCode.NOT_LEADER:

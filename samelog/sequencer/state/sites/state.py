@@ -1,4 +1,4 @@
-"""The sites of a cluster in the replicated state, and what commands change in them.
+"""What commands about sites change in the replicated state.
 
 Invariant: a member is in a site only if the cluster has that site, so a name that is mistyped makes
 no site; a member of a site that only reads does not become a voter, and no site with voters becomes
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
+from samelog.placement.sites import Sites
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.sites.commands import AddSite, RemoveSite, SetSiteCommand
@@ -24,33 +23,8 @@ if TYPE_CHECKING:
 SITES_MOST = 64
 
 
-class Sites(msgspec.Struct):
-    """Which sites there are, in the order in which they were added, and who is in which."""
-
-    votes: dict[str, bool] = {}
-    """Site -> whether its members may vote."""
-    members: dict[int, str] = {}
-    """Member -> its site; one that is missing has said none."""
-
-    def may_vote(self, member: int) -> bool:
-        """Whether a member may become a voter: where some sites only read, it has to be in one that
-        does not.
-        """
-        if all(self.votes.values()):
-            return True
-        return self.votes.get(self.members.get(member, ""), False)
-
-    def only_reads(self, member: int) -> bool:
-        """Whether a member is in a site that only reads: it takes merged bytes, no session's."""
-        return not self.votes.get(self.members.get(member, ""), True)
-
-    def keep(self, members: Mapping[int, object]) -> None:
-        """Forget who is no member any more."""
-        self.members = {number: site for number, site in self.members.items() if number in members}
-
-
 def _add_site(state: State, command: AddSite) -> WhyNot:
-    sites, name = state.sites, command.name
+    sites, name = state.placement.sites, command.name
     if name in sites.votes:
         return "SITE_EXISTS", f"there is a site {name!r} already"
     if len(sites.votes) >= SITES_MOST:
@@ -66,7 +40,7 @@ def _add_site(state: State, command: AddSite) -> WhyNot:
 
 
 def _remove_site(state: State, command: RemoveSite) -> WhyNot:
-    sites, name = state.sites, command.name
+    sites, name = state.placement.sites, command.name
     if name not in sites.votes:
         return _unknown(sites, name)
     there = [number for number, site in sites.members.items() if site == name]
@@ -79,7 +53,7 @@ def _remove_site(state: State, command: RemoveSite) -> WhyNot:
 
 
 def _set_site(state: State, command: SetSiteCommand) -> WhyNot:
-    sites, site = state.sites, command.site
+    sites, site = state.placement.sites, command.site
     member = state.members.get(command.member)
     if member is None:
         return "UNKNOWN_NODE", f"no node has the number {command.member}"

@@ -297,9 +297,7 @@ def log_parts(
             sessions=sessions,
             intake=intake,
             clock=clock,
-            is_up=lambda number: (
-                sources.takes_sessions and (number == raft.group.raft.leader or number in ask())
-            ),
+            is_up=sources.gives_sessions,
         ),
         MergedRepair(
             pulls,

@@ -110,12 +110,8 @@ class GroupReplica:
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
             self.raft.group.halt(unknown)
-        self._sources = CopySources(
-            presence.number,
-            sites=lambda: owner.cluster_machine.state.placement.sites,
-            peers=self.peers_to_ask,
-            voters=lambda: self.raft.group.raft.voters,
-        )
+        of = presence.number, owner.cluster_machine, self.raft.group.raft, self.peers_to_ask
+        sources = self._sources = CopySources(*of)
         self.logs = log_parts(
             self._site,
             self.raft,
@@ -123,7 +119,7 @@ class GroupReplica:
             merging,
             pulls=pulls,
             ask=self.peers_to_ask,
-            sources=self._sources,
+            sources=sources,
         )
         self._rest_at = 0.0
         self._build_upkeep(replica, pulls)

@@ -285,7 +285,7 @@ class ArchiveConfig(ConfigTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace(ConfigTable):
+class NodePace(ConfigTable):
     """How fast a node copies what it lacks, and how often it writes the replicated state."""
 
     recovery_bytes_per_s: Annotated[
@@ -351,7 +351,7 @@ class NodeConfig(ConfigTable):
     max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
         1 << 20
     )
-    pace: Annotated[Pace, Inlined()] = Pace()
+    pace: Annotated[NodePace, Inlined()] = NodePace()
     tls: Annotated[TlsFiles, Subtable("The node's certificate")]
     peers: Annotated[
         tuple[PeerConfig, ...],

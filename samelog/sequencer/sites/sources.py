@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from samelog.consensus import Raft
 from samelog.placement.sites import Sites
+from samelog.sequencer.state.machine import StateMachine
 
 GATEWAY_TRIES = 50
 """So often in a row the gateway is asked in vain before a voter is: it is a round trip over the
@@ -39,24 +41,28 @@ class CopySources:
     """Of one replica: from whom it copies merged bytes now."""
 
     def __init__(
-        self,
-        number: int,
-        *,
-        sites: Callable[[], Sites],
-        peers: Callable[[], list[int]],
-        voters: Callable[[], Collection[int]],
+        self, number: int, cluster: StateMachine, raft: Raft, peers: Callable[[], list[int]]
     ) -> None:
-        """`number`: of this member; `peers`: as in `copy_sources`."""
+        """`number`: of this member; `cluster`: of group 0; `peers`: as in `copy_sources`."""
         self._number = number
-        self._sites = sites
+        self._cluster = cluster
+        self._raft = raft
         self._peers = peers
-        self._voters = voters
+
+    @property
+    def _sites(self) -> Sites:
+        return self._cluster.state.placement.sites
 
     def __call__(self) -> list[int]:
         """See `copy_sources`."""
-        return copy_sources(self._number, self._peers(), self._sites(), self._voters())
+        return copy_sources(self._number, self._peers(), self._sites, self._raft.voters)
+
+    def gives_sessions(self, number: int) -> bool:
+        """Whether session bytes are pulled from this peer, which has more of them."""
+        is_there = number == self._raft.leader or number in self._peers()
+        return is_there and self.takes_sessions
 
     @property
     def takes_sessions(self) -> bool:
         """Whether this member takes session bytes, too: no site that only reads does."""
-        return not self._sites().only_reads(self._number)
+        return not self._sites.only_reads(self._number)

@@ -263,7 +263,8 @@ class PullReceiver(Generic[CopyT]):
         for copy in copies:
             if copy not in self._known:
                 self._known[copy] = now
-                if copy.state is CopyState.WAITING and self.node and self._is_due(copy, now):
+                is_patient = self.target.is_far or self._near.is_late
+                if copy.state is CopyState.WAITING and self.node and not is_patient:
                     self._open(copy, now)
 
     def _new_handle(self) -> int:

@@ -213,7 +213,7 @@ def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        await until(lambda: node.raft.replica.machine.state.level >= LEAVING)
+        await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")
         node.raft.coordinator._planner.filters = [WithoutB()]
         batches = [batch(b"a", b"b", b"c"), batch(b"b"), batch(b"d", b"b", b"e")]
         futures = [

@@ -475,10 +475,12 @@ def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBy
 
 
 def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
-    begins, ends = draft.begins, draft.ends
+    """One that is more than the plain fields of a Merge."""
+    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
     if draft.left_out:
-        return MergeLeaving(*fields, begins=begins, ends=ends, left_out=draft.left_out)
-    return MergeTransactions(*fields, begins=begins, ends=ends)
+        more = (*more, draft.left_out)
+        return MergeLeaving(*more)
+    return MergeTransactions(*more)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

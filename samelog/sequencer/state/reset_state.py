@@ -23,6 +23,7 @@ import msgspec
 from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.feeds.noting import forget_places, places_of
 from samelog.sequencer.state.placement.commands import BeginAnew, NewLog
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 
@@ -46,10 +47,12 @@ def hard_reset(state: State, command: HardReset) -> bool:
     base = state.epochs.base + EPOCH_STEP
     state.epochs = state.epochs._replace(base=base, first=base + command.term)
     moved: dict[int, int] = {}
+    places: dict[int, tuple[str, int]] = {}
     for topic in state.topics.values():
+        places |= places_of(topic)
         moved |= _begin_anew(state, topic, command.reset_id)
     _move_what_is_known(state, moved)
-    state.groups.forget_partitions(moved)
+    forget_places(state, places)
     if state.placement.partitions:
         state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
     return True
@@ -81,6 +84,7 @@ def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
     for each in logs:
         moved |= _renumber(state, state.topics[each.topic_id], each)
     _move_what_is_known(state, moved)
+    state.transactions.forget_partitions(moved)
     bases = state.placement.epoch_bases
     for number in moved:
         bases.pop(number, None)
@@ -111,7 +115,6 @@ def _move_what_is_known(state: State, moved: Mapping[int, int]) -> None:
     for entry in state.inputs.values():
         entry.partition = moved.get(entry.partition, entry.partition)
     _move_dedup(state, moved)
-    state.transactions.forget_partitions(moved)
 
 
 def event_of(command: SoftReset | HardReset | BeginAnew, topics: int) -> RecordEvent:

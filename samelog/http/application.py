@@ -180,7 +180,10 @@ class HttpApplication:
             protocol.request_begins()
         try:
             async with asyncio.timeout(REQUEST_S):
-                return await handler(request)
+                response = await handler(request)
+                if self._is_crowded:
+                    response.force_close()
+                return response
         except HttpProblem as problem:
             return problem_response(problem)
         except web.HTTPException as error:
@@ -199,6 +202,12 @@ class HttpApplication:
             self._under_way -= 1
             if isinstance(protocol, HttpConnection):
                 protocol.request_ends()
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether who keeps its connection would keep others out."""
+        server = self._runner.server
+        return server is not None and len(server.connections) > CONNECTIONS_MAX // 2
 
     def _refusal(self, request: web.Request) -> HttpProblem | None:
         """Why a request is refused before it is read; None if it is not."""

@@ -22,6 +22,7 @@ from samelog.format.errors import LogFormatError
 from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
+from samelog.sequencer.admin.parts import GroupDesk
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
@@ -77,6 +78,8 @@ class Node:
         self._watched: WatchedFiles | None = None
         self._told = NodeState.OFFLINE
         """The state that the other members were told of last."""
+        self.group_desk: GroupDesk | None = None
+        """What coordinates consumer groups, if anything does."""
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)

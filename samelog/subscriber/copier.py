@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.share import Share
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import LoopThreads
@@ -45,10 +46,13 @@ class Copier:
         on_growth: Callable[[], None],
         on_news: Callable[[], None],
         must_exist: bool = False,
+        is_shared: bool = False,
+        on_config: Callable[[ClientConfig], None] = lambda config: None,
     ) -> None:
         """Start copying. In another thread `on_growth` is called when a copy has grown, `on_news`
         for more than that. With `must_exist` a topic that the cluster does not know is an error,
-        not something to wait for.
+        not something to wait for. `is_shared`: a group says what is copied. `on_config` hears of
+        other configurations.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -60,6 +64,8 @@ class Copier:
         self._on_growth = on_growth
         self._on_news = on_news
         self._must_exist = must_exist
+        self._is_shared = is_shared
+        self._on_config = on_config
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
         self._waiting = 0
@@ -93,13 +99,19 @@ class Copier:
             ),
             PullOptions(
                 find_start=find_start,
+                is_shared=self._is_shared,
                 on_change=self._note_copy,
                 on_status=lambda: self._note_all_copies(client),
             ),
         )
         client.start()
         self._note_all_copies(client)
-        follower = ConfigFollower(config, client.follow)
+
+        def follow(newer: ClientConfig) -> None:
+            client.follow(newer)
+            self._on_config(newer)
+
+        follower = ConfigFollower(config, follow)
         follower.start()
         return client, follower
 
@@ -149,7 +161,7 @@ class Copier:
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
         """Whether these are all partitions that are copied."""
         partitions = self._partitions(topic)
-        return bool(partitions) and known == partitions
+        return (bool(partitions) or self._is_shared) and known == partitions
 
     def _partitions(self, topic: str) -> frozenset[int]:
         with self._state_lock:
@@ -165,6 +177,16 @@ class Copier:
             check_copy(name, copy)
         if status is not None:
             check_topics(status.problems, must_exist=self._must_exist)
+
+    def share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        """Keep copies of these partitions only. Raises LogFormatError."""
+        self._thread.run(self._share(held))
+
+    async def _share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        with self._state_lock:
+            for name in [name for name in self._copies if name not in held]:
+                del self._copies[name]
+        self._client.share(held)
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
@@ -192,7 +214,9 @@ class Copier:
 
     def _holds_all(self) -> bool:
         has_topics = {topic for topic, _ in self._copies} >= set(self._topics)
-        return has_topics and all(copy.is_caught_up for copy in self._copies.values())
+        return (has_topics or self._is_shared) and all(
+            copy.is_caught_up for copy in self._copies.values()
+        )
 
     def wait_caught_up(self, timeout_s: float | None) -> None:
         """Wait until they do. Raises NotCaughtUp, and as `check`."""

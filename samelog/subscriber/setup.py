@@ -6,17 +6,20 @@ Invariant: what is returned works; if anything is wrong, nothing is left running
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
-from samelog.format.names import check_topic_name
+from samelog.format.names import check_group_name, check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.groups.membership import MemberOptions, Membership
+from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
@@ -47,6 +50,9 @@ class SubscriberKeywords(TypedDict, total=False):
     corrupt: str | Corrupt
     where: str | None
     columns: Sequence[str] | None
+    group: str | None
+    positions: OwnPositions | None
+    rebalance_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +84,20 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
-    start = parse_start(given.get("start"), is_named=name is not None)
+    sharing = _share(chosen, client, given)
+    is_shared = sharing is not None
+    start = parse_start(given.get("start"), is_named=name is not None or is_shared)
     root = _root(given.get("directory"), client)
+    if sharing is not None:
+        root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
-    store = None if name is None else PositionStore(fs, root, name)
-    finder = StartFinder(start, reset, store)
-    engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
+    store = sharing or (None if name is None else PositionStore(fs, root, name))
+    finder = StartFinder(start, reset, store, is_shared=is_shared)
+    is_kept = client is not None
+    engine = Engine(
+        fs, root, chosen, finder=finder, store=store, is_kept_here=is_kept, sharing=sharing
+    )
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
         engine.find_partitions()
@@ -115,7 +128,39 @@ def _keep(
         on_growth=engine.waiter.wake,
         on_news=engine.waiter.wake_to_rescan,
         must_exist=not chosen.follow,
+        is_shared=engine.sharing is not None,
+        on_config=_follow_in_group(engine.sharing),
     )
+
+
+def _follow_in_group(sharing: Sharing | None) -> Callable[[ClientConfig], None]:
+    def follow(config: ClientConfig) -> None:
+        if sharing is not None and sharing.speaker is not None:
+            sharing.speaker.follow(config)
+
+    return follow
+
+
+def _share(
+    chosen: Choice, client: ClientConfig | None, given: SubscriberKeywords
+) -> Sharing | None:
+    """What a member of a group has. Raises ValueError, InvalidName."""
+    group = given.get("group")
+    if group is None:
+        if given.get("positions") is not None:
+            raise ValueError("positions of one's own go with a group")
+        return None
+    if client is None:
+        raise ValueError("the member of a group needs a config: the cluster knows the group")
+    for option in ("name", "partitions"):
+        if given.get(option) is not None:
+            raise ValueError(f"{option} does not go with group: the group has it")
+    if not chosen.follow:
+        raise ValueError("the member of a group follows: what others have it does not know")
+    rebalance_s = given.get("rebalance_timeout_s", 300.0)
+    host = socket.gethostname()
+    options = MemberOptions(check_group_name(group), chosen.topics, host, rebalance_s)
+    return Sharing(Membership(options), given.get("positions"))
 
 
 def _checked_topics(

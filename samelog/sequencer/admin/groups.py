@@ -20,6 +20,7 @@ from samelog.admin.answers import (
     GroupRow,
     GroupRows,
 )
+from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of
 from samelog.sequencer.admin.topics import find_topic
@@ -27,7 +28,6 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -42,8 +42,10 @@ async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRo
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
-    """One group. Raises ChangeRefused, TimeoutError."""
+    """One group. Raises ChangeRefused, NotLeader, TimeoutError."""
     await node.raft.proposer.catch_up()
+    if request.by_coordinator and not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
     return _describe(node, request.group)
 
 
@@ -62,6 +64,14 @@ def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]
             yield number, max(0, end - max(known.offset, begin))
 
 
+def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
+    """How many records a partition has from an offset on; None: other nodes have it."""
+    if parts_of(node, number) is None:
+        return None
+    begin, end = _span(node, number)
+    return max(0, end - max(offset, begin))
+
+
 def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
     """A group, as this node knows it now."""
     return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(node, group)))
@@ -72,7 +82,7 @@ def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
     return (
         name,
         group.state_name,
-        group.protocol_type[:NAME_CHARACTERS],
+        "native" if group.natives else group.protocol_type[:NAME_CHARACTERS],
         (group.protocol or "")[:NAME_CHARACTERS],
         len(group.members) + len(group.consumers),
         group.generation,
@@ -91,20 +101,35 @@ def _describe(node: ServedNode, name: str) -> GroupDescription:
         )
         for each in group.members.values()
     )
-    consumers = tuple(_consumer(logs.machine, each) for each in group.consumers.values())
+    consumers = tuple(_consumer(node, name, group, each) for each in group.consumers.values())
     partitions = [_partition(node, number, known) for number, known in group.offsets.items()]
     partitions.sort(key=lambda each: (each.topic, each.partition))
     info = GroupInfo(*_facts(name, group))
     return GroupDescription(info, members + consumers, tuple(partitions))
 
 
-def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
+def _consumer(
+    node: ServedNode, group: str, known: GroupState, member: ConsumerMember
+) -> GroupMemberInfo:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
-    state = machine.state
+    state, name = node.logs.machine.state, member.member_id
+    native = known.natives.get(name)
+    desk = node.group_desk
+    heard_ms, polled_ms = (-1, -1) if desk is None else desk.times(group, name)
     living = (state.partitions[n] for n in member.assigned if n in state.partitions)
     names = tuple((state.topics[each.topic_id].name, each.index) for each in living)
     return GroupMemberInfo(
-        member.member_id, member.instance_id, member.client_id, member.client_host, b"", names
+        name,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        b"",
+        names,
+        identity="" if native is None else native.identity,
+        joined_ms=-1 if native is None else native.joined_ms,
+        moved_ms=-1 if native is None else native.moved_ms,
+        heard_ms=heard_ms,
+        polled_ms=polled_ms,
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.group_answers import GroupBeaten
+from samelog.admin.group_requests import BeatGroup
 from samelog.admin.requests import DropStage, HoldStage, PublishStage
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
@@ -81,6 +83,21 @@ class StageDesk(Protocol):
         """End the runs of a stage."""
 
 
+class GroupDesk(Protocol):
+    """Coordinates consumer groups, while this node leads."""
+
+    async def beat(self, request: BeatGroup, identity: str) -> GroupBeaten:
+        """A subscriber joins, stays or leaves. Raises NotLeader, ChangeRefused."""
+
+    async def note(self, group: str, positions: Iterable[tuple[int, int]]) -> bool:
+        """Have positions of somebody committed who is no member; whether they are. Raises
+        NotLeader.
+        """
+
+    def times(self, group: str, member: str) -> tuple[int, int]:
+        """When a member was heard of last, and polled, in ms of the wall clock; -1: not known."""
+
+
 class ServedNode(Protocol):
     """Its parts, in records."""
 
@@ -115,6 +132,10 @@ class ServedNode(Protocol):
     @property
     def stages(self) -> StageDesk:
         """What writers stage."""
+
+    @property
+    def group_desk(self) -> GroupDesk | None:
+        """What coordinates consumer groups; None: nothing on this node ever does."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

@@ -34,7 +34,7 @@ class GroupBeaten(AdminAnswer, frozen=True):
 
 
 class PositionsNoted(AdminAnswer, frozen=True):
-    """They are; or not, because there are members of a group that has this name."""
+    """They are; or not: a group of this name has members, or the topic has another log now."""
 
     noted: bool
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from samelog.admin.group_answers import GroupBeaten, PositionsNoted, ProcessedOffsets
 from samelog.admin.requests import MAX_31, AdminRequest, GroupName, Offset, TopicName
+from samelog.wire.bounds import Identifier
 
 GROUP_TOPICS_MAX = 1000
 GROUP_PARTITIONS_MAX = 100_000
@@ -62,6 +63,7 @@ class NotePositions(AdminRequest[PositionsNoted], frozen=True):
 
     group: GroupName
     topic: TopicName
+    topic_id: Annotated[Identifier, Meta(description="Of the log that they are in.")]
     offsets: Annotated[
         dict[Annotated[str, Meta(pattern=r"^\d{1,9}$")], Offset],
         Meta(max_length=GROUP_PARTITIONS_MAX, description="By partition."),

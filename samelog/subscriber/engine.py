@@ -70,6 +70,9 @@ class Store(Protocol):
     def save(self, *, durable: bool) -> None:
         """Keep what was noted; `durable` waits for it."""
 
+    def close(self) -> None:
+        """No more is noted."""
+
 
 class Engine:
     """The partitions of one subscriber, below one directory."""
@@ -398,4 +401,6 @@ class Engine:
             cursor.reader.close()
         for starting in self._starting.values():
             starting.reader.close()
+        if self._store is not None:
+            self._store.close()
         self.waiter.close()

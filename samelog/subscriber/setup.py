@@ -19,6 +19,7 @@ from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.groups.membership import MemberOptions, Membership
+from samelog.subscriber.groups.reporting import Reporter, ReportedPositions
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
@@ -92,7 +93,9 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
-    store = sharing or (None if name is None else PositionStore(fs, root, name))
+    store = sharing or (
+        None if name is None else _named(PositionStore(fs, root, name), name, client)
+    )
     finder = StartFinder(start, reset, store, is_shared=is_shared)
     is_kept = client is not None
     engine = Engine(
@@ -131,6 +134,13 @@ def _keep(
         is_shared=engine.sharing is not None,
         on_config=_follow_in_group(engine.sharing),
     )
+
+
+def _named(
+    store: PositionStore, name: str, client: ClientConfig | None
+) -> PositionStore | ReportedPositions:
+    """Positions under a name, of which the cluster is told, if there is one."""
+    return store if client is None else ReportedPositions(store, Reporter(client, name))
 
 
 def _follow_in_group(sharing: Sharing | None) -> Callable[[ClientConfig], None]:

@@ -382,8 +382,6 @@ class Subscriber(Pacing):
             try:
                 if self._commits:
                     self._engine.commit(durable=self._engine.sharing is None)
-                if self._engine.sharing is not None:
-                    self._engine.sharing.close()
             finally:
                 self._engine.close()
 

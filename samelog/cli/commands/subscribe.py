@@ -1,6 +1,6 @@
 """`samelog subscribe`: the records of topics on standard output.
 
-Invariant: with --name, a position is stored only after its records were written out; with --replay,
+Invariant: with --name or --group, a position is stored only after its records were written out; with --replay,
 a record is shown no earlier than its time has come, and in the order it was read.
 """
 
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import click
 
-from samelog.cli.live_names import complete_topics
+from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.cli.record_text import as_line, as_value
 from samelog.config.tables.client import ClientConfig
@@ -64,6 +64,11 @@ def parse_from(
 )
 @click.option("--partition", "partitions", multiple=True, type=click.IntRange(min=0))
 @click.option("--name", help="Store positions under this name, and go on there.")
+@click.option(
+    "--group",
+    shell_complete=complete_groups,
+    help="Be a member of this group, which shares the partitions and has the positions.",
+)
 @click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--replay", is_flag=True, help="Show records as far apart as they were written.")
@@ -83,6 +88,7 @@ def command(
     start: StartOption | None,
     partitions: tuple[int, ...],
     name: str | None,
+    group: str | None,
     limit: int | None,
     follow: bool,
     replay: bool,
@@ -101,6 +107,7 @@ def command(
       samelog subscribe --config client.toml --topic flights --dir copies --from latest
       samelog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       samelog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
+      samelog subscribe --config client.toml --topic trades --dir copies --group billing
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
       samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
     """
@@ -115,6 +122,7 @@ def command(
             config=config,
             start=start,
             name=name,
+            group=group,
             partitions=partitions or None,
             follow=follow,
         )
@@ -128,7 +136,7 @@ def command(
             count = copy_out(subscriber, out, show, limit)
         else:
             count = paced.copy_out(out, show, limit)
-        if name is not None and not (paced and paced.is_cut_short):
+        if (name or group) is not None and not (paced and paced.is_cut_short):
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")

@@ -24,13 +24,15 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
-from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 
 MEMBER_MS = 20
 """A group may have one heartbeat in so many ms: a small one notices changes soon."""
 SOONEST_MS = 500
+NO_GROUP = GroupState()
 LOST = (
     ErrorCode.unknown_member_id,
     ErrorCode.fenced_member_epoch,
@@ -61,11 +63,12 @@ class GroupDesk:
 
     async def beat(self, request: BeatGroup, identity: str) -> GroupBeaten:
         """Raises NotLeader, ChangeRefused."""
-        asked = self._asked(request, identity)
+        asked = as_heartbeat(request, identity, self._clock.wall_ms())
         answer = await self.driver.ask(lambda c, waiter: c.beat(asked, waiter))
         if answer is None:
             raise NotLeader(self._raft.group.raft.leader)
-        return self._told(request.group, cast(Beaten, answer))
+        state = self._machine.state
+        return as_answer(state, self._limits, request.group, cast(Beaten, answer))
 
     async def note(self, group: str, positions: Iterable[tuple[int, int]]) -> bool:
         """Have positions of somebody committed who is no member; whether they are. Raises
@@ -83,53 +86,56 @@ class GroupDesk:
         """
         return self.driver.times(group, member)
 
-    def _asked(self, request: BeatGroup, identity: str) -> GroupBeat:
-        polled_ms = self._clock.wall_ms() - request.polled_ms_ago
-        return GroupBeat(
-            caller=Caller(request.group, request.member, None, request.epoch),
-            client_id="samelog",
-            client_host=request.host,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=request.topics,
-            owned=None if request.owned is UNSET else request.owned,
-            identity=identity,
-            commits=[OffsetCommit(each.partition, each.offset) for each in request.commits],
-            leaves=request.leaves,
-            polled_ms=-1 if request.polled_ms_ago < 0 else polled_ms,
-        )
 
-    def _told(self, group: str, answer: Beaten) -> GroupBeaten:
-        if answer.error and answer.error not in LOST:
-            code = FaultCode.NOT_AUTHORISED
-            if answer.error is not ErrorCode.group_authorization_failed:
-                code = FaultCode.GROUP_IN_USE
-            raise ChangeRefused(code, answer.message or answer.error.name.replace("_", " "))
-        lost = (answer.message or answer.error.name) if answer.error else ""
-        assigned = None if answer.assigned is None else self._assigned(group, answer.assigned)
-        heartbeat_ms, session_ms = self._periods(group)
-        return GroupBeaten(
-            answer.epoch, lost, assigned, answer.not_committed, heartbeat_ms, session_ms
-        )
+def as_heartbeat(request: BeatGroup, identity: str, wall_ms: int) -> GroupBeat:
+    """What a subscriber asks, in the coordinator's words."""
+    return GroupBeat(
+        caller=Caller(request.group, request.member, None, request.epoch),
+        client_id="samelog",
+        client_host=request.host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=request.topics,
+        owned=None if request.owned is UNSET else request.owned,
+        identity=identity,
+        commits=[OffsetCommit(each.partition, each.offset) for each in request.commits],
+        leaves=request.leaves,
+        polled_ms=-1 if request.polled_ms_ago < 0 else wall_ms - request.polled_ms_ago,
+    )
 
-    def _assigned(self, group: str, numbers: Iterable[int]) -> tuple[AssignedPartition, ...]:
-        state = self._machine.state
-        known = state.groups.by_id.get(group)
-        committed: dict[int, CommittedOffset] = {} if known is None else known.offsets
-        found = []
-        for number in numbers:
-            partition = state.partitions.get(number)
-            if partition is not None:
-                topic = state.topics[partition.topic_id]
-                at = committed[number].offset if number in committed else -1
-                place = topic.name, topic.log_id, partition.index
-                found.append(AssignedPartition(number, *place, at))
-        return tuple(found)
 
-    def _periods(self, group: str) -> tuple[int, int]:
-        """How often a member is to be heard of, and after which silence it is none."""
-        access, limits = self._machine.state.access, self._limits
-        known = self._machine.state.groups.by_id.get(group)
-        members = 0 if known is None else len(known.consumers)
-        longest = access.group_ms(group, HEARTBEAT_MS, limits.consumer_heartbeat_interval_ms)
-        session_ms = access.group_ms(group, SESSION_MS, limits.consumer_session_timeout_ms)
-        return min(longest, max(SOONEST_MS, MEMBER_MS * members)), session_ms
+def as_answer(state: State, limits: GroupLimits, group: str, answer: Beaten) -> GroupBeaten:
+    """What the coordinator answers, in the subscriber's words; `state` has all that was decided
+    before. Raises ChangeRefused.
+    """
+    if answer.error and answer.error not in LOST:
+        code = FaultCode.NOT_AUTHORISED
+        if answer.error is not ErrorCode.group_authorization_failed:
+            code = FaultCode.GROUP_IN_USE
+        raise ChangeRefused(code, answer.message or answer.error.name.replace("_", " "))
+    lost = (answer.message or answer.error.name) if answer.error else ""
+    known = state.groups.by_id.get(group, NO_GROUP)
+    assigned = None if answer.assigned is None else _assigned(state, known, answer.assigned)
+    left = answer.not_committed
+    return GroupBeaten(answer.epoch, lost, assigned, left, *_periods(state, limits, group, known))
+
+
+def _assigned(
+    state: State, group: GroupState, numbers: Iterable[int]
+) -> tuple[AssignedPartition, ...]:
+    found = []
+    for number in numbers:
+        partition, committed = state.partitions.get(number), group.offsets.get(number)
+        if partition is not None:
+            topic = state.topics[partition.topic_id]
+            at = -1 if committed is None else committed.offset
+            place = topic.name, topic.log_id, partition.index
+            found.append(AssignedPartition(number, *place, at))
+    return tuple(found)
+
+
+def _periods(state: State, limits: GroupLimits, name: str, group: GroupState) -> tuple[int, int]:
+    """How often a member is to be heard of, and after which silence it is none."""
+    longest = state.access.group_ms(name, HEARTBEAT_MS, limits.consumer_heartbeat_interval_ms)
+    session_ms = state.access.group_ms(name, SESSION_MS, limits.consumer_session_timeout_ms)
+    often = max(SOONEST_MS, MEMBER_MS * len(group.consumers))
+    return min(longest, often), session_ms

@@ -35,7 +35,10 @@ async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> Gro
 async def note_positions(node: ServedNode, request: NotePositions, identity: str) -> PositionsNoted:
     """Raises ChangeRefused, NotLeader."""
     _check(node, identity, request.group, (request.topic,))
-    numbers = find_topic(node, request.topic).partition_numbers
+    topic = find_topic(node, request.topic)
+    if topic.log_id != request.topic_id:
+        return PositionsNoted(False)
+    numbers = topic.partition_numbers
     given = ((int(index), offset) for index, offset in request.offsets.items())
     known = [(numbers[index], offset) for index, offset in given if index < len(numbers)]
     return PositionsNoted(await _desk(node).note(request.group, known))

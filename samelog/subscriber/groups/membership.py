@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
@@ -57,7 +57,7 @@ class MemberOptions:
 class _Life:
     """From one joining to the next."""
 
-    member: str = field(default_factory=lambda: uuid.uuid4().hex)
+    member: str
     epoch: int = JOIN
     valid_until: float | None = None
     """None: it has not joined yet."""
@@ -79,14 +79,17 @@ class _Life:
 class Membership:
     """Of one subscriber. Used by any thread."""
 
-    def __init__(self, options: MemberOptions) -> None:
+    def __init__(
+        self, options: MemberOptions, new_id: Callable[[], str] = lambda: uuid.uuid4().hex
+    ) -> None:
         self.options = options
         self.version = 0
         """Rises whenever there is something for the application's thread to heed."""
         self.heartbeat_s = 0.5
         self.polled_at: float | None = None
         self._lock = threading.Lock()
-        self._life = _Life()
+        self._new_id = new_id
+        self._life = _Life(new_id())
         self._left: list[tuple[str, int]] = []
         """Members (with their epochs) that were given up, and whom nobody has told of yet."""
 
@@ -167,7 +170,7 @@ class Membership:
             self._lose()
 
     def _lose(self) -> None:
-        self._life = _Life()
+        self._life = _Life(self._new_id())
         self.version += 1
 
     # --- for the application's thread -------------------------------------------------------------

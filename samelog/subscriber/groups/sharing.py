@@ -56,11 +56,17 @@ class OwnPositions(Protocol):
 class Sharing:
     """Of one subscriber. Implements engine.Store."""
 
-    def __init__(self, membership: Membership, own: OwnPositions | None) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        own: OwnPositions | None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.membership = membership
         self.speaker: Speaker | None = None
         """None: it has not joined yet."""
         self._own = own
+        self._now = now
         self._held: dict[Name, Claim] = {}
         self._starts: dict[Name, int] = {}
         self._logs: dict[Name, str] = {}
@@ -117,7 +123,7 @@ class Sharing:
         """Do what the coordinator has said since; whether everything is done. `commits`: positions
         are committed without being asked for. Raises GroupRefused.
         """
-        self.membership.polled_at = time.monotonic()
+        self.membership.polled_at = self._now()
         self.membership.expire(self.membership.polled_at)
         if self._problem is not None:
             raise self._problem

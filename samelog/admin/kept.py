@@ -61,7 +61,8 @@ class KeptConnection:
                     raise
                 failures.append(error)
                 self.close()
-        raise AdminError("no node answers: " + "; ".join(map(str, failures)), sent=True)
+        told = dict.fromkeys(map(str, failures))
+        raise AdminError("no node answers: " + "; ".join(told), sent=True)
 
     def _ask_one(self, request: AdminRequest[AnswerT], timeout_s: float) -> AnswerT:
         operation = OPERATION_OF[type(request)]
@@ -79,7 +80,7 @@ class KeptConnection:
             self.close()
             raise AdminError(f"{where}: {error}", sent=True) from error
         if not stays:
-            self._drop()
+            self.rest()
         answer: AnswerT = answer_of(operation, status, body, where)
         return answer
 
@@ -96,12 +97,13 @@ class KeptConnection:
         if error.leader and told is not None:
             self._where = told, error.leader
 
-    def _drop(self) -> None:
+    def rest(self) -> None:
+        """Nothing is asked for a while: the next request goes to the same node."""
         if self._spoken is not None:
             self._spoken.close()
         self._spoken = None
 
     def close(self) -> None:
         """Let go of the connection; the next request goes to another node."""
-        self._drop()
+        self.rest()
         self._where = None

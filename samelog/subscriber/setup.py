@@ -19,7 +19,7 @@ from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.groups.membership import MemberOptions, Membership
-from samelog.subscriber.groups.reporting import Reporter, ReportedPositions
+from samelog.subscriber.groups.reporting import ReportedPositions, Reporter
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore

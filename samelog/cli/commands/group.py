@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import click
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
-from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
+from samelog.admin.answers import GroupDescription, GroupMemberInfo, GroupPartition
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.group_requests import GetProcessedOffset
@@ -52,12 +52,11 @@ def list_command(config: ClientConfig) -> None:
       samelog group list --config client.toml
     """
     groups = sorted(ask(config, ListGroups()).groups, key=lambda each: each.group)
-    infos = [{name: getattr(each, name) for name in GroupInfo.__struct_fields__} for each in groups]
     if wants_json():
-        print_json(infos)
+        print_json([asdict(each) for each in groups])
     else:
-        columns = ("group", "state", "type", "protocol", "members", "generation")
-        print_table(columns, [tuple(info.values()) for info in infos])
+        columns = ("group", "state", "type", "protocol", "members", "generation", "lag")
+        print_table(columns, [astuple(each) for each in groups])
 
 
 @command.command()

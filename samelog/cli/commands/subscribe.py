@@ -1,7 +1,7 @@
 """`samelog subscribe`: the records of topics on standard output.
 
-Invariant: with --name or --group, a position is stored only after its records were written out; with --replay,
-a record is shown no earlier than its time has come, and in the order it was read.
+Invariant: with --name or --group, a position is stored only after its records were written out;
+with --replay, a record is shown no earlier than its time has come, and in the order it was read.
 """
 
 from __future__ import annotations

@@ -186,8 +186,11 @@ class GroupCoordinator:
         error = _check_id(caller.group)
         group = None if error else self._for_consumers(request)
         if group is None:
-            error = error or ErrorCode.unknown_member_id
-            self._outbox.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
+            is_native = request.identity is not None and caller.generation == 0
+            unknown = natives.OTHERS if is_native else (ErrorCode.unknown_member_id, None)
+            error, text = (error, None) if error else unknown
+            epoch = caller.generation
+            self._outbox.answer(waiter, Beaten(error, caller.member_id, epoch, None, text))
         else:
             left = self._commit_with_beat(group, request)
             self._consumers.beat(group, request, waiter, left)

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 FIRST_MS = 1_767_225_600_000
 """The beginning of 2026."""
 KAFKA, NATIVE = "Kafka consumers", "subscribers of samelog's own"
+OTHERS = (
+    ErrorCode.inconsistent_group_protocol,
+    f"the group has members that are {KAFKA}: {NATIVE} may join once it is empty",
+)
+"""The answer to a subscriber that joins a group of the classic protocol."""
 
 
 def first_epoch(wall_ms: int) -> int:

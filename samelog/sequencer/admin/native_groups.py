@@ -14,6 +14,7 @@ from samelog.admin.group_answers import (
     ProcessedOffsets,
 )
 from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
+from samelog.consensus import NotLeader
 from samelog.sequencer.admin.groups import lag_of
 from samelog.sequencer.admin.parts import GroupDesk, ServedNode
 from samelog.sequencer.admin.topics import find_topic
@@ -25,10 +26,7 @@ from samelog.wire.errors import FaultCode
 async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> GroupBeaten:
     """Raises ChangeRefused, NotLeader."""
     _check(node, identity, request.group, request.topics)
-    level = node.raft.replica.level
-    if level < NATIVE_GROUPS:
-        text = f"groups of subscribers need feature level {NATIVE_GROUPS}, the cluster has {level}"
-        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "samelog upgrade --finalize")
+    _check_level(node)
     return await _desk(node).beat(request, identity)
 
 
@@ -37,11 +35,11 @@ async def note_positions(node: ServedNode, request: NotePositions, identity: str
     _check(node, identity, request.group, (request.topic,))
     topic = find_topic(node, request.topic)
     if topic.log_id != request.topic_id:
-        return PositionsNoted(False)
+        return PositionsNoted(noted=False)
     numbers = topic.partition_numbers
     given = ((int(index), offset) for index, offset in request.offsets.items())
     known = [(numbers[index], offset) for index, offset in given if index < len(numbers)]
-    return PositionsNoted(await _desk(node).note(request.group, known))
+    return PositionsNoted(noted=await _desk(node).note(request.group, known))
 
 
 async def processed_offset(
@@ -62,6 +60,18 @@ async def processed_offset(
         offset, at_ms = (-1, -1) if known is None else (known.offset, known.at_ms)
         found.append(ProcessedOffset(index, offset, lag_of(node, number, offset), at_ms))
     return ProcessedOffsets(topic.name, tuple(found))
+
+
+def _check_level(node: ServedNode) -> None:
+    """Only who leads knows. Raises ChangeRefused, NotLeader."""
+    if not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
+    level = node.raft.replica.level
+    if level < NATIVE_GROUPS:
+        text = f"groups of subscribers need feature level {NATIVE_GROUPS}, the cluster has {level}"
+        is_new = level == 0
+        code = FaultCode.NOT_READY if is_new else FaultCode.OUT_OF_RANGE
+        raise ChangeRefused(code, text, "samelog cluster upgrade --finalize")
 
 
 def _desk(node: ServedNode) -> GroupDesk:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 ANSWER_S = 5.0
-LAST_S = 2.0
+LAST_S = 5.0
 Places = dict[tuple[str, str], dict[str, int]]
 """(topic, its log's id) -> partition -> offset."""
 
@@ -39,7 +39,6 @@ class Reporter:
         self._is_closed = False
         self._is_over = False
         """Nobody wants to hear of it."""
-        self._failed = False
         self._thread: threading.Thread | None = None
 
     def note(self, topic: str, topic_id: str, partition: int, offset: int) -> None:
@@ -54,7 +53,7 @@ class Reporter:
             self._moved.notify()
 
     def close(self) -> None:
-        """Tell the last of it, if nodes answered before, and end."""
+        """Tell the last of it, and end."""
         with self._moved:
             self._is_closed = True
             self._moved.notify()
@@ -71,8 +70,7 @@ class Reporter:
                 places, self._places = self._places, {}
                 is_last = self._is_closed
             next_at = time.monotonic() + EVERY_S
-            if not (is_last and self._failed):
-                self._tell(places, LAST_S if is_last else ANSWER_S)
+            self._tell(places, LAST_S if is_last else ANSWER_S)
             if is_last:
                 break
         self._connection.close()
@@ -83,13 +81,14 @@ class Reporter:
                 asked = NotePositions(self._name, topic, topic_id, offsets)
                 self._connection.ask(asked, timeout_s)
             except AdminError as error:
-                self._fail(error)
+                self._fail(error, places)
                 return
-        self._connection.close()
-        self._failed = False
+        self._connection.rest()
 
-    def _fail(self, error: AdminError) -> None:
-        self._failed = True
+    def _fail(self, error: AdminError, places: Places) -> None:
+        with self._moved:
+            for log_of, offsets in places.items():
+                self._places[log_of] = {**offsets, **self._places.get(log_of, {})}
         if error.code is not None and error.code not in PASSING:
             log.info("how far %r has come is not told to the cluster: %s", self._name, error)
             self._is_over = True

@@ -1,7 +1,8 @@
 """The thread of a member that speaks with the coordinator of its group.
 
 Invariant: a member is heard of at least once in the time that the coordinator asks for, as long as
-a node can be reached, whatever the application does; what the application waits for is said at once.
+a node can be reached, whatever the application does; what the application waits for is said at
+once.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Speaker:
         self._connection = KeptConnection(config)
         self._moved = threading.Condition()
         self._is_due = False
+        self._is_reached = True
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="samelog-group", daemon=True)
 
@@ -119,6 +121,7 @@ class Speaker:
             self._failed(error)
         else:
             self.problem = None
+            self._is_reached = True
             membership.answered(asked, answer, sent_at)
             if answer.lost:
                 log.warning("no member of group %r any more: %s", asked.group, answer.lost)
@@ -134,7 +137,9 @@ class Speaker:
             self._membership.lose()
             self.problem = GroupRefused(str(error))
             return
-        log.warning("the coordinator of groups was not reached: %s", error)
+        if self._is_reached:
+            log.warning("the coordinator of groups was not reached: %s", error)
+        self._is_reached = False
         with self._moved:
             if not self._is_closed:
                 self._moved.wait(RETRY_S)

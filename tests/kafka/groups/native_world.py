@@ -1,5 +1,5 @@
-"""A small world of samelog's own subscribers around one group coordinator: chance decides who comes,
-leaves, dies, stands still for longer than its session, whose answers are lost, and when the
+"""A small world of samelog's own subscribers around one group coordinator: chance decides who
+comes, leaves, dies, stands still for longer than its session, whose answers are lost, and when the
 leadership moves.
 
 What members decide with is the product's (Membership, Sharing, PositionTable); the logs are
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from samelog.admin.group_requests import BeatGroup
 from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.desk import as_answer, as_heartbeat
 from samelog.kafka.groups.requests import Beaten
 from samelog.sequencer.cluster.changes import ChangeRefused
@@ -23,7 +24,6 @@ from samelog.subscriber.errors import PositionLost
 from samelog.subscriber.groups.membership import MemberOptions, Membership
 from samelog.subscriber.groups.position_table import PositionTable
 from samelog.subscriber.groups.sharing import Sharing
-from tests.kafka.groups import world
 from tests.kafka.groups.world import GROUP, LOST, PARTITIONS, World
 
 SESSION_S, REBALANCE_S = 6.0, 30.0
@@ -214,9 +214,7 @@ class NativeWorld(World):
         self._grow()
 
     def _elect(self) -> None:
-        self.coordinator = world.GroupCoordinator(
-            LIMITS, self.machine.state, self.now, self.wall_ms
-        )
+        self.coordinator = GroupCoordinator(LIMITS, self.machine.state, self.now, self.wall_ms)
         self.reigns = object()
         self._tick(self.reigns)
 
@@ -301,7 +299,7 @@ def life(seed: int, *, own: bool = False, disturbed: bool = True) -> NativeWorld
         for number in range(60):
             around.after(number, lambda: around.ends.__setitem__(0, around.ends[0] + 5))
         for number in range(3):
-            around.after(10.0 * number + 5, around.join)
+            around.after(10.0 * number + 5, lambda: add_one(around))
             around.after(12.0 * number + 9, lambda: leave_one(around))
         around.run(60)
     around.faults = False
@@ -320,6 +318,10 @@ def life(seed: int, *, own: bool = False, disturbed: bool = True) -> NativeWorld
         rows = around.results.execute("SELECT part, at FROM results").fetchall()
         assert len(rows) == len(wanted), f"seed {seed}: {len(rows)} results of {len(wanted)}"
     return around
+
+
+def add_one(around: NativeWorld) -> None:
+    around.join()
 
 
 def leave_one(around: NativeWorld) -> None:

@@ -79,6 +79,13 @@ def test_a_group_has_members_of_one_kind(
     assert beat(bench, "b", 0, identity=second).error is ErrorCode.none
 
 
+def test_a_group_of_classic_members_takes_no_subscriber(bench: Bench) -> None:
+    bench.stable()
+    refused = beat(bench, "a", 0)
+    assert refused.error is ErrorCode.inconsistent_group_protocol
+    assert refused.message is not None
+
+
 def test_a_member_is_heard_from_its_own_identity(bench: Bench) -> None:
     beat(bench, "a", 0)
     other = "samelog://user/other"

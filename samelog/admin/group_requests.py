@@ -17,22 +17,22 @@ from samelog.wire.bounds import Identifier
 GROUP_TOPICS_MAX = 1000
 GROUP_PARTITIONS_MAX = 100_000
 """That a member has, and commits, at once."""
-PartitionKey = Annotated[
+GlobalPartition = Annotated[
     int, Meta(ge=0, le=MAX_31, description="A partition's number in the cluster, never used twice.")
 ]
 MemberId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z-]{1,64}$", description="A member.")]
 HostName = Annotated[str, Meta(max_length=255, description="Where it runs.")]
-Partitions = Annotated[tuple[PartitionKey, ...], Meta(max_length=GROUP_PARTITIONS_MAX)]
+Partitions = Annotated[tuple[GlobalPartition, ...], Meta(max_length=GROUP_PARTITIONS_MAX)]
 
 
 class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The offset of the next record to be dealt with in a partition."""
 
-    partition: PartitionKey
+    partition: GlobalPartition
     offset: Offset
 
 
-Positions = Annotated[tuple[Position, ...], Meta(max_length=GROUP_PARTITIONS_MAX)]
+CommittedPositions = Annotated[tuple[Position, ...], Meta(max_length=GROUP_PARTITIONS_MAX)]
 
 
 class BeatGroup(AdminRequest[GroupBeaten], frozen=True):
@@ -46,7 +46,7 @@ class BeatGroup(AdminRequest[GroupBeaten], frozen=True):
     owned: Annotated[
         Partitions | UnsetType, Meta(description="What it has now; left out: as before.")
     ] = UNSET
-    commits: Positions = ()
+    commits: CommittedPositions = ()
     leaves: Annotated[bool, Meta(description="It is a member no more.")] = False
     rebalance_timeout_ms: Annotated[
         int, Meta(ge=1000, le=MAX_31, description="How long it may take to give partitions up.")

@@ -81,10 +81,10 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         host = Host(open_http=administration.open)
         given = NodeResources(reload.config, fs, SystemClock(), tls, random.Random(), host)
         running = node = Node(given, bootstrap=bootstrap, place=place)
-        node.group_desk = desk = _group_desk(node)
-        node.services.append(desk)
+        node.services.group_desk = desk = _group_desk(node)
+        node.services.all.append(desk)
         if config.kafka.listeners:
-            node.services.append(KafkaService(_kafka_parts(node, desk)))
+            node.services.all.append(KafkaService(_kafka_parts(node, desk)))
         api.node = node
         return node
 

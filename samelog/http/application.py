@@ -180,10 +180,7 @@ class HttpApplication:
             protocol.request_begins()
         try:
             async with asyncio.timeout(REQUEST_S):
-                response = await handler(request)
-                if self._is_crowded:
-                    response.force_close()
-                return response
+                return await handler(request)
         except HttpProblem as problem:
             return problem_response(problem)
         except web.HTTPException as error:
@@ -247,7 +244,10 @@ class HttpApplication:
         answer = await route.handle(note.asked, identity or "")
         if isinstance(answer, EventStream):
             return await _stream(request, answer)
-        return _response(answer)
+        response = _response(answer)
+        if self._is_crowded:
+            response.force_close()
+        return response
 
     def _identity(self, request: web.Request) -> str | None:
         """Who asks; None: somebody without a certificate. Raises HttpProblem."""

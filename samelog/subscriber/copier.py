@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
@@ -31,6 +32,17 @@ from samelog.subscriber.keeper import KeptCopy
 PULL_THREADS = LoopThreads("samelog-pull")
 
 
+@dataclass(frozen=True, slots=True)
+class CopyListener:
+    """Who is told, in another thread: `on_growth` when a copy has grown, `on_news` of more than
+    that, `on_config` of another configuration.
+    """
+
+    on_growth: Callable[[], None]
+    on_news: Callable[[], None]
+    on_config: Callable[[ClientConfig], None] = lambda config: None
+
+
 class Copier:
     """The embedded pull client: a Keeper."""
 
@@ -43,16 +55,12 @@ class Copier:
         config: ClientConfig,
         *,
         find_start: FindStart,
-        on_growth: Callable[[], None],
-        on_news: Callable[[], None],
+        listener: CopyListener,
         must_exist: bool = False,
         is_shared: bool = False,
-        on_config: Callable[[ClientConfig], None] = lambda config: None,
     ) -> None:
-        """Start copying. In another thread `on_growth` is called when a copy has grown, `on_news`
-        for more than that. With `must_exist` a topic that the cluster does not know is an error,
-        not something to wait for. `is_shared`: a group says what is copied. `on_config` hears of
-        other configurations.
+        """Start copying. With `must_exist` a topic that the cluster does not know is an error, not
+        something to wait for. `is_shared`: a group says what is copied.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -61,11 +69,9 @@ class Copier:
         """
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._topics = topics
-        self._on_growth = on_growth
-        self._on_news = on_news
+        self._listener = listener
         self._must_exist = must_exist
         self._is_shared = is_shared
-        self._on_config = on_config
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
         self._waiting = 0
@@ -109,7 +115,7 @@ class Copier:
 
         def follow(newer: ClientConfig) -> None:
             client.follow(newer)
-            self._on_config(newer)
+            self._listener.on_config(newer)
 
         follower = ConfigFollower(config, follow)
         follower.start()
@@ -118,7 +124,7 @@ class Copier:
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _note_copy(self, copy: Copy) -> None:
-        self._on_growth()
+        self._listener.on_growth()
         name = copy.name
         before = self._copies.get(name)
         after = CopySnapshot(
@@ -138,7 +144,7 @@ class Copier:
             if self._waiting:
                 self._moved.notify_all()
         if before is None or after.is_news(before):
-            self._on_news()
+            self._listener.on_news()
 
     def _note_all_copies(self, client: PullClient) -> None:
         for copy in client.copies.values():
@@ -146,7 +152,7 @@ class Copier:
         with self._state_lock:
             self._status = client.status
             self._moved.notify_all()
-        self._on_news()
+        self._listener.on_news()
 
     # --- in any thread -------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Choice:
     partitions: frozenset[int] | None
     follow: bool
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    sharing: Sharing | None = None
+    """What the member of a group has."""
 
     @property
     def reader(self) -> type[TailReader]:
@@ -61,7 +63,7 @@ class Choice:
         return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
 
 
-class Store(Protocol):
+class PositionKeeper(Protocol):
     """Where positions are kept: a file, or the cluster."""
 
     def put(self, topic: str, topic_id: str, partition: int, offset: int) -> None:
@@ -84,13 +86,10 @@ class Engine:
         choice: Choice,
         *,
         finder: StartFinder,
-        store: Store | None,
+        store: PositionKeeper | None,
         is_kept_here: bool,
-        sharing: Sharing | None = None,
     ) -> None:
-        """`is_kept_here`: what keeps the copies, in this process, wakes the waiter. `sharing`: what
-        the member of a group has.
-        """
+        """`is_kept_here`: what keeps the copies, in this process, wakes the waiter."""
         self.waiter = Waiter(is_woken=is_kept_here)
         self.keeper: Keeper = NoKeeper()
         self.cursors: dict[Name, Cursor] = {}
@@ -99,7 +98,6 @@ class Engine:
         self.choice = choice
         self._finder = finder
         self._store = store
-        self.sharing = sharing
         self._starting: dict[Name, _Starting] = {}
         self._turn: list[Cursor] = []
         self._watched: dict[Name, str] = {}
@@ -110,6 +108,11 @@ class Engine:
         self.next_rescan = 0.0
         """When everything is looked at again, in monotonic seconds."""
         self._has_looked = False
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """What the member of a group has; None: it is none."""
+        return self.choice.sharing
 
     # --- finding partitions --------------------------------------------------------------------
 
@@ -380,7 +383,7 @@ class Engine:
             self._store.put(name[0], cursor.reader.topic_id, name[1], cursor.done)
 
     def commit(self, *, durable: bool) -> None:
-        """Store what is dealt with, if that is news. Raises DiskFault."""
+        """PositionKeeper what is dealt with, if that is news. Raises DiskFault."""
         if self._store is None:
             return
         moved = {

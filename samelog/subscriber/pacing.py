@@ -45,8 +45,7 @@ class Pacing:
         self._engine = self._setup.engine
         self._commit_interval_s = options.get("commit_interval_s", 1.0)
         sharing = self._engine.sharing
-        has_positions = self._setup.name is not None or sharing is not None
-        self._commits = options.get("auto_commit", True) and has_positions
+        self._commits = options.get("auto_commit", True) and self.has_positions
         now = time.monotonic()
         self._ticks = self._commits or sharing is not None
         self._next_commit = now + self._commit_interval_s if self._ticks else FOREVER
@@ -115,22 +114,25 @@ class Pacing:
         engine = self._engine
         with self._using:
             while not self._is_closed:
-                if not has_taken:
-                    self._heed()
-                elif self._is_due_in_group:
+                if has_taken and self._is_due_in_group:
                     return None  # what was taken is dealt with first
-                if not self._is_paused:
-                    cursor = engine.next_filled(limit_bytes)
-                    if cursor is not None:
-                        return cursor
-                    if not engine.choice.follow and engine.is_finished:
-                        return None
+                cursor = self._filled(limit_bytes, heeds=not has_taken)
+                if cursor is not None:
+                    return cursor
+                if engine.is_finished and not self._is_paused:
+                    return None
                 left_s = FOREVER if deadline is None else deadline - time.monotonic()
                 if left_s > 0:
                     engine.waiter.wait(min(self._wait_s(), left_s))
                 elif not engine.rescan_if_due():
                     return None
         return None
+
+    def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
+        """A partition with something to hand out now. `heeds`: the group is heeded before."""
+        if heeds:
+            self._heed()
+        return None if self._is_paused else self._engine.next_filled(limit_bytes)
 
     @property
     def _is_due_in_group(self) -> bool:
@@ -198,6 +200,11 @@ class Pacing:
         self._is_paused = False
         self._attention = self._is_closed
         self._engine.waiter.wake()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether its positions are stored anywhere: it has a name, or is in a group."""
+        return self._setup.name is not None or self._engine.sharing is not None
 
     @property
     def is_paused(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypedDict
 
@@ -18,8 +18,8 @@ from samelog.format.names import check_group_name, check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
-from samelog.subscriber.groups.membership import MemberOptions, Membership
-from samelog.subscriber.groups.reporting import ReportedPositions, Reporter
+from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
+from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
@@ -86,6 +86,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
     sharing = _share(chosen, client, given)
+    chosen = replace(chosen, sharing=sharing)
     is_shared = sharing is not None
     start = parse_start(given.get("start"), is_named=name is not None or is_shared)
     root = _root(given.get("directory"), client)
@@ -97,10 +98,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         None if name is None else _named(PositionStore(fs, root, name), name, client)
     )
     finder = StartFinder(start, reset, store, is_shared=is_shared)
-    is_kept = client is not None
-    engine = Engine(
-        fs, root, chosen, finder=finder, store=store, is_kept_here=is_kept, sharing=sharing
-    )
+    engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
         engine.find_partitions()
@@ -121,18 +119,18 @@ def _keep(
     """Begin to keep copies, if there is a configuration."""
     if client is None:
         return NoKeeper()
-    from samelog.subscriber.copier import Copier
+    from samelog.subscriber.copier import Copier, CopyListener
 
     return Copier(
         root,
         chosen.topics,
         client,
         find_start=finder.begin_copy,
-        on_growth=engine.waiter.wake,
-        on_news=engine.waiter.wake_to_rescan,
+        listener=CopyListener(
+            engine.waiter.wake, engine.waiter.wake_to_rescan, _follow_in_group(engine.sharing)
+        ),
         must_exist=not chosen.follow,
         is_shared=engine.sharing is not None,
-        on_config=_follow_in_group(engine.sharing),
     )
 
 
@@ -140,7 +138,7 @@ def _named(
     store: PositionStore, name: str, client: ClientConfig | None
 ) -> PositionStore | ReportedPositions:
     """Positions under a name, of which the cluster is told, if there is one."""
-    return store if client is None else ReportedPositions(store, Reporter(client, name))
+    return store if client is None else ReportedPositions(store, PositionReporter(client, name))
 
 
 def _follow_in_group(sharing: Sharing | None) -> Callable[[ClientConfig], None]:
@@ -170,7 +168,7 @@ def _share(
     rebalance_s = given.get("rebalance_timeout_s", 300.0)
     host = socket.gethostname()
     options = MemberOptions(check_group_name(group), chosen.topics, host, rebalance_s)
-    return Sharing(Membership(options), given.get("positions"))
+    return Sharing(GroupMembership(options), given.get("positions"))
 
 
 def _checked_topics(

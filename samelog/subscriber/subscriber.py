@@ -362,7 +362,7 @@ class Subscriber(Pacing):
 
         Raises: ValueError without a name or a group; DiskFault; NotCommitted.
         """
-        if self._setup.name is None and self._engine.sharing is None:
+        if not self.has_positions:
             raise ValueError("a subscriber without a name or a group has no stored positions")
         with self._using:
             self._engine.settle()

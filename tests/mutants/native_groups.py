@@ -12,7 +12,7 @@ from samelog.kafka.groups import natives
 from samelog.kafka.groups.consumer_groups import ConsumerGroup
 from samelog.kafka.groups.requests import GroupBeat, OffsetCommit
 from samelog.subscriber.engine import Engine
-from samelog.subscriber.groups.membership import Claim, Membership, _Life
+from samelog.subscriber.groups.membership import Claim, GroupMembership, MemberLife
 from samelog.subscriber.groups.position_table import PositionTable
 from samelog.subscriber.groups.sharing import InHand, Sharing
 from samelog.subscriber.pacing import Pacing
@@ -40,28 +40,30 @@ def commit_behind_the_hand_over() -> Iterator[None]:
 @contextmanager
 def hand_over_at_once() -> Iterator[None]:
     """A partition is said to be given up while the application deals with its records."""
-    original = Membership._assigned
+    original = GroupMembership._assigned
 
-    def assigned(self: Membership, life: _Life, given: Sequence[AssignedPartition]) -> None:
+    def assigned(
+        self: GroupMembership, life: MemberLife, given: Sequence[AssignedPartition]
+    ) -> None:
         original(self, life, given)
         life.leaving.clear()
 
-    with patch.object(Membership, "_assigned", assigned):
+    with patch.object(GroupMembership, "_assigned", assigned):
         yield
 
 
 @contextmanager
 def hand_over_without_the_position() -> Iterator[None]:
     """What a member did last in a partition is not committed with its giving up."""
-    original = Membership.commit
+    original = GroupMembership.commit
 
-    def commit(self: Membership, claim: Claim, offset: int) -> bool:
+    def commit(self: GroupMembership, claim: Claim, offset: int) -> bool:
         if claim.number in self._life.leaving:
             self._life.commits.pop(claim.number, None)
             return False
         return original(self, claim, offset)
 
-    with patch.object(Membership, "commit", commit):
+    with patch.object(GroupMembership, "commit", commit):
         yield
 
 
@@ -102,7 +104,7 @@ def begin_in_silence() -> Iterator[None]:
 @contextmanager
 def be_a_member_for_ever() -> Iterator[None]:
     """A member that nobody has heard of goes on, though others were given what it had."""
-    with patch.object(Membership, "_expire", lambda self, now: None):
+    with patch.object(GroupMembership, "_expire", lambda self, now: None):
         yield
 
 

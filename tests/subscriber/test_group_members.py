@@ -18,7 +18,7 @@ from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.errors import LogReset, PositionLost
-from samelog.subscriber.groups.membership import Claim, MemberOptions, Membership
+from samelog.subscriber.groups.membership import Claim, GroupMembership, MemberOptions
 from samelog.subscriber.groups.position_table import PositionTable
 from samelog.subscriber.groups.sharing import InHand, Sharing
 from samelog.subscriber.pacing import Pacing
@@ -28,8 +28,8 @@ from tests.subscriber.merged import Growing
 SESSION_S = 45.0
 
 
-def membership() -> Membership:
-    return Membership(MemberOptions("g", ("t",), "here"))
+def membership() -> GroupMembership:
+    return GroupMembership(MemberOptions("g", ("t",), "here"))
 
 
 def answer(epoch: int, *numbers: int, committed: int = -1, **more: Any) -> GroupBeaten:
@@ -38,13 +38,13 @@ def answer(epoch: int, *numbers: int, committed: int = -1, **more: Any) -> Group
     return GroupBeaten(epoch, heartbeat_ms=500, session_ms=int(SESSION_S * 1000), **known)
 
 
-def exchange(member: Membership, said: GroupBeaten, now: float = 0.0) -> BeatGroup:
+def exchange(member: GroupMembership, said: GroupBeaten, now: float = 0.0) -> BeatGroup:
     asked = member.request(now)
     member.answered(asked, said, now)
     return asked
 
 
-def claims_of(member: Membership) -> list[Claim]:
+def claims_of(member: GroupMembership) -> list[Claim]:
     return list(member.look()[0].values())
 
 
@@ -138,11 +138,10 @@ class Cluster:
         self.engine = Engine(
             OsFileSystem(),
             os.fspath(path),
-            Choice(("t",), None, True, Isolation.READ_UNCOMMITTED),
+            Choice(("t",), None, True, Isolation.READ_UNCOMMITTED, self.sharing),
             finder=StartFinder(start, reset, self.sharing, is_shared=True),
             store=self.sharing,
             is_kept_here=True,
-            sharing=self.sharing,
         )
 
     def heed(self) -> bool:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict, Unpack
 
 import click
 
@@ -28,6 +28,16 @@ from samelog.subscriber.subscriber import Subscriber
 
 BATCH_RECORDS = 1000
 FORMATS = ("value", "json")
+
+
+class _Reading(TypedDict):
+    """Options that are the subscriber's own."""
+
+    start: StartOption | None
+    partitions: tuple[int, ...] | None
+    name: str | None
+    group: str | None
+    follow: bool
 
 
 def parse_from(
@@ -62,7 +72,13 @@ def parse_from(
     help="earliest, latest, stored, an offset, or a time (ISO 8601).  [default: earliest; stored "
     "with --name]",
 )
-@click.option("--partition", "partitions", multiple=True, type=click.IntRange(min=0))
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(min=0),
+    callback=lambda context, parameter, given: given or None,
+)
 @click.option("--name", help="Store positions under this name, and go on there.")
 @click.option(
     "--group",
@@ -85,16 +101,12 @@ def command(
     *,
     topics: tuple[str, ...],
     directory: str | None,
-    start: StartOption | None,
-    partitions: tuple[int, ...],
-    name: str | None,
-    group: str | None,
     limit: int | None,
-    follow: bool,
     replay: bool,
     speed: float | None,
     kind: str,
     as_json: bool,
+    **reading: Unpack[_Reading],
 ) -> None:
     """Print the records of topics: their values, a line each, or JSON objects with all there is.
 
@@ -114,18 +126,9 @@ def command(
     topics = _checked(config, topics, replay=replay, speed=speed)
     show = as_line if as_json or kind == "json" else as_value
     if config is None and directory is not None:
-        _check_there(directory, topics, follow=follow)
+        _check_there(directory, topics, follow=reading["follow"])
     with api_usage():
-        subscriber = Subscriber(
-            topics,
-            directory=directory,
-            config=config,
-            start=start,
-            name=name,
-            group=group,
-            partitions=partitions or None,
-            follow=follow,
-        )
+        subscriber = Subscriber(topics, directory=directory, config=config, **reading)
     with subscriber:
         paced = Replay(subscriber, speed or 1.0) if replay else None
         stop = subscriber.stop_soon if paced is None else paced.stop_soon
@@ -136,7 +139,7 @@ def command(
             count = copy_out(subscriber, out, show, limit)
         else:
             count = paced.copy_out(out, show, limit)
-        if (name or group) is not None and not (paced and paced.is_cut_short):
+        if subscriber.has_positions and not (paced and paced.is_cut_short):
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ from samelog.sequencer.state.group_commands import (
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
 
+ValueT = TypeVar("ValueT")
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that will come back."""
 
@@ -171,15 +173,20 @@ class ConsumerGroup:
     def difference(self) -> SaveConsumerGroup | None:
         """What makes the replicated state equal to this, and is taken to be proposed."""
         members, targets, natives = self.saved
-        changed = [m for name, m in self.members.items() if members.get(name) != m]
+        changed = [member for _, member in _news(self.members, members)]
         gone = [name for name in members if name not in self.members]
-        moved = [(name, hand) for name, hand in self.targets.items() if targets.get(name) != hand]
-        noted = [(name, one) for name, one in self.natives.items() if natives.get(name) != one]
+        moved = _news(self.targets, targets)
+        noted = _news(self.natives, natives)
         self.note_saved()
         if not (changed or gone or moved or noted):
             return None
         said = self.group_id, self.epoch, changed, gone, moved, self.since_ms
         return SaveNativeGroup(*said, noted) if noted else SaveConsumerGroup(*said)
+
+
+def _news(now: Mapping[str, ValueT], before: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
+    """What is new, or is not as it was."""
+    return [(name, value) for name, value in now.items() if before.get(name) != value]
 
 
 CONSUMER, REVOKING = "consumer ", "revoking "

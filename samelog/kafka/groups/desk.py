@@ -1,5 +1,5 @@
 """Where samelog's own subscribers speak to the coordinator of groups, whether or not Kafka clients
-are served. Implements sequencer.admin.parts.GroupDesk.
+are served. Implements sequencer.admin.parts.MembersDesk.
 
 Invariant: nothing is decided here; what a member is told of positions is read after everything that
 was decided before its answer is applied, so it has what the former holder committed (213).

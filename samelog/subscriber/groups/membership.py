@@ -54,7 +54,7 @@ class MemberOptions:
 
 
 @dataclass(slots=True)
-class _Life:
+class MemberLife:
     """From one joining to the next."""
 
     member: str
@@ -76,7 +76,7 @@ class _Life:
         return frozenset((*self.claims, *self.leaving))
 
 
-class Membership:
+class GroupMembership:
     """Of one subscriber. Used by any thread."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Membership:
         self.polled_at: float | None = None
         self._lock = threading.Lock()
         self._new_id = new_id
-        self._life = _Life(new_id())
+        self._life = MemberLife(new_id())
         self._left: list[tuple[str, int]] = []
         """Members (with their epochs) that were given up, and whom nobody has told of yet."""
 
@@ -121,28 +121,35 @@ class Membership:
     def answered(self, asked: BeatGroup, answer: GroupBeaten, sent_at: float) -> None:
         """The coordinator has answered what was sent at `sent_at`."""
         with self._lock:
-            life = self._life
             self._left = [each for each in self._left if each[0] != asked.member]
-            if asked.member != life.member:
+            if asked.member != self._life.member:
                 return  # it was lost meanwhile
             self.heartbeat_s = answer.heartbeat_ms / 1000
             if answer.lost:
                 self._lose()
                 return
-            life.epoch = answer.epoch
-            life.valid_until = sent_at + answer.session_ms / 1000
-            if asked.owned is not UNSET:
-                life.told = frozenset(asked.owned)
-            for each in asked.commits:
-                if life.commits.get(each.partition) == each.offset:
-                    del life.commits[each.partition]
-            for number in answer.not_committed:
-                if life.claims.pop(number, None) or life.leaving.pop(number, None):
-                    self.version += 1
+            self._told(self._life, asked)
+            self._life.epoch = answer.epoch
+            self._life.valid_until = sent_at + answer.session_ms / 1000
+            self._withheld(self._life, answer.not_committed)
             if answer.assigned is not None:
-                self._assigned(life, answer.assigned)
+                self._assigned(self._life, answer.assigned)
 
-    def _assigned(self, life: _Life, assigned: Sequence[AssignedPartition]) -> None:
+    def _told(self, life: MemberLife, asked: BeatGroup) -> None:
+        """The coordinator knows what was said."""
+        if asked.owned is not UNSET:
+            life.told = frozenset(asked.owned)
+        for each in asked.commits:
+            if life.commits.get(each.partition) == each.offset:
+                del life.commits[each.partition]
+
+    def _withheld(self, life: MemberLife, not_committed: Sequence[int]) -> None:
+        """These partitions are not the member's."""
+        for number in not_committed:
+            if life.claims.pop(number, None) or life.leaving.pop(number, None):
+                self.version += 1
+
+    def _assigned(self, life: MemberLife, assigned: Sequence[AssignedPartition]) -> None:
         given = {each.number: each for each in assigned}
         for number in [number for number in life.claims if number not in given]:
             life.leaving[number] = life.claims.pop(number)
@@ -170,7 +177,7 @@ class Membership:
             self._lose()
 
     def _lose(self) -> None:
-        self._life = _Life(self._new_id())
+        self._life = MemberLife(self._new_id())
         self.version += 1
 
     # --- for the application's thread -------------------------------------------------------------

@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 ANSWER_S = 5.0
 LAST_S = 5.0
-Places = dict[tuple[str, str], dict[str, int]]
+ToldPositions = dict[tuple[str, str], dict[str, int]]
 """(topic, its log's id) -> partition -> offset."""
 
 
-class Reporter:
+class PositionReporter:
     """Of one subscriber. Its thread begins with the first position."""
 
     def __init__(self, config: ClientConfig, name: str) -> None:
         self._connection = KeptConnection(config)
         self._name = name
         self._moved = threading.Condition()
-        self._places: Places = {}
+        self._places: ToldPositions = {}
         self._is_closed = False
         self._is_over = False
         """Nobody wants to hear of it."""
@@ -75,7 +75,7 @@ class Reporter:
                 break
         self._connection.close()
 
-    def _tell(self, places: Places, timeout_s: float) -> None:
+    def _tell(self, places: ToldPositions, timeout_s: float) -> None:
         for (topic, topic_id), offsets in places.items():
             try:
                 asked = NotePositions(self._name, topic, topic_id, offsets)
@@ -85,7 +85,7 @@ class Reporter:
                 return
         self._connection.rest()
 
-    def _fail(self, error: AdminError, places: Places) -> None:
+    def _fail(self, error: AdminError, places: ToldPositions) -> None:
         with self._moved:
             for log_of, offsets in places.items():
                 self._places[log_of] = {**offsets, **self._places.get(log_of, {})}
@@ -95,24 +95,24 @@ class Reporter:
 
 
 class ReportedPositions:
-    """A file of positions, of which the cluster is told. Implements engine.Store and
+    """A file of positions, of which the cluster is told. Implements engine.PositionKeeper and
     start.StoredStarts.
     """
 
-    def __init__(self, store: PositionStore, reporter: Reporter) -> None:
+    def __init__(self, store: PositionStore, reporter: PositionReporter) -> None:
         self._store = store
         self._reporter = reporter
         self.get = store.get
 
     def put(self, topic: str, topic_id: str, partition: int, offset: int) -> None:
-        """See engine.Store."""
+        """See engine.PositionKeeper."""
         self._store.put(topic, topic_id, partition, offset)
         self._reporter.note(topic, topic_id, partition, offset)
 
     def save(self, *, durable: bool) -> None:
-        """See engine.Store."""
+        """See engine.PositionKeeper."""
         self._store.save(durable=durable)
 
     def close(self) -> None:
-        """See engine.Store."""
+        """See engine.PositionKeeper."""
         self._reporter.close()

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from samelog.config.tables.client import ClientConfig
+from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.share import Share
 from samelog.subscriber.errors import NotCommitted, PositionLost
-from samelog.subscriber.groups.membership import Claim, Membership
+from samelog.subscriber.groups.membership import Claim, GroupMembership
 from samelog.subscriber.groups.speaking import Speaker
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 COMMIT_S = 10.0
 """How long it is waited for that positions are committed."""
-Name = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class OwnPositions(Protocol):
 
 
 class Sharing:
-    """Of one subscriber. Implements engine.Store."""
+    """Of one subscriber. Implements engine.PositionKeeper."""
 
     def __init__(
         self,
-        membership: Membership,
+        membership: GroupMembership,
         own: OwnPositions | None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,9 +67,9 @@ class Sharing:
         """None: it has not joined yet."""
         self._own = own
         self._now = now
-        self._held: dict[Name, Claim] = {}
-        self._starts: dict[Name, int] = {}
-        self._logs: dict[Name, str] = {}
+        self._held: dict[InputName, Claim] = {}
+        self._starts: dict[InputName, int] = {}
+        self._logs: dict[InputName, str] = {}
         """Which log was read last of each partition."""
         self._version = -1
 
@@ -106,7 +106,7 @@ class Sharing:
 
     # --- partitions ------------------------------------------------------------------------------
 
-    def holds(self, name: Name) -> bool:
+    def holds(self, name: InputName) -> bool:
         """Whether a partition may be read."""
         return name in self._held
 
@@ -123,41 +123,34 @@ class Sharing:
         """Do what the coordinator has said since; whether everything is done. `commits`: positions
         are committed without being asked for. Raises GroupRefused.
         """
-        self.membership.polled_at = self._now()
-        self.membership.expire(self.membership.polled_at)
+        now = self.membership.polled_at = self._now()
+        self.membership.expire(now)
         if self._problem is not None:
             raise self._problem
         if not self.is_due:
             return True
-        version = self.membership.version
+        version, before = self.membership.version, dict(self._held)
         claims, leaving = self.membership.look()
-        before = dict(self._held)
         tended = [
             self._tend(engine, *each, claims, leaving, commits=commits) for each in before.items()
         ]
-        is_done = all(tended)
-        new = [claim for name, claim in claims.items() if name not in self._held]
-        for claim in new:
-            if self._logs.setdefault(claim.name, claim.topic_id) != claim.topic_id:
-                engine.allow_anew(claim.name)  # its position was one of another log
-                self._logs[claim.name] = claim.topic_id
-            self._take_up(claim)
+        self._take_up(engine, [each for name, each in claims.items() if name not in self._held])
         if before != self._held:
-            engine.keeper.share(
-                {name: Share(c.topic_id, self._starts[name]) for name, c in self._held.items()}
-            )
+            held = self._held.items()
+            engine.keeper.share({n: Share(c.topic_id, self._starts[n]) for n, c in held})
             engine.rescan_soon()
-        if is_done:
-            self._version = version
-        return is_done
+        if not all(tended):
+            return False
+        self._version = version
+        return True
 
     def _tend(
         self,
         engine: Engine,
-        name: Name,
+        name: InputName,
         claim: Claim,
-        claims: Mapping[Name, Claim],
-        leaving: Mapping[Name, Claim],
+        claims: Mapping[InputName, Claim],
+        leaving: Mapping[InputName, Claim],
         *,
         commits: bool,
     ) -> bool:
@@ -177,28 +170,36 @@ class Sharing:
             self.speaker.say_soon()
         return True
 
-    def _let_go(self, engine: Engine, name: Name) -> None:
+    def _let_go(self, engine: Engine, name: InputName) -> None:
         engine.let_go(name)
         del self._held[name], self._starts[name]
 
-    def _take_up(self, claim: Claim) -> None:
-        start = claim.committed
-        if self._own is not None:
+    def _take_up(self, engine: Engine, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            if self._logs.setdefault(claim.name, claim.topic_id) != claim.topic_id:
+                engine.allow_anew(claim.name)  # its position was one of another log
+                self._logs[claim.name] = claim.topic_id
             try:
-                own = self._own.claim(claim)
+                start = self._start_of(claim)
             except PositionLost as lost:
                 log.warning("%s-%d is not taken up: %s", *claim.name, lost)
                 self.membership.lose()
                 return
-            start = -1 if own is None else own
-        self._held[claim.name], self._starts[claim.name] = claim, start
+            self._held[claim.name], self._starts[claim.name] = claim, start
+
+    def _start_of(self, claim: Claim) -> int:
+        """Where a partition is gone on with; -1: nobody knows. Raises PositionLost."""
+        if self._own is None:
+            return claim.committed
+        own = self._own.claim(claim)
+        return -1 if own is None else own
 
     @property
-    def assignment(self) -> list[Name]:
+    def assignment(self) -> list[InputName]:
         """The partitions that it has now. May be asked from any thread."""
         return sorted(self._held)
 
-    def in_hand(self, undone: Sequence[tuple[Name, int, int]]) -> list[InHand]:
+    def in_hand(self, undone: Sequence[tuple[InputName, int, int]]) -> list[InHand]:
         """What was handed out and is not dealt with, of what is the member's still."""
         found = []
         for name, first, behind in undone:

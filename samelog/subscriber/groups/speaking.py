@@ -16,7 +16,7 @@ from samelog.admin.errors import AdminError
 from samelog.admin.kept import KeptConnection
 from samelog.config.tables.client import ClientConfig
 from samelog.subscriber.errors import GroupRefused
-from samelog.subscriber.groups.membership import Membership
+from samelog.subscriber.groups.membership import GroupMembership
 from samelog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Speaker:
     """Of one member."""
 
     def __init__(
-        self, config: ClientConfig, membership: Membership, on_change: Callable[[], None]
+        self, config: ClientConfig, membership: GroupMembership, on_change: Callable[[], None]
     ) -> None:
         """`on_change` is called, in the thread, when there is something for the application."""
         self.problem: GroupRefused | None = None

@@ -2,7 +2,7 @@
 comes, leaves, dies, stands still for longer than its session, whose answers are lost, and when the
 leadership moves.
 
-What members decide with is the product's (Membership, Sharing, PositionTable); the logs are
+What members decide with is the product's (GroupMembership, Sharing, PositionTable); the logs are
 numbers, and so are records. Everything is drawn from one seed.
 """
 
@@ -21,7 +21,7 @@ from samelog.kafka.groups.requests import Beaten
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.errors import PositionLost
-from samelog.subscriber.groups.membership import MemberOptions, Membership
+from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
 from samelog.subscriber.groups.position_table import PositionTable
 from samelog.subscriber.groups.sharing import Sharing
 from tests.kafka.groups.world import GROUP, LOST, PARTITIONS, World
@@ -99,7 +99,7 @@ class Member:
     def __init__(self, around: NativeWorld, name: str) -> None:
         self.world, self.name = around, name
         options = MemberOptions(GROUP, ("t",), name, REBALANCE_S)
-        self.membership = Membership(options, lambda: f"{name}-{next(around.numbers)}")
+        self.membership = GroupMembership(options, lambda: f"{name}-{next(around.numbers)}")
         self.sharing = Sharing(self.membership, around.table, lambda: around.now)
         self.places = Places(self.sharing)
         self.alive = True

@@ -10,16 +10,13 @@ up: what is committed before a partition goes to another member is never overwri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import GroupBeat, OffsetCommit
 from samelog.sequencer.state.group_commands import ConsumerMember, NativeMember
-
-if TYPE_CHECKING:
-    from samelog.kafka.groups.consumer_groups import ConsumerGroup
 
 FIRST_MS = 1_767_225_600_000
 """The beginning of 2026."""
@@ -31,6 +28,18 @@ OTHERS = (
 """The answer to a subscriber that joins a group of the classic protocol."""
 
 
+class MembersOfGroup(Protocol):
+    """A group of the consumer protocol."""
+
+    group_id: str
+    members: dict[str, ConsumerMember]
+    natives: dict[str, NativeMember]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its members are samelog's own subscribers."""
+
+
 def first_epoch(wall_ms: int) -> int:
     """From where a group counts its epochs: seconds, so that a group that was deleted and made anew
     goes on above its old epochs, which members' own databases may remember (T29).
@@ -38,7 +47,7 @@ def first_epoch(wall_ms: int) -> int:
     return max(0, wall_ms - FIRST_MS) // 1000
 
 
-def stranger(group: ConsumerGroup, request: GroupBeat) -> tuple[ErrorCode, str] | None:
+def stranger(group: MembersOfGroup, request: GroupBeat) -> tuple[ErrorCode, str] | None:
     """Why a member may not be in a group as who it is; None: it may."""
     known = group.natives.get(request.caller.member_id)
     if known is not None and known.identity != request.identity:
@@ -50,7 +59,7 @@ def stranger(group: ConsumerGroup, request: GroupBeat) -> tuple[ErrorCode, str] 
     return ErrorCode.inconsistent_group_protocol, text
 
 
-def committable(group: ConsumerGroup, request: GroupBeat) -> Sequence[OffsetCommit]:
+def committable(group: MembersOfGroup, request: GroupBeat) -> Sequence[OffsetCommit]:
     """Of what a heartbeat commits, what its member may."""
     member = group.members.get(request.caller.member_id)
     if member is None or stranger(group, request) is not None:
@@ -62,7 +71,7 @@ def committable(group: ConsumerGroup, request: GroupBeat) -> Sequence[OffsetComm
 
 
 def note(
-    group: ConsumerGroup, request: GroupBeat, before: ConsumerMember | None, wall_ms: int
+    group: MembersOfGroup, request: GroupBeat, before: ConsumerMember | None, wall_ms: int
 ) -> None:
     """Remember who a member is, and when what it has changed."""
     name = request.caller.member_id

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from samelog.config.tables.client import ClientConfig
 from samelog.replicator.interfaces import InputName
@@ -20,9 +20,7 @@ from samelog.replicator.pull.share import Share
 from samelog.subscriber.errors import NotCommitted, PositionLost
 from samelog.subscriber.groups.membership import Claim, GroupMembership
 from samelog.subscriber.groups.speaking import Speaker
-
-if TYPE_CHECKING:
-    from samelog.subscriber.engine import Engine
+from samelog.subscriber.keeper import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +49,29 @@ class OwnPositions(Protocol):
         """A partition is the member's from now on: where to go on; None: it has no position. Raises
         PositionLost if somebody has it who got it later.
         """
+
+
+class ReadPartitions(Protocol):
+    """What an engine reads, as far as it is shared."""
+
+    @property
+    def keeper(self) -> Keeper:
+        """What keeps copies."""
+
+    def hold_back(self, name: InputName) -> bool:
+        """Hand out no more of a partition; whether all that was handed out is dealt with."""
+
+    def commit_one(self, name: InputName) -> None:
+        """Note what is dealt with of a partition."""
+
+    def let_go(self, name: InputName) -> None:
+        """Read a partition no more."""
+
+    def allow_anew(self, name: InputName) -> None:
+        """Its log was begun anew. Raises LogReset, if there is no rule for it."""
+
+    def rescan_soon(self) -> None:
+        """There is more than was seen."""
 
 
 class Sharing:
@@ -119,7 +140,7 @@ class Sharing:
     def _problem(self) -> Exception | None:
         return None if self.speaker is None else self.speaker.problem
 
-    def heed(self, engine: Engine, *, commits: bool) -> bool:
+    def heed(self, engine: ReadPartitions, *, commits: bool) -> bool:
         """Do what the coordinator has said since; whether everything is done. `commits`: positions
         are committed without being asked for. Raises GroupRefused.
         """
@@ -146,7 +167,7 @@ class Sharing:
 
     def _tend(
         self,
-        engine: Engine,
+        engine: ReadPartitions,
         name: InputName,
         claim: Claim,
         claims: Mapping[InputName, Claim],
@@ -170,11 +191,11 @@ class Sharing:
             self.speaker.say_soon()
         return True
 
-    def _let_go(self, engine: Engine, name: InputName) -> None:
+    def _let_go(self, engine: ReadPartitions, name: InputName) -> None:
         engine.let_go(name)
         del self._held[name], self._starts[name]
 
-    def _take_up(self, engine: Engine, claims: Iterable[Claim]) -> None:
+    def _take_up(self, engine: ReadPartitions, claims: Iterable[Claim]) -> None:
         for claim in claims:
             if self._logs.setdefault(claim.name, claim.topic_id) != claim.topic_id:
                 engine.allow_anew(claim.name)  # its position was one of another log

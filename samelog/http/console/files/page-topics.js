@@ -29,11 +29,13 @@ const create = () => ask({
   fields: [
     { name: "topic", label: "Name", required: true, pattern: "[a-zA-Z0-9._\\-]{1,249}" },
     { name: "partitions", label: "Partitions", type: "number", min: 1, value: 1, required: true },
+    { name: "copies", label: "Copies of each partition", type: "number", min: 1, hint: "Empty: one on every node." },
     SETTING,
   ],
   request: (given) => {
-    const settings = settingsOf(given.settings);
-    return ["/topics", { topic: given.topic, partitions: Number(given.partitions), settings }];
+    const body = { topic: given.topic, partitions: Number(given.partitions), settings: settingsOf(given.settings) };
+    if (given.copies !== "") body.replication_factor = Number(given.copies);
+    return ["/topics", body];
   },
   done: (found) => { location.hash = `#/${path("topic", found.name)}`; },
 });

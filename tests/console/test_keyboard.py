@@ -52,7 +52,7 @@ async def _check_reach() -> None:
     async with console() as (page, base, _):
         for name in PAGES:
             await fresh(page, base, name)
-            wanted = await page.value(REACHABLE)
+            wanted, reached = await page.value(REACHABLE), 0
             for _ in range(wanted):
                 await page.press("Tab")
                 assert await page.value(IS_SEEN), await page.value(

@@ -51,6 +51,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             _names(node, group.members),
             group.copies,
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
+            number in state.placement.resetting,
         )
 
 

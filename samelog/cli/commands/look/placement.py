@@ -56,9 +56,11 @@ def _print(found: PlacementStatus) -> None:
 
 
 def _members(group: GroupPlacement) -> str:
-    """Their names, and how many are missing."""
+    """Their names, how many are missing, and what the group has yet to do."""
     names, missing = ", ".join(group.members), group.copies - len(group.members)
-    return f"{names} ({missing} missing)" if missing > 0 and group.group else names
+    if missing > 0 and group.group:
+        names = f"{names} ({missing} missing)"
+    return f"{names} (begins anew)" if group.is_resetting else names
 
 
 def _lag(group: GroupPlacement) -> str:

@@ -221,10 +221,13 @@ class PartitionPlacement(AdminAnswer, frozen=True):
 
 
 class PlacementStatus(AdminAnswer, frozen=True):
-    """What is where. Group 0 is on all members."""
+    """What is where. Group 0 is on all members. Members that are drained get no replicas of other
+    groups.
+    """
 
     groups: tuple[GroupPlacement, ...]
     partitions: tuple[PartitionPlacement, ...]
+    drained: tuple[str, ...] = ()
 
 
 class ResetTopic(AdminAnswer, frozen=True):

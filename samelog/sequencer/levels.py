@@ -22,8 +22,7 @@ LEVELS: Mapping[int, str] = {
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
     8: "Records may be left out of what is merged; `__consumer_offsets`, `__transaction_state`; "
-    "hard resets and recovery of data groups; "
-    "groups of subscribers.",
+    "hard resets and recovery of data groups; groups of subscribers.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2

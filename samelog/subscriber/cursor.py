@@ -143,8 +143,7 @@ class Cursor:
             return None
         if self._table is None or self._table_position != self.position:
             self._table = self._rest_of(chunk)
-        rest = self._table
-        if rest.num_rows <= count:
+        if (rest := self._table).num_rows <= count:
             self.finish(chunk)
             return rest if rest.num_rows else None
         taken, self._table = rest.slice(0, count), rest.slice(count)

@@ -44,7 +44,7 @@ class Pacing:
         self._setup: Setup = prepare(topics, options)
         self._engine = self._setup.engine
         self._commit_interval_s = options.get("commit_interval_s", 1.0)
-        sharing = self._engine.sharing
+        sharing = self._sharing = self._engine.sharing
         self._commits = options.get("auto_commit", True) and self.has_positions
         now = time.monotonic()
         self._ticks = self._commits or sharing is not None
@@ -130,23 +130,20 @@ class Pacing:
 
     def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
         """A partition with something to hand out now. `heeds`: the group is heeded before."""
-        if heeds:
-            self._heed()
+        if self._sharing is not None and heeds:
+            self._heed(self._sharing)
         return None if self._is_paused else self._engine.next_filled(limit_bytes)
 
     @property
     def _is_due_in_group(self) -> bool:
-        sharing = self._engine.sharing
-        return sharing is not None and sharing.is_due
+        return self._sharing is not None and self._sharing.is_due
 
-    def _heed(self) -> None:
+    def _heed(self, sharing: Sharing) -> None:
         """Take up and let go of partitions, as the group says; nothing that was taken is left to be
         handed out. Raises GroupRefused.
         """
-        sharing = self._engine.sharing
-        if sharing is not None:
-            is_done = sharing.heed(self._engine, commits=self._commits)
-            self._attention = self._is_closed or self._is_paused or not is_done
+        is_done = sharing.heed(self._engine, commits=self._commits)
+        self._attention = self._is_closed or self._is_paused or not is_done
 
     def _wait_s(self) -> float:
         """Do what is due; how long to wait for the engine's waiter before reading again."""
@@ -184,10 +181,9 @@ class Pacing:
         if self._commits:
             self._engine.commit(durable=False)
         self._next_commit = time.monotonic() + self._commit_interval_s
-        sharing = self._engine.sharing
-        if sharing is not None:
-            sharing.membership.expire(now)
-            self._attention |= sharing.is_due
+        if self._sharing is not None:
+            self._sharing.membership.expire(now)
+            self._attention |= self._sharing.is_due
 
     # --- control -------------------------------------------------------------------------------
 
@@ -204,7 +200,7 @@ class Pacing:
     @property
     def has_positions(self) -> bool:
         """Whether its positions are stored anywhere: it has a name, or is in a group."""
-        return self._setup.name is not None or self._engine.sharing is not None
+        return self._setup.name is not None or self._sharing is not None
 
     @property
     def is_paused(self) -> bool:

@@ -19,6 +19,7 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.replay import Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.typed.filters.selection import RowsWanted
 
@@ -47,6 +48,7 @@ class SubscriberKeywords(TypedDict, total=False):
     corrupt: str | Corrupt
     where: str | None
     columns: Sequence[str] | None
+    replay: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Setup:
     version: int | None
     corrupt: Corrupt
     wanted: RowsWanted
+    replay: Replay | None
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -78,6 +81,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
+    replay = None if given.get("replay") is None else Replay(float(given["replay"] or 0))
     start = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()
@@ -92,7 +96,8 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt, wanted)
+    version = given.get("version")
+    return Setup(chosen.topics, root, name, engine, client, version, corrupt, wanted, replay)
 
 
 def _keep(

@@ -185,9 +185,7 @@ class Engine:
     @property
     def is_at_end(self) -> bool:
         """Whether everything there is was handed out. May be asked from any thread."""
-        return self.is_complete and all(
-            cursor.is_at_end for cursor in tuple(self.cursors.values())
-        )
+        return self.is_complete and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
 
     @property
     def is_complete(self) -> bool:

@@ -56,7 +56,9 @@ class Pace:
 
 @dataclass(slots=True)
 class _Head:
-    """The next record of a partition: when it is due, by timestamp."""
+    """The next record of a partition: when it is due, by timestamp. One that is older than those
+    before it is due already, as they were.
+    """
 
     due_ms: int
     cursor: Cursor
@@ -71,8 +73,6 @@ class Replay:
         """How long until something is due, as of the last `next`."""
         self.most = 0
         """How many records of that partition may be handed out now."""
-        self._newest: dict[Cursor, int] = {}
-        """The highest timestamp so far of each partition."""
         self._is_begun = False
 
     def next(self, engine: Engine, limit_bytes: int) -> Cursor | None:
@@ -89,7 +89,6 @@ class Replay:
         if left_s > 0:
             self.wait_s = left_s
             return None
-        self._newest[first.cursor] = first.due_ms
         until = min(heads[1].due_ms if heads[1:] else FOREVER, self.pace.due_ms(now))
         self.most = max(1, _run_length(first.cursor, until))
         return first.cursor
@@ -98,8 +97,7 @@ class Replay:
         for cursor in engine.filled(limit_bytes):
             record = next(iter(cursor.upcoming()), None)
             if record is not None:
-                newest = self._newest.get(cursor, record.timestamp)
-                yield _Head(max(record.timestamp, newest), cursor)
+                yield _Head(record.timestamp, cursor)
 
 
 def _run_length(cursor: Cursor, until_ms: float) -> int:

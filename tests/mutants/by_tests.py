@@ -58,6 +58,7 @@ from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
+from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
@@ -343,6 +344,7 @@ PLANTED = (
             *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
+            *REPLAYING,
             *SHARING,
             *SPANNING,
             *STATE_TOPICS,

@@ -51,6 +51,7 @@ from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
+from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
@@ -59,7 +60,7 @@ from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
-from tests.mutants.resets import forget_dedup_at_resets
+from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
@@ -345,10 +346,12 @@ PLANTED = (
             *REMOVING,
             *REPAIRING,
             *REPLAYING,
+            *RESETS,
             *SHARING,
             *SPANNING,
             *STATE_TOPICS,
             *TELLING,
+            *NATIVE_GROUPS,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

@@ -113,7 +113,7 @@ def copy(bootstrap: str, name: str) -> None:
         place.offset = OFFSET_BEGINNING if place.offset < 0 else place.offset
     consumer.assign(known)
     while not stopped:
-        found = [each for each in consumer.consume(100, 0.2) if each.error() is None]
+        found: list[Any] = [each for each in consumer.consume(100, 0.2) if each.error() is None]
         if not found:
             continue
         producer.begin_transaction()

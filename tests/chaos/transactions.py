@@ -61,10 +61,12 @@ def until_done(ask: Ask) -> None:
 
     while True:
         try:
-            return ask()
+            ask()
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
+        else:
+            return
 
 
 def decide(producer: Any, *, commit: bool) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnreadableRecord,
     )
-    from samelog.subscriber.setup import Corrupt
+    from samelog.subscriber.filters import Corrupt
     from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
     from samelog.subscriber.typed_rows import TypedRow
@@ -60,7 +60,7 @@ _MODULES = {
     "NotCaughtUp": "samelog.subscriber.errors",
     "OffsetNotHere": "samelog.subscriber.errors",
     "OffsetOutOfRange": "samelog.subscriber.errors",
-    "Corrupt": "samelog.subscriber.setup",
+    "Corrupt": "samelog.subscriber.filters",
     "NamedStart": "samelog.subscriber.start",
     "NoSchema": "samelog.typed.schema",
     "NobodyAnswers": "samelog.typed.schema",

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
+from samelog.format.directory_files import RowsFile
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
@@ -45,10 +46,13 @@ class Copier:
         on_growth: Callable[[], None],
         on_news: Callable[[], None],
         must_exist: bool = False,
+        rows: Mapping[str, RowsFile],
     ) -> None:
-        """Start copying. In another thread `on_growth` is called when a copy has grown, `on_news`
-        for more than that. With `must_exist` a topic that the cluster does not know is an error,
-        not something to wait for.
+        """Start copying; `rows`: by topic, only what passes a filter at the node.
+
+        In another thread `on_growth` is called when a copy has grown, `on_news` for more than that.
+        With `must_exist` a topic that the cluster does not know is an error, not something to wait
+        for.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -60,6 +64,7 @@ class Copier:
         self._on_growth = on_growth
         self._on_news = on_news
         self._must_exist = must_exist
+        self._rows = rows
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
         self._waiting = 0
@@ -92,6 +97,7 @@ class Copier:
                 random=Random(),
             ),
             PullOptions(
+                rows=self._rows,
                 find_start=find_start,
                 on_change=self._note_copy,
                 on_status=lambda: self._note_all_copies(client),

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from samelog.config.load import load_client
@@ -17,17 +16,11 @@ from samelog.format.names import check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.typed.filters.selection import RowsWanted
-
-
-class Corrupt(Enum):
-    """What happens with a record that cannot be read as the reader's version."""
-
-    RAISE = "raise"
-    SKIP = "skip"
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -78,9 +71,12 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
-    start = parse_start(given.get("start"), is_named=name is not None)
     root = _root(given.get("directory"), client)
     fs = OsFileSystem()
+    if client is not None and not wanted.is_all:
+        options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
+        chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
+    start = parse_start(given.get("start"), is_named=name is not None)
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = None if name is None else PositionStore(fs, root, name)
     finder = StartFinder(start, reset, store)
@@ -115,6 +111,7 @@ def _keep(
         on_growth=engine.waiter.wake,
         on_news=engine.waiter.wake_to_rescan,
         must_exist=not chosen.follow,
+        rows=chosen.rows,
     )
 
 

@@ -33,6 +33,7 @@ from samelog.wire.bounds import (
     OptionalIdentifier,
     Partition,
     Place63,
+    RowsAsked,
     RunEnd,
     ShortText,
     Signed64,
@@ -340,6 +341,14 @@ class OpenMerged(Message, frozen=True, tag=30):
         check_topic_name(self.topic)
 
 
+class OpenRows(OpenMerged, frozen=True, tag=28, kw_only=True):
+    """As OpenMerged, but only what passes comes, at places that the client names: with POSITION
+    DATA goes on at (base_offset, byte), else at byte 0 of a file named by its first offset.
+    """
+
+    rows: RowsAsked
+
+
 class OpenSession(Message, frozen=True, tag=31):
     """Nodes only: a peer's bytes of one run; answered by SessionStartsAt, TopicGone or Refused."""
 
@@ -448,6 +457,7 @@ AnyMessage: TypeAlias = (
     | SessionReleased
     | TopicGone
     | OpenMerged
+    | OpenRows
     | OpenSession
     | MergedStartsAt
     | Received

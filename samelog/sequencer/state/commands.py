@@ -35,6 +35,7 @@ from samelog.sequencer.state.transactions.commands import (
     SpanningCommand,
     TransactionCommand,
 )
+from samelog.sequencer.state.view_commands import ViewCommand
 
 
 class Verdict(IntEnum):
@@ -386,6 +387,7 @@ AnyCommand = (
     | SettingCommand
     | AccessCommand
     | SchemaCommand
+    | ViewCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand

@@ -19,6 +19,7 @@ import msgspec
 
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.view_state import begin_views_anew
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
@@ -71,6 +72,7 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     old, topic.partition_numbers = topic.partition_numbers, []
     topic.former_logs.append(topic.log_id)
     topic.present_log = log_id(topic.topic_id, reset_id)
+    begin_views_anew(state, topic)
     for number in old:
         del state.partitions[number]
         state.add_partition(topic)

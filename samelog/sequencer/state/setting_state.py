@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
+from samelog.sequencer.state.view_state import VIEW_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -128,6 +129,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    **VIEW_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
 }

@@ -35,6 +35,7 @@ from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlaced
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.views import View
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
@@ -325,6 +326,14 @@ class State(msgspec.Struct):
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
+    def topic_of_view(self, view: View) -> Topic:
+        """A view as a topic: of its own name, log and numbers, without partitions in the state."""
+        schemas = [] if view.schema is None else [view.schema]
+        is_placed = self.topics[view.base_id].is_placed
+        settings: dict[str, str] = {}
+        made = view.topic_id, view.name, settings, view.created_ms, view.partition_numbers
+        return Topic(*made, view.log_id, view.former_logs, schemas, is_placed)
+
     def rack_of(self, number: int) -> str:
         """Where a member says that it is."""
         return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
@@ -355,6 +364,9 @@ class State(msgspec.Struct):
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
         topic.partition_numbers.append(number)
+        for view in self.schemas.views_of(topic.topic_id):
+            view.partition_numbers.append(self.next_partition)
+            self.next_partition += 1
 
 
 @dataclass(frozen=True, slots=True)

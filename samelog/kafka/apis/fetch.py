@@ -39,6 +39,7 @@ from samelog.kafka.codec.fetch import (
     read_fetch,
 )
 from samelog.kafka.codec.primitives import ByteBuffer
+from samelog.kafka.views import ViewPartition
 from samelog.store.merged.reader import MergedReader
 
 ANSWER_BYTES = 8 << 20
@@ -92,6 +93,8 @@ class _PartitionRead(msgspec.Struct):
         """
         if self.stream is None or self.stream.log.next_offset <= self.asked.offset:
             return 0
+        if isinstance(self.stream, ViewPartition):
+            return len(self.stream.ready(self.asked.offset, is_stable=self.is_stable))
         log = self.stream.log
         if self.is_stable and log.last_stable_offset <= self.asked.offset:
             return 0
@@ -107,7 +110,7 @@ class _PartitionRead(msgspec.Struct):
 
     def aborted(self, data: memoryview) -> list[Aborted]:
         """What is aborted of these records. Raises LogFormatError."""
-        if not data or self.stream is None:
+        if not data or self.stream is None or isinstance(self.stream, ViewPartition):
             return []
         base = int.from_bytes(data[:8], "big")
         stop = base + kernels.scan(data, verify_crc=False).records
@@ -232,6 +235,9 @@ class FetchWork:
             return NOTHING
         if limit == 0 and not is_first:
             return NOTHING
+        if isinstance(stream, ViewPartition):
+            found = memoryview(stream.ready(read.asked.offset, is_stable=read.is_stable))
+            return found if is_first or len(found) <= limit else NOTHING
         if read.is_stable:
             if not (there := read.available()):
                 return NOTHING

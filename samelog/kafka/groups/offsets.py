@@ -16,6 +16,7 @@ from samelog.kafka.groups.consumer_groups import ConsumerGroup
 from samelog.kafka.groups.outbox import Outbox
 from samelog.kafka.groups.requests import OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset, DropOffsets, Phase
+from samelog.sequencer.state.places import place_of
 from samelog.sequencer.state.types import State
 
 AnyGroup = ClassicGroup | ConsumerGroup
@@ -103,5 +104,5 @@ class OffsetKeeper:
         return topics is not None and self._topic(number) not in topics
 
     def _topic(self, number: int) -> str | None:
-        partition = self._state.partitions.get(number)
-        return None if partition is None else self._state.topics[partition.topic_id].name
+        place = place_of(self._state, number)
+        return None if place is None else place[0].name

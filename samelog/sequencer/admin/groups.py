@@ -22,12 +22,13 @@ from samelog.admin.answers import (
 )
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of
-from samelog.sequencer.admin.topics import find_topic
+from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.places import base_number, place_of
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -101,8 +102,8 @@ def _describe(node: ServedNode, name: str) -> GroupDescription:
 def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
     state = machine.state
-    living = (state.partitions[n] for n in member.assigned if n in state.partitions)
-    names = tuple((state.topics[each.topic_id].name, each.index) for each in living)
+    living = (place_of(state, number) for number in member.assigned)
+    names = tuple((each[0].name, each[1]) for each in living if each is not None)
     return GroupMemberInfo(
         member.member_id, member.instance_id, member.client_id, member.client_host, b"", names
     )
@@ -110,11 +111,11 @@ def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
 
 def _partition(node: ServedNode, number: int, known: CommittedOffset) -> GroupPartition:
     state = node.logs.machine.state
-    partition = state.partitions[number]
+    topic, index = place_of(state, number) or (None, 0)
     begin, end = _span(node, number)
     return GroupPartition(
-        state.topics[partition.topic_id].name,
-        partition.index,
+        "" if topic is None else topic.name,
+        index,
         begin,
         end,
         max(-1, known.offset),
@@ -128,6 +129,7 @@ def _span(node: ServedNode, number: int) -> tuple[int, int]:
     """The offsets of a partition that are there: the first, and the one behind the last. (0, 0):
     other nodes have it.
     """
+    number = base_number(node.logs.machine.state, number)
     parts = parts_of(node, number)
     if parts is None:
         return 0, 0
@@ -138,7 +140,7 @@ def _span(node: ServedNode, number: int) -> tuple[int, int]:
 
 
 async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     numbers = topic.partition_numbers
     if request.partition is not UNSET:
         numbers = numbers[request.partition : request.partition + 1]
@@ -157,7 +159,8 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
 def _target(
     node: ServedNode, number: int, request: requests.ResetGroup, now_ms: int
 ) -> CommittedOffset:
-    parts, logs = parts_here(node, number), node.logs
+    base = base_number(node.logs.machine.state, number)
+    parts, logs = parts_here(node, base), node.logs
     begin, end = _span(node, number)
     asked = 0 if request.offset is UNSET else request.offset
     match request.to:
@@ -166,7 +169,7 @@ def _target(
         case "latest":
             offset = end
         case "time":
-            offset = _at_time(parts[0], number, asked)
+            offset = _at_time(parts[0], base, asked)
         case "shift":
             offset = max(begin, min(end, _committed(logs, number, request.group) + asked))
         case "offset":
@@ -181,7 +184,8 @@ def _target(
 
 
 def _index(logs: LogParts, number: int) -> int:
-    return logs.machine.state.partitions[number].index
+    place = place_of(logs.machine.state, number)
+    return -1 if place is None else place[1]
 
 
 def _at_time(logs: LogParts, number: int, timestamp_ms: int) -> int:

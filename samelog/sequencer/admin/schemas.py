@@ -11,8 +11,9 @@ from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
 from samelog.admin.requests import ListSchemas, SetSchema
 from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin.parts import ServedNode, parts_here
-from samelog.sequencer.admin.topics import find_topic
+from samelog.sequencer.admin.topics import find_readable, find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.places import base_topic
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
 from samelog.sequencer.state.types import Partition, Rejection, Topic
@@ -33,7 +34,7 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     if not is_local and not node.member.rights.may_see(identity, request.topic):
         text = f"{identity} may neither read nor write topic {request.topic!r}"
         raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     found: list[SchemaInfo] = []
     size = 0
     for version in range(request.from_version, len(topic.schemas) + 1):
@@ -54,7 +55,10 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     )
     if request.partition is UNSET:
         return page
-    partition = _partition(node, topic, request.partition)
+    base = base_topic(node.logs.machine.state, topic)
+    partition = _partition(node, base, request.partition)
+    if base is not topic:  # a view has one version, for all that it shows
+        return structs.replace(page, next_offset=partition.next_offset)
     return structs.replace(
         page, since=tuple(partition.schema_since), next_offset=partition.next_offset
     )

@@ -24,6 +24,7 @@ from samelog.runtime.fair_thread import FairThread
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import Passing, Piece
 from samelog.typed.versions import Since
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class PieceSource:
     since: Callable[[], Since]
     """Which versions of the schema were in force in the partition, and from where on."""
     is_committed: bool
+    name: Hashable
+    """For what is counted: the partition, and what is asked of it."""
 
     @property
     def end(self) -> int:
@@ -75,10 +78,21 @@ class RowFilters:
         self._under_way: dict[tuple[Hashable, int], asyncio.Task[Piece]] = {}
         self._kept: OrderedDict[tuple[Hashable, int], Piece] = OrderedDict()
         self._kept_bytes = 0
+        self._unread: dict[Hashable, tuple[int, int]] = {}
         self.looked_bytes = 0
         """Of merged logs, since the start."""
         self.passed_bytes = 0
         """Of pieces that were computed."""
+
+    def unread(self, partition: int, asked: RowsAsked) -> tuple[int, int]:
+        """How many records of a partition could not be read since the start, and the last one."""
+        return self._unread.get((partition, asked[:3]), (0, -1))
+
+    def _note_unread(self, source: PieceSource, piece: Piece) -> None:
+        """What was looked at before counts once."""
+        count, newest = self._unread.get(source.name, (0, -1))
+        if piece.newest_unread > newest:
+            self._unread[source.name] = count + piece.unread, piece.newest_unread
 
     def kept(self, source: PieceSource, offset: int) -> Piece | None:
         """A piece that was computed before."""
@@ -131,6 +145,7 @@ class RowFilters:
         except ArrowMissing as error:
             raise RequestRefused(FaultCode.NOT_READY, str(error), "ask another node") from error
         self.passed_bytes += len(piece.data)
+        self._note_unread(source, piece)
         return piece
 
     def _filter(self, source: PieceSource) -> _Filter:

@@ -62,6 +62,7 @@ class PartitionRows:
             lambda: passing_of(schemas, self.asked),
             lambda: tuple(partition.schema_since),
             self.asked.is_committed,
+            (self.number, self.asked[:3]),
         )
 
     async def piece(self, offset: int) -> tuple[bytes, int]:

@@ -50,6 +50,7 @@ from samelog.sequencer.state.placement.topics import (
     problem_with_new,
     why_no_input,
 )
+from samelog.sequencer.state.places import Living
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -456,7 +457,7 @@ class StateMachine:
         return Checkpoint(news_of(self.state.partitions, command))
 
     def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
-        problem = self.state.groups.apply(command, self.state.partitions)
+        problem = self.state.groups.apply(command, Living(self.state))
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:

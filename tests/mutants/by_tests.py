@@ -47,6 +47,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
@@ -328,6 +329,7 @@ PLANTED = (
             *DECIDING,
             *FORGETTING,
             *GRANTING,
+            *LEAVING,
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,

@@ -40,9 +40,9 @@ from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.places import all_topics, base_topic
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.views.places import all_topics, base_topic
 
 PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""

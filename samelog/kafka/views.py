@@ -20,12 +20,12 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import MergedStream, RequestRefused, StreamListener
 from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.filtering.pieces import RowFilters
-from samelog.sequencer.filtering.readings import PartitionRows
+from samelog.sequencer.filtering.readings import RowsHere
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, rows_of_view
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Topic
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 from samelog.store.merged.reader import MergedReader
 
 PARTITIONS_KEPT = 4096
@@ -34,7 +34,7 @@ PARTITIONS_KEPT = 4096
 class RowsOf(Protocol):
     """Makes what passes: all, or only of what is committed."""
 
-    def __call__(self, *, is_committed: bool) -> PartitionRows:
+    def __call__(self, *, is_committed: bool) -> RowsHere:
         """As it is now."""
 
 
@@ -90,7 +90,7 @@ class ViewPartition(Listening):
             task.add_done_callback(lambda _: self._computing.discard(place))
         return b""
 
-    async def _compute(self, rows: PartitionRows, place: tuple[int, bool]) -> None:
+    async def _compute(self, rows: RowsHere, place: tuple[int, bool]) -> None:
         try:
             await rows.piece(place[0])
         except RequestRefused as refused:
@@ -144,16 +144,12 @@ class KafkaViews:
             known = self._partitions[key] = ViewPartition(base, rows)
         return known
 
-    def _rows(
-        self, view: View, base: MergedStream, machine: StateMachine, number: int
-    ) -> RowsOf:
+    def _rows(self, view: View, base: MergedStream, machine: StateMachine, number: int) -> RowsOf:
         stream = ViewStream(view, base, self._machine.state.schemas)
 
-        def rows(is_committed: bool) -> PartitionRows:
+        def rows(is_committed: bool) -> RowsHere:
             asked = rows_of_view(view)._replace(is_committed=is_committed)
             made = stream, base, machine, number, asked, self._filters
-            return PartitionRows(
-                *made, view.log_id, lambda: check_owner(self._rights, view, base.topic)
-            )
+            return RowsHere(*made, view.log_id, lambda: check_owner(self._rights, view, base.topic))
 
         return rows

@@ -86,8 +86,8 @@ def test_what_passes_comes_and_goes_on_at_any_node(
                     await until_copied(client, made.sources[0])
                     assert records_of(kept(client)) == passing(sources[0])
                     assert len(kept(client).segments()) > turn
-            whole = sum(map(len, sources[0].files().values()))
-            assert sum(segment.size for segment in kept(client).segments()) < whole / 2
+                whole = sum(map(len, sources[0].files().values()))
+                assert sum(segment.size for segment in kept(client).segments()) < whole / 2
 
     in_loop(main)
 

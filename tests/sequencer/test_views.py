@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,19 +19,19 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.places import (
+from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.views.places import (
     all_topics,
     base_number,
     base_topic,
     named_topic,
     place_of,
 )
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.view_commands import CreateViewCommand, DropViewCommand
-from samelog.sequencer.state.views import VIEWS_MOST
+from samelog.sequencer.state.views.view import VIEWS_MOST
 from samelog.wire.bounds import RowsAsked
 from tests.typed.known import schema_text
 
@@ -118,7 +117,7 @@ def test_views_are_bounded(machine: StateMachine) -> None:
 
 def test_positions_in_a_view_are_its_own(machine: StateMachine) -> None:
     machine.apply(create())
-    commits: Sequence[Any] = [
+    commits = [
         (4, CommittedOffset(7, -1, "", 1)),
         (9, CommittedOffset(7, -1, "", 1)),
     ]

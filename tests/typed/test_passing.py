@@ -15,7 +15,7 @@ from samelog.format.errors import CorruptBatch
 from samelog.format.transactions import Aborted
 from samelog.typed.arrow_types import import_arrow
 from samelog.typed.filters.operands import BadFilter
-from samelog.typed.filters.passing import Passing, Piece, projected
+from samelog.typed.filters.passing import PassedPiece, Passing, projected
 from samelog.typed.filters.selection import RowsWanted
 from samelog.typed.filters.view_text import ViewText, names_in, parse_view
 from samelog.typed.reading import unread_of
@@ -60,7 +60,7 @@ def log_of(
     return bytes(data)
 
 
-def records_of(piece: Piece) -> list[dict[str, Any]]:
+def records_of(piece: PassedPiece) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = to_arrow(
         piece.data, 0, len(piece.data), topic="t", partition=0
     ).to_pylist()

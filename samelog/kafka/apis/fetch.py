@@ -216,7 +216,10 @@ class FetchWork:
         if read.nearest >= 0:
             return FetchedPartition(index, 0, *ends, preferred=read.nearest)
         try:
-            data = self._records(read, left, is_first=is_first)
+            if isinstance(stream, ViewPartition):
+                data = _rows(read, stream, left, is_first=is_first)
+            else:
+                data = self._records(read, left, is_first=is_first)
             stable = log.last_stable_offset if read.is_stable else -1
             aborted = read.aborted(data) if read.is_stable else ()
         except LogFormatError:
@@ -235,9 +238,6 @@ class FetchWork:
             return NOTHING
         if limit == 0 and not is_first:
             return NOTHING
-        if isinstance(stream, ViewPartition):
-            found = memoryview(stream.ready(read.asked.offset, is_stable=read.is_stable))
-            return found if is_first or len(found) <= limit else NOTHING
         if read.is_stable:
             if not (there := read.available()):
                 return NOTHING
@@ -305,3 +305,9 @@ class FetchWork:
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_result(self)
+
+
+def _rows(read: _PartitionRead, view: ViewPartition, left: int, *, is_first: bool) -> memoryview:
+    """What passes of a view, as far as it is computed. Raises LogFormatError."""
+    data = memoryview(view.ready(read.asked.offset, is_stable=read.is_stable))
+    return data if is_first or len(data) <= min(left, read.asked.max_bytes) else NOTHING

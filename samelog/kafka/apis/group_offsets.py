@@ -19,7 +19,7 @@ from samelog.kafka.codec.schemas import (
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.views.places import place_of
 
 PartT = TypeVar("PartT")
 

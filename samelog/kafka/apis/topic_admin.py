@@ -37,7 +37,7 @@ from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Partition, Topic
-from samelog.sequencer.state.view_commands import DropViewCommand
+from samelog.sequencer.state.views.commands import DropViewCommand
 
 
 class CreateTopicsResponseConfig(Entity, frozen=True):

@@ -27,8 +27,8 @@ from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
 from samelog.sequencer.state.access_state import SESSION_MS
 from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
 from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.places import named_topic
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.views.places import named_topic
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that will come back."""

@@ -28,8 +28,8 @@ from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.places import base_number, place_of
 from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.places import base_number, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024

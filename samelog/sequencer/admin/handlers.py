@@ -32,7 +32,6 @@ from samelog.sequencer.admin import (
     topics,
     transactions,
     upgrades,
-    views,
     voids,
 )
 from samelog.sequencer.admin.parts import ServedNode
@@ -46,11 +45,11 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetAccess: access.get_access,
     ask.GetMergeOrder: merge_order.merge_order,
     ask.ResetCluster: resets.reset_cluster,
-    ask.DescribeTopic: views.describe_topic_or_view,
+    ask.DescribeTopic: schemas.describe_topic_or_view,
     ask.CreateTopic: topics.create_topic,
     ask.CreatePartitions: topics.add_partitions,
     ask.AlterTopic: topics.alter_topic,
-    ask.DeleteTopic: views.delete_topic_or_view,
+    ask.DeleteTopic: schemas.delete_topic_or_view,
     ask.GetLatestPositions: topics.latest_positions,
     ask.SetSchema: schemas.set_schema,
     ask.VoidRecords: voids.void_records,
@@ -84,7 +83,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
 IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.ListSchemas: schemas.list_schemas,
     ask.ListTopics: topics.list_topics,
-    ask.CreateView: views.create_view,
+    ask.CreateView: schemas.create_view,
     ask.GetIdentity: access.whoami,
     ask.PeekRecords: records.peek_records,
     ask.HoldStage: stages.hold_stage,

@@ -34,7 +34,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5

@@ -21,11 +21,11 @@ from samelog.replicator.interfaces import (
 )
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.filtering.pieces import RowFilters
-from samelog.sequencer.filtering.readings import PartitionRows
+from samelog.sequencer.filtering.readings import RowsHere
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, narrowed
 from samelog.sequencer.merge.merged_partition import gone_log
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 from samelog.wire.bounds import RowsAsked
 
 
@@ -92,12 +92,12 @@ class RoutedLogs:
 
     def _rows(
         self, stream: MergedStream, base: MergedStream, asked: RowsAsked, identity: str
-    ) -> PartitionRows:
+    ) -> RowsHere:
         topic = self._machine.state.topics[self._machine.state.names[base.topic]]
         partition = topic.partition_numbers[base.index]
         replica = self._groups.holding(partition) if topic.is_placed else None
         machine = self._machine if replica is None else replica.group_replica.logs.machine
-        return PartitionRows(stream, base, machine, partition, asked, self._filters, identity)
+        return RowsHere(stream, base, machine, partition, asked, self._filters, identity)
 
     def open_session(
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int

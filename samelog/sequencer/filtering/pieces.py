@@ -22,7 +22,7 @@ from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import MergedStream, RequestRefused
 from samelog.runtime.fair_thread import FairThread
 from samelog.typed.filters.operands import BadFilter
-from samelog.typed.filters.passing import Passing, Piece
+from samelog.typed.filters.passing import PassedPiece, Passing
 from samelog.typed.versions import Since
 from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
@@ -75,8 +75,8 @@ class RowFilters:
     def __init__(self) -> None:
         self._thread = FairThread("samelog-rows")
         self._filters: OrderedDict[Hashable, _Filter] = OrderedDict()
-        self._under_way: dict[tuple[Hashable, int], asyncio.Task[Piece]] = {}
-        self._kept: OrderedDict[tuple[Hashable, int], Piece] = OrderedDict()
+        self._under_way: dict[tuple[Hashable, int], asyncio.Task[PassedPiece]] = {}
+        self._kept: OrderedDict[tuple[Hashable, int], PassedPiece] = OrderedDict()
         self._kept_bytes = 0
         self._unread: dict[Hashable, tuple[int, int]] = {}
         self.looked_bytes = 0
@@ -88,13 +88,13 @@ class RowFilters:
         """How many records of a partition could not be read since the start, and the last one."""
         return self._unread.get((partition, asked[:3]), (0, -1))
 
-    def _note_unread(self, source: PieceSource, piece: Piece) -> None:
+    def _note_unread(self, source: PieceSource, piece: PassedPiece) -> None:
         """What was looked at before counts once."""
         count, newest = self._unread.get(source.name, (0, -1))
         if piece.newest_unread > newest:
             self._unread[source.name] = count + piece.unread, piece.newest_unread
 
-    def kept(self, source: PieceSource, offset: int) -> Piece | None:
+    def kept(self, source: PieceSource, offset: int) -> PassedPiece | None:
         """A piece that was computed before."""
         place = source.key, offset
         found = self._kept.get(place)
@@ -102,7 +102,7 @@ class RowFilters:
             self._kept.move_to_end(place)
         return found
 
-    async def piece(self, source: PieceSource, who: Hashable, offset: int) -> Piece:
+    async def piece(self, source: PieceSource, who: Hashable, offset: int) -> PassedPiece:
         """What passes from an offset on, which is below `source.end`. Raises RequestRefused."""
         found = self.kept(source, offset)
         if found is not None:
@@ -115,7 +115,7 @@ class RowFilters:
             task.add_done_callback(partial(self._done, place))
         return await asyncio.shield(task)
 
-    def _done(self, place: tuple[Hashable, int], task: asyncio.Task[Piece]) -> None:
+    def _done(self, place: tuple[Hashable, int], task: asyncio.Task[PassedPiece]) -> None:
         del self._under_way[place]
         if task.cancelled() or task.exception() is not None:
             return
@@ -126,7 +126,7 @@ class RowFilters:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.data) + KEPT_BYTES_EACH
 
-    async def _compute(self, source: PieceSource, who: Hashable, offset: int) -> Piece:
+    async def _compute(self, source: PieceSource, who: Hashable, offset: int) -> PassedPiece:
         base = -1
         try:
             used = self._filter(source)
@@ -165,7 +165,7 @@ class RowFilters:
 
     def _work(
         self, passing: Passing, source: PieceSource, offset: int
-    ) -> tuple[int, Callable[[], Piece]]:
+    ) -> tuple[int, Callable[[], PassedPiece]]:
         """The segment that is looked into, and what the thread does. Raises LogFormatError."""
         found, stop = source.stream.log, source.end
         base, byte = found.locate(offset)

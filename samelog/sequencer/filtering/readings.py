@@ -28,7 +28,7 @@ def passing_of(schemas: Mapping[int, Schema], asked: RowsAsked) -> Passing:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRows:
+class RowsHere:
     """Of a partition that is here. Implements interfaces.RowReading."""
 
     stream: MergedStream

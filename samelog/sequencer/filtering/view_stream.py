@@ -14,7 +14,7 @@ from samelog.replicator.interfaces import (
     StreamListener,
 )
 from samelog.sequencer.state.schemas import Schemas
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 from samelog.typed.arrow_types import import_arrow
 from samelog.typed.filters.filter import Filter
 from samelog.typed.filters.operands import BadFilter

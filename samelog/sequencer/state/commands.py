@@ -35,7 +35,7 @@ from samelog.sequencer.state.transactions.commands import (
     SpanningCommand,
     TransactionCommand,
 )
-from samelog.sequencer.state.view_commands import ViewCommand
+from samelog.sequencer.state.views.commands import ViewCommand
 
 
 class Verdict(IntEnum):

@@ -51,7 +51,6 @@ from samelog.sequencer.state.placement.topics import (
     problem_with_new,
     why_no_input,
 )
-from samelog.sequencer.state.places import Living
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -79,8 +78,9 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
-from samelog.sequencer.state.view_commands import ViewCommand
-from samelog.sequencer.state.view_state import why_not_dropped
+from samelog.sequencer.state.views.changes import why_not_dropped
+from samelog.sequencer.state.views.commands import ViewCommand
+from samelog.sequencer.state.views.places import Living
 from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,7 +19,7 @@ import msgspec
 
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.view_state import begin_views_anew
+from samelog.sequencer.state.views.changes import begin_views_anew
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic

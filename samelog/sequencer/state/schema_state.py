@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
-from samelog.sequencer.state.view_state import why_not_changed
+from samelog.sequencer.state.views.changes import why_not_changed
 from samelog.typed.compatibility import (
     BY_DEFAULT,
     COMPATIBILITY,

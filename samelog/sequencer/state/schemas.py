@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from samelog.sequencer.state.schema_version import SchemaVersion
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.schema_version import SchemaVersion
+from samelog.sequencer.state.views.view import View
 from samelog.typed.schema import Schema, parse_schema
 
 TEXTS_BYTES_MOST = 16 << 20

@@ -26,7 +26,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
-from samelog.sequencer.state.view_state import VIEW_CHANGES
+from samelog.sequencer.state.views.changes import VIEW_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State

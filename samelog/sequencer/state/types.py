@@ -35,7 +35,7 @@ from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlaced
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.transactions.state import Transactions
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""

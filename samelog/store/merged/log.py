@@ -19,11 +19,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, Bytes
 from samelog.format.compaction import CompactedSegment
 from samelog.format.directory_files import PartitionFile, RowsFile
-from samelog.format.errors import (
-    CorruptBatch,
-    CorruptLog,
-    NotContiguous,
-)
+from samelog.format.errors import CorruptBatch, CorruptLog, NotContiguous
 from samelog.format.file_names import (
     INDEX,
     LOG,

@@ -40,7 +40,7 @@ PACKED_BYTES = 512
 """What is shorter is not worth packing."""
 
 
-class Piece(NamedTuple):
+class PassedPiece(NamedTuple):
     """What passed of some offsets. `data` has whole batches, up to `next_offset`."""
 
     data: bytes
@@ -116,7 +116,7 @@ class Passing:
         bounds: tuple[int, int],
         since: Since,
         aborted: Sequence[Aborted] = (),
-    ) -> Piece:
+    ) -> PassedPiece:
         """What passes of whole batches, from offset `bounds[0]` on and below `bounds[1]`. `place`:
         topic and partition. Raises CorruptBatch, BadFilter.
         """
@@ -131,7 +131,7 @@ class Passing:
         epoch = int.from_bytes(data[_EPOCH], "big", signed=True)
         made = _batch(found, records, (first, behind), epoch)
         newest = unread[-1] if unread else -1
-        return Piece(
+        return PassedPiece(
             packed(made, Codec.ZSTD) if len(made) > PACKED_BYTES else made,
             behind,
             len(unread),

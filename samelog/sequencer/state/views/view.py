@@ -11,7 +11,7 @@ import hashlib
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.state.schema_version import SchemaVersion
+from samelog.sequencer.state.views.schema_version import SchemaVersion
 
 VIEWS_MOST = 1000
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
-from samelog.sequencer.state.view_commands import CreateViewCommand, DropViewCommand
-from samelog.sequencer.state.views import VIEWS_MOST, View, log_of_view
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.views.view import VIEWS_MOST, View, log_of_view
 from samelog.typed.schema import BadSchema, Schema, parse_schema
 
 if TYPE_CHECKING:
@@ -20,28 +20,33 @@ if TYPE_CHECKING:
 
 
 def _create_view(state: State, command: CreateViewCommand) -> WhyNot:
-    views = state.schemas.views
-    if command.topic_id in views:
+    if command.topic_id in state.schemas.views:
         return None  # proposed twice, because its fate was not known
+    problem = _problem_with(state, command)
+    if problem is not None:
+        return problem
+    try:
+        schema = parse_schema(command.schema) if command.schema else None
+    except BadSchema as error:
+        return "INVALID_SCHEMA", str(error)
+    if schema is not None and not state.schemas.keep(schema):
+        text = f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
+        return "TOO_MANY_SCHEMAS", text
+    base = state.topics[command.base_id]
+    state.schemas.views[command.topic_id] = _view(state, command, base, schema)
+    return None
+
+
+def _problem_with(state: State, command: CreateViewCommand) -> WhyNot:
     base = state.topics.get(command.base_id)
     if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if base is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.base_id}"
-    if len(views) >= VIEWS_MOST:
+    if len(state.schemas.views) >= VIEWS_MOST:
         return "TOO_MANY", f"a cluster has {VIEWS_MOST} views, and no more"
-    try:
-        schema = parse_schema(command.schema) if command.schema else None
-    except BadSchema as error:
-        return "INVALID_SCHEMA", str(error)
-    problem = _lacking(state, base, command.names)
-    if problem is not None:
-        return "SCHEMA_MOVED", problem
-    if schema is not None and not state.schemas.keep(schema):
-        text = f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
-        return "TOO_MANY_SCHEMAS", text
-    views[command.topic_id] = _view(state, command, base, schema)
-    return None
+    lacking = _lacking(state, base, command.names)
+    return None if lacking is None else ("SCHEMA_MOVED", lacking)
 
 
 def _view(state: State, command: CreateViewCommand, base: Topic, schema: Schema | None) -> View:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from samelog.sequencer.state.types import State, Topic
-from samelog.sequencer.state.views import View
+from samelog.sequencer.state.views.view import View
 
 
 def named_topic(state: State, name: str) -> Topic | None:

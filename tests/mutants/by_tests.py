@@ -61,6 +61,7 @@ from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
+from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -344,6 +345,7 @@ PLANTED = (
             *REPAIRING,
             *SHARING,
             *SPANNING,
+            *STATE_TOPICS,
             *TELLING,
             *TYPED,
             *COMMITTING,

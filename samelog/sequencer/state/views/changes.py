@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.feeds.noting import forget_places
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
 from samelog.sequencer.state.views.view import VIEWS_MOST, View, log_of_view
@@ -74,8 +75,12 @@ def _drop_view(state: State, command: DropViewCommand) -> WhyNot:
         return "UNKNOWN_TOPIC", f"no view has the id {command.topic_id}"
     if view.schema is not None:
         state.schemas.forget([view.schema])
-    state.groups.forget_partitions(set(view.partition_numbers))
+    forget_places(state, _places(view))
     return None
+
+
+def _places(view: View) -> dict[int, tuple[str, int]]:
+    return {number: (view.name, index) for index, number in enumerate(view.partition_numbers)}
 
 
 def _lacking(state: State, base: Topic, names: Mapping[str, str]) -> str | None:
@@ -117,7 +122,7 @@ def begin_views_anew(state: State, topic: Topic) -> None:
     for view in state.schemas.views_of(topic.topic_id):
         view.former_logs.append(view.log_id)
         view.log_id = log_of_view(view.topic_id, topic.log_id)
-        state.groups.forget_partitions(set(view.partition_numbers))
+        forget_places(state, _places(view))
         view.partition_numbers.clear()
 
 

@@ -6,9 +6,11 @@ Invariant: a number is of one topic or one view; a view's partitions have their 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from samelog.sequencer.state.types import State, Topic
-from samelog.sequencer.state.views.view import View
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State, Topic
+    from samelog.sequencer.state.views.view import View
 
 
 def named_topic(state: State, name: str) -> Topic | None:

@@ -207,7 +207,8 @@ class LevelRaised(AdminAnswer, frozen=True):
 
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
-    shall have, and how many entries each member lacks, by the node that leads it (else empty).
+    shall have, how many entries each member lacks, by the node that leads it (else empty), and
+    whether it has yet to begin its logs anew, as a hard reset asked.
     """
 
     group: int
@@ -215,6 +216,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     members: tuple[str, ...]
     copies: int
     lag: dict[str, int]
+    is_resetting: bool = False
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):
@@ -228,10 +230,13 @@ class PartitionPlacement(AdminAnswer, frozen=True):
 
 
 class PlacementStatus(AdminAnswer, frozen=True):
-    """What is where. Group 0 is on all members."""
+    """What is where. Group 0 is on all members. Members that are drained get no replicas of other
+    groups.
+    """
 
     groups: tuple[GroupPlacement, ...]
     partitions: tuple[PartitionPlacement, ...]
+    drained: tuple[str, ...] = ()
 
 
 class ResetTopic(AdminAnswer, frozen=True):

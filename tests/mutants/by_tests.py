@@ -58,7 +58,7 @@ from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
-from tests.mutants.resets import forget_dedup_at_resets
+from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
@@ -343,6 +343,7 @@ PLANTED = (
             *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
+            *RESETS,
             *SHARING,
             *SPANNING,
             *STATE_TOPICS,

@@ -56,10 +56,10 @@ class Choice:
     partitions: frozenset[int] | None
     follow: bool
     isolation: Isolation = Isolation.READ_UNCOMMITTED
-    rows: Mapping[str, RowsFile] = field(default_factory=dict)
-    """By topic, if what is there is what passed a filter at a node, not the log."""
     sharing: Sharing | None = None
     """What the member of a group has."""
+    rows: Mapping[str, RowsFile] = field(default_factory=dict)
+    """By topic, if what is there is what passed a filter at a node, not the log."""
 
     def open(self, fs: FileSystem, path: str, topic: str) -> TailReader | None:
         """What reads a partition: whatever is wanted of it was decided where it was filtered.

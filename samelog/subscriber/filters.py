@@ -47,10 +47,14 @@ def filters_of(
     fs: FileSystem,
     directory: str,
     topics: Iterable[str],
-    client: ClientConfig,
+    client: ClientConfig | None,
     options: FilterOptions,
 ) -> Mapping[str, RowsFile]:
-    """By topic. Raises BadFilter, NoSchema, ArrowMissing, UnsupportedFormat."""
+    """By topic; none if nothing is left out, or no node can be asked. Raises BadFilter, NoSchema,
+    ArrowMissing, UnsupportedFormat.
+    """
+    if client is None or options.wanted.is_all:
+        return {}
     known = KnownSchemas(fs, directory, client)
     return {
         topic: _kept(fs, directory, topic, options) or _asked(known, topic, options)

@@ -86,9 +86,8 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
-    if client is not None and not wanted.is_all:
-        options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
-        chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
+    options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
+    chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = sharing or (
         None if name is None else _named(PositionStore(fs, root, name), name, client)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from samelog.sequencer.state.commands import MergeTransactions
 from samelog.sequencer.state.feeds.feed import ITSELF, Key
@@ -36,14 +36,24 @@ from samelog.sequencer.state.types import Rejection
 from samelog.sequencer.state.views.places import Living
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import State
+
+
+class FedMachine(Protocol):
+    """The state machine, as far as commands about groups and transactions go."""
+
+    @property
+    def state(self) -> State:
+        """What they change."""
+
+    def feeds_moved(self) -> None:
+        """There is more to tell."""
 
 
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def _groups(machine: StateMachine, command: GroupCommand) -> GroupCommand | Rejection:
+def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Rejection:
     state = machine.state
     keys = list(concerned(command, state)) if is_told(state) else []
     problem = state.groups.apply(command, Living(state))
@@ -88,7 +98,7 @@ def _of_delete(command: DeleteGroups, state: State) -> Iterable[Key]:
 
 
 def _transactions(
-    machine: StateMachine, command: TransactionCommand
+    machine: FedMachine, command: TransactionCommand
 ) -> ProducerIdAndEpoch | Rejection:
     state = machine.state
     names = _named(state, command)
@@ -116,7 +126,7 @@ def _of_producers(state: State, producer_ids: Iterable[int]) -> list[str]:
     return [name for name in dict.fromkeys(known) if name is not None]
 
 
-def merged(machine: StateMachine, command: MergeTransactions) -> None:
+def merged(machine: FedMachine, command: MergeTransactions) -> None:
     """An instruction with which nothing is wrong begins transactions in a log, or ends some."""
     transactions = machine.state.transactions
     names = _of_producers(machine.state, (end.producer_id for end in command.ends))

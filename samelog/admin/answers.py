@@ -388,7 +388,9 @@ class GroupRows(AdminAnswer, frozen=True):
 
 class GroupMemberInfo(AdminAnswer, frozen=True):
     """One member; `assignment` is what a member by the classic protocol was given, in its clients'
-    own encoding; `partitions` what one by the consumer protocol has.
+    own encoding; `partitions` what one by the consumer protocol has. Of a subscriber of samelog's
+    own: its identity, when it joined, and when its partitions changed last. When it was heard of
+    last, and its application asked for more, the coordinator knows. Times are in ms; -1: not known.
     """
 
     member_id: str
@@ -397,6 +399,11 @@ class GroupMemberInfo(AdminAnswer, frozen=True):
     client_host: str
     assignment: bytes
     partitions: tuple[tuple[str, int], ...] = ()
+    identity: str = ""
+    joined_ms: int = -1
+    moved_ms: int = -1
+    heard_ms: int = -1
+    polled_ms: int = -1
 
 
 class GroupPartition(AdminAnswer, frozen=True):

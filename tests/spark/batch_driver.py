@@ -24,7 +24,8 @@ def main(config: str, sink: str) -> None:
     written = frame.select("value").write.format("samelog").mode("append")
     written.option("config", config).option("topic", sink).save()
     assert rows(spark, config, sink) == values
-    assert REFUSED in refusal(spark, config)
+    said = refusal(spark, config)
+    assert REFUSED in said, said
     spark.stop()
 
 

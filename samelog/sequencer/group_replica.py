@@ -57,6 +57,8 @@ from samelog.wire.peer_messages import (
     ForwardedAll,
     HistoryAsked,
     HistoryTold,
+    KeysAsked,
+    KeysTold,
     PeerMessage,
     Report,
     RunEnded,
@@ -197,7 +199,10 @@ class GroupReplica:
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        busy = (part.is_busy for part in (*own, *parts, self.care.archive, self.care.compactor))
+        busy = (
+            part.is_busy
+            for part in (*own, *parts, self.care.archive, self.care.compactor, self.care.keys)
+        )
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
@@ -215,6 +220,7 @@ class GroupReplica:
         """Close every file."""
         self.logs.merging.close()
         self.care.archive.close()
+        self.care.keys.close()
         self.logs.sessions.close()
 
     def set_members(self, members: Container[int]) -> None:
@@ -322,6 +328,10 @@ class GroupReplica:
                 self.care.archive.history.answer(node, message)
             case HistoryTold():
                 self.care.archive.history.answered(message)
+            case KeysAsked():
+                self.care.keys.answer(node, message)
+            case KeysTold():
+                self.care.keys.answered(message)
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator

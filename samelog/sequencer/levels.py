@@ -21,7 +21,7 @@ LEVELS: Mapping[int, str] = {
     5: "Topics have schemas.",
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
-    8: "Records may be left out of what is merged.",
+    8: "Records may be left out of what is merged; keys count once.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -30,7 +30,7 @@ TRANSACTIONS = 4
 SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
-LEAVING = 8
+LEAVING = KEYS = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

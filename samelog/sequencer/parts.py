@@ -36,6 +36,8 @@ from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.keys.keeper import KeyKeeper
+from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
@@ -109,6 +111,7 @@ class RaftParts:
     participant: Participant
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
+    keys: KeyFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class CareParts:
     file_guard: FileGuard
     archive: NodeArchive
     compactor: Compactor
+    keys: KeyKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
         yield f"input {number}: {reason}"
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
+    yield from care.keys.troubles
 
 
 def history_here(logs: LogParts) -> History:

@@ -44,6 +44,8 @@ from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
     InGroup,
+    KeysAsked,
+    KeysTold,
     Leads,
     Report,
     RunEnded,
@@ -65,6 +67,8 @@ OF_A_GROUP = (
     RunEnded,
     HistoryAsked,
     HistoryTold,
+    KeysAsked,
+    KeysTold,
 )
 
 

@@ -6,16 +6,33 @@ Invariant: a draft is only booked (`Planner._finish`) when everything in it was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from samelog.format.batch import joined
 from samelog.format.transactions import MARKER_BYTES
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
+from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
 from samelog.sequencer.state.transactions.commands import Begin, End
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerLimits:
+    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
+
+    entry_bytes: int = 4 << 20
+    input_bytes: int = 1 << 20
+    entry_ranges: int = 256
+    entry_sequences: int = 512
+    entry_runs: int = 16384
+    entry_filtered_bytes: int = 512 << 10
+    in_flight_entries: int = 2
+    segment_bytes: int = 1 << 30
+    segment_ms: int = SEGMENT_MS_DEFAULT
 
 
 class Tail(msgspec.Struct):
@@ -69,6 +86,8 @@ class EntryBudget(msgspec.Struct):
     ranges: int
     sequences: int
     runs: int
+    filtered: int
+    """Bytes of batches that filters look into, which takes longer."""
     is_spent: bool = False
 
     def charge(self, taken: int, ranges: int, sequences: int, runs: int) -> None:

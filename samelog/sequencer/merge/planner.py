@@ -13,7 +13,6 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
@@ -30,7 +29,14 @@ from samelog.sequencer.merge.dedup import (
     last_sequence,
     unwrap,
 )
-from samelog.sequencer.merge.drafts import Draft, EntryBudget, Tail, append_joined, newest
+from samelog.sequencer.merge.drafts import (
+    Draft,
+    EntryBudget,
+    PlannerLimits,
+    Tail,
+    append_joined,
+    newest,
+)
 from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
@@ -46,25 +52,10 @@ from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
     SEGMENT_MS,
-    SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
     longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerLimits:
-    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
-
-    entry_bytes: int = 4 << 20
-    input_bytes: int = 1 << 20
-    entry_ranges: int = 256
-    entry_sequences: int = 512
-    entry_runs: int = 16384
-    in_flight_entries: int = 2
-    segment_bytes: int = 1 << 30
-    segment_ms: int = SEGMENT_MS_DEFAULT
 
 
 class SessionBytes(Protocol):
@@ -108,6 +99,8 @@ class Planner:
         self._turn = 0
         self.filters: Sequence[MergeFilter] = ()
         """In their order: each is asked for those records only that the ones before let pass."""
+        self._active: Sequence[MergeFilter] = ()
+        """While there are topics that they are about: others cost nothing."""
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
@@ -128,6 +121,8 @@ class Planner:
         self._closing.clear()
         self.damaged.clear()
         self._forget()
+        for each in self.filters:
+            each.reset()
 
     def begin_anew(self) -> None:
         """All logs were begun anew: what is in flight was planned for the old ones, and will be
@@ -182,15 +177,22 @@ class Planner:
         """
         limits = self._limits
         budget = EntryBudget(
-            limits.entry_bytes, limits.entry_ranges, limits.entry_sequences, limits.entry_runs
+            limits.entry_bytes,
+            limits.entry_ranges,
+            limits.entry_sequences,
+            limits.entry_runs,
+            limits.entry_filtered_bytes,
         )
         drafts: dict[int, Draft] = {}
+        self._active = self.filters if self._machine.state.keyed else ()
         for entry, place in self._in_turn(available):
             if budget.is_spent:
                 break
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
+            if self._active and not self._may_plan(draft):
+                continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
@@ -266,8 +268,11 @@ class Planner:
         budget: EntryBudget,
     ) -> None:
         """Plan one input's share of the entry: what lies between two positions."""
-        share = full_share = min(self._limits.input_bytes, budget.bytes)
-        place, limit = reach
+        share = min(self._limits.input_bytes, budget.bytes)
+        filters = self._filters_of(entry.partition) if self._active else ()
+        if filters:
+            share = min(share, budget.filtered)
+        full_share, (place, limit) = share, reach
         while share > 0 and not budget.is_spent and place.run == limit.run and place < limit:
             stop = (
                 limit.byte
@@ -284,10 +289,12 @@ class Planner:
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
             taken = self._take_batches(entry, place, data, scan, draft)
-            _keep_taken(draft, scan, data, source)
             if taken == 0:
                 break
+            if taken == len(data):
+                _keep_taken(draft, scan, data, source)
             share -= taken
+            budget.filtered -= taken if filters else 0
             learnt, runs = draft.learnt - learnt, draft.runs - runs
             budget.charge(taken, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
@@ -324,7 +331,7 @@ class Planner:
         draft: Draft,
     ) -> int:
         """Plan the whole batches that were scanned; the bytes planned."""
-        if scan.has_producer or (self.filters and self._filters_of(entry.partition)):
+        if scan.has_producer or (self._active and self._filters_of(entry.partition)):
             return self._take_judged(entry, place, data, draft)
         if data:
             stop = place.byte + scan.end
@@ -337,7 +344,7 @@ class Planner:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
-        taken, filters = 0, self._filters_of(entry.partition) if self.filters else ()
+        taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
         most_runs = draft.runs + self._limits.entry_runs
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
@@ -370,8 +377,13 @@ class Planner:
                 break
         return taken
 
+    def _may_plan(self, draft: Draft) -> bool:
+        """Whether all filters can judge what comes next; once something is planned they can."""
+        place = draft.partition, draft.next_offset
+        return all(each.is_ready(*place) for each in self._active)
+
     def _filters_of(self, partition: int) -> Sequence[MergeFilter]:
-        return [each for each in self.filters if each.concerns(partition)]
+        return [each for each in self._active if each.concerns(partition)]
 
     def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> Judged:
         """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
@@ -404,6 +416,8 @@ class Planner:
         return judged.verdict, judged.detail, output
 
     def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
+        if facts.is_transactional and entry.partition in self._machine.state.keyed:
+            return Verdict.INVALID_TRANSACTION, -1
         judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
         if judged.verdict is Verdict.TAKE:
             view, logs = self._transactions, self._machine.state.transactions.logs
@@ -469,8 +483,8 @@ class Planner:
 
 def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
     """What was taken whole, as one range, is merged from what was read."""
-    part = draft.ranges[-1] if data and not scan.has_producer else None
-    if part is not None and part.stop - part.start == len(data):
+    part = draft.ranges[-1]
+    if not scan.has_producer and part.stop - part.start == len(data):
         source.keep_range(part, data)
 
 

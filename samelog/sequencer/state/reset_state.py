@@ -73,6 +73,7 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     topic.present_log = log_id(topic.topic_id, reset_id)
     for number in old:
         del state.partitions[number]
+        state.keyed.pop(number, None)
         state.add_partition(topic)
     return dict(zip(old, topic.partition_numbers, strict=True))
 

@@ -31,6 +31,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -303,6 +304,8 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
+    keyed: dict[int, KeyedPartition] = {}
+    """The partitions of topics whose keys count once."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -344,6 +347,7 @@ class State(msgspec.Struct):
             if topic.schemas:
                 partition.begin_version(len(topic.schemas))
             self.partitions[command.number] = partition
+            self._begin_keys(topic, command.number)
             self.next_partition = max(self.next_partition, command.number + 1)
 
     def add_partition(self, topic: Topic) -> None:
@@ -354,7 +358,12 @@ class State(msgspec.Struct):
         if topic.schemas:
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
+        self._begin_keys(topic, number)
         topic.partition_numbers.append(number)
+
+    def _begin_keys(self, topic: Topic, number: int) -> None:
+        if has_keys(topic.settings):
+            self.keyed[number] = KeyedPartition()
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def raft_parts(
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
-    keys = KeyFilter(machine, merging.has_log)
+    keys = _key_filter(machine, merging)
     planner.filters = [keys]
     coordinator = Coordinator(
         site.directory.record.number,
@@ -377,13 +377,27 @@ def care_parts(
             at_work=site.at_work,
         )
     )
-    keys = KeyKeeper(
+    return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
+
+
+def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
+    def has_log(number: int) -> bool:
+        here = merging.partitions.get(number)
+        return here is not None and here.log.has_directory
+
+    return KeyFilter(machine, has_log)
+
+
+def _keys(
+    site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
+) -> KeyKeeper:
+    return KeyKeeper(
         KeeperParts(
-            fs=fs,
-            host=given.host,
-            clock=clock,
+            fs=site.given.fs,
+            host=site.given.host,
+            clock=site.given.clock,
             machine=logs.machine,
-            merging=merging,
+            merging=logs.merging,
             group=raft.group,
             coordinator=raft.coordinator,
             proposer=raft.proposer,
@@ -394,4 +408,3 @@ def care_parts(
             at_work=site.at_work,
         )
     )
-    return CareParts(scrubber, guard, NodeArchive(archive), compactor, keys)

@@ -199,10 +199,8 @@ class GroupReplica:
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        busy = (
-            part.is_busy
-            for part in (*own, *parts, self.care.archive, self.care.compactor, self.care.keys)
-        )
+        cares = self.care.archive, self.care.compactor, self.care.keys
+        busy = (part.is_busy for part in (*own, *parts, *cares))
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
@@ -324,14 +322,10 @@ class GroupReplica:
                 self._site.owner.run_ended(message.session, message.run_id, ends)
                 if self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
-            case HistoryAsked():
-                self.care.archive.history.answer(node, message)
-            case HistoryTold():
-                self.care.archive.history.answered(message)
-            case KeysAsked():
-                self.care.keys.answer(node, message)
-            case KeysTold():
-                self.care.keys.answered(message)
+            case HistoryAsked() | HistoryTold():
+                self.care.archive.receive(node, message)
+            case KeysAsked() | KeysTold():
+                self.care.keys.receive(node, message)
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator

@@ -25,7 +25,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.levels import SUPPORTED
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.key_store import KeyStore, open_keys
+from samelog.store.keys.key_store import KeyStore, open_keys
 
 
 class NodeSyncer(Syncer, Protocol):

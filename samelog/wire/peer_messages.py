@@ -168,6 +168,9 @@ class KeysTold(Message, frozen=True, tag=101):
     is_last: bool
 
 
+ABOUT_KEYS = KeysAsked, KeysTold
+
+
 class Forgotten(Message, frozen=True, tag=48):
     """To a node that introduced itself: it has forgotten something. `boot` and `incarnation` are of
     its life that is known here and that it does not know; 0 and empty: there is none.

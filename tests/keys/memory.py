@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from samelog.format import _kernels as kernels
+from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.key_store import SWEPT_AT_ONCE, Entry
+from samelog.store.keys.key_store import SWEPT_AT_ONCE, KeyEntry
 
 LIMIT_BYTES = 1 << 26
 
@@ -31,7 +33,7 @@ class FileKeys:
         self._path = f"{path}/data"
         known = fs.exists(self._path)
         data = fs.read_file(self._path, LIMIT_BYTES) if known else b""
-        self._kept = msgspec.msgpack.decode(data, type=Kept) if data else Kept()
+        self._kept = self._read(data) if data else Kept()
         self.end, self.sums = self._kept.end, dict(self._kept.sums)
 
     @property
@@ -42,16 +44,22 @@ class FileKeys:
         known = self._kept.entries
         return {key: known[key] for key in keys if key in known}
 
-    def advance(self, entries: Sequence[Entry], end: int, sums: Mapping[int, int]) -> None:
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         kept = Kept(end, self.sums | dict(sums), self._kept.entries | dict(entries))
         self._save(kept)
         self.end, self.sums = kept.end, dict(kept.sums)
 
+    def _read(self, data: bytes) -> Kept:
+        if kernels.crc32c(data[4:]).to_bytes(4, "big") != data[:4]:
+            raise CorruptLog(self._path, 0, "rotten")
+        return msgspec.msgpack.decode(data[4:], type=Kept)
+
     def _save(self, kept: Kept) -> None:
-        self._fs.write_atomically(self._path, msgspec.msgpack.encode(kept))
+        data = msgspec.msgpack.encode(kept)
+        self._fs.write_atomically(self._path, kernels.crc32c(data).to_bytes(4, "big") + data)
         self._kept = kept
 
-    def page(self, behind: bytes, most: int) -> list[Entry]:
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         known = self._kept.entries
         return [(key, known[key]) for key in sorted(known) if key > behind][:most]
 

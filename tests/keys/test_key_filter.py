@@ -12,12 +12,13 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import leave_out
 from samelog.format.compression import decompress
 from samelog.format.errors import DecompressionError
+from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state import key_state
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Merge,
@@ -26,11 +27,10 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
     Verdict,
 )
-from samelog.sequencer.state.key_state import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
-from samelog.store.merged.key_store import NoKeys, stored_keys
+from samelog.store.keys.key_store import NoKeys, stored_keys
 from tests.sequencer.test_planner import TERM, Bytes
 
 KEYED = {"dedup.key": "first"}

@@ -10,12 +10,11 @@ import pytest
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
-from samelog.sequencer.keys import keeper
+from samelog.sequencer.keys import keeper, key_state
 from samelog.sequencer.levels import KEYS
 from samelog.sequencer.node import Node
-from samelog.sequencer.state import key_state
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.store.merged.key_store import FOLDER
+from samelog.store.keys.key_store import FOLDER
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (
     Session,
@@ -141,6 +140,6 @@ def test_nodes_without_such_topics_have_no_index(tmp_path: Path) -> None:
         await Session("a").send(nodes, batch(b"x", b"x"))
         await reach(nodes, 2)
         assert not node.raft.keys.partitions
-        assert not list(tmp_path.glob(f"**/{FOLDER}"))
 
     run_with(tmp_path, 1, body)
+    assert not list(tmp_path.glob(f"**/{FOLDER}"))

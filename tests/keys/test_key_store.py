@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.merged import key_store
-from samelog.store.merged.key_store import KeyStore, LmdbKeys, open_keys, stored_keys
+from samelog.store.keys import key_store
+from samelog.store.keys.key_store import KeyStore, LmdbKeys, open_keys, stored_keys
 from tests.keys.memory import FileKeys
 
 LONG = b"k" * 600

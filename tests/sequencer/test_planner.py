@@ -16,6 +16,7 @@ from samelog.format.batch import leave_out, runs_of
 from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.merge.drafts import Draft, PlannerLimits
 from samelog.sequencer.merge.filters import MergeFilter
 from samelog.sequencer.merge.planner import Planner, majority_place
@@ -29,7 +30,6 @@ from samelog.sequencer.state.commands import (
     Range,
     Verdict,
 )
-from samelog.sequencer.state.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import DiskFault

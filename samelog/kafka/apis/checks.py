@@ -25,7 +25,7 @@ from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
-from samelog.sequencer.state.key_state import has_keys
+from samelog.sequencer.state.keys.key_state import has_keys
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode

@@ -14,9 +14,9 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.runtime.disk.threads import InThread
-from samelog.sequencer.state import key_state
-from samelog.sequencer.state.key_state import KeyedPartition
-from samelog.store.merged.key_store import Entry, KeyStore
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import KeyedPartition
+from samelog.store.keys.key_store import KeyEntry, KeyStore
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
 
 ANSWER_S = 10.0
@@ -24,8 +24,8 @@ LOOKED_AT = 2_000
 TOLD_BYTES = 32 << 10
 SUMMED_AT_ONCE = 20_000
 
-Send = Callable[[int, PeerMessage], object]
-_decoder = msgspec.msgpack.Decoder(list[Entry])
+SendToPeer = Callable[[int, PeerMessage], object]
+_decoder = msgspec.msgpack.Decoder(list[KeyEntry])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Fetched:
 class KeyFetches:
     """One replica's."""
 
-    def __init__(self, send: Send, ask: Callable[[], Sequence[int]], in_thread: InThread) -> None:
+    def __init__(
+        self, send: SendToPeer, ask: Callable[[], Sequence[int]], in_thread: InThread
+    ) -> None:
         self._send = send
         self._ask = ask
         self._in_thread = in_thread
@@ -89,7 +91,7 @@ class KeyFetches:
 
     def answer(self, node: int, asked: KeysAsked, store: KeyStore) -> None:
         """Tell a peer what follows."""
-        found, kept, size = store.page(asked.behind, LOOKED_AT), list[Entry](), 0
+        found, kept, size = store.page(asked.behind, LOOKED_AT), list[KeyEntry](), 0
         reach = asked.behind
         is_last = len(found) < LOOKED_AT
         for key, offset in found:

@@ -24,21 +24,21 @@ from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import Host
-from samelog.sequencer.keys.fetching import KeyFetches, Send
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.keys.fetching import KeyFetches, SendToPeer
 from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.state.keys.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state import key_state
-from samelog.sequencer.state.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.key_store import FOLDER, KeyStore, NoKeys, stored_keys
+from samelog.store.keys.key_store import FOLDER, KeyStore, NoKeys, stored_keys
 from samelog.store.merged.log import MergedLog
 from samelog.wire.peer_messages import KeysAsked, KeysTold
 
@@ -47,6 +47,11 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 0.1
 IDLE_S = 1.0
 READ_BYTES = 128 << 10
+STORE_AFTER_S = 5.0
+STORE_KEYS = 500_000
+"""Stored at latest after so long, or when so many wait. A step writes most pages of a large index
+anew, so few large ones write less than many small ones.
+"""
 GIVE_AWAY_AFTER_S = 5.0
 AGAIN_AFTER_S = 5.0
 """What could not be fetched, or stored on a full disk, is tried again."""
@@ -67,7 +72,7 @@ class KeeperParts:
     coordinator: Coordinator
     proposer: Proposer
     filter: KeyFilter
-    send: Send
+    send: SendToPeer
     ask: Callable[[], Sequence[int]]
     number: int
     """Of this member."""
@@ -86,6 +91,7 @@ class KeyKeeper:
         self._told: dict[int, dict[int, int]] = {}
         """Partition -> block -> the digest that was told last."""
         self._tried_at: dict[int, float] = {}
+        self._stored_at: dict[int, float] = {}
         self._behind_since: dict[int, float] = {}
         self.troubles: list[str] = []
 
@@ -184,7 +190,7 @@ class KeyKeeper:
         known = self._known.pop(number, None)
         if known is not None:
             known.store.close()
-        for each in (self._logs, self._told, self._tried_at, self._behind_since):
+        for each in (self._logs, self._told, self._tried_at, self._stored_at, self._behind_since):
             each.pop(number, None)
 
     def _begin_anew(self, number: int, here: MergedPartition, why: str) -> None:
@@ -213,7 +219,12 @@ class KeyKeeper:
         return stored_keys(kernels.keys_of(data, 0, len(data), decompress))[offset - first :]
 
     async def _store(self, number: int, here: MergedPartition, known: PartitionKeys) -> None:
-        """Put into the index what is durable in the log."""
+        """Put into the index what is durable in the log, now and then."""
+        now = self._parts.clock.now()
+        is_soon = now - self._stored_at.setdefault(number, now) < STORE_AFTER_S
+        if is_soon and known.waiting < STORE_KEYS:
+            return
+        self._stored_at[number] = now
         piece = known.due(here.log.durable_offset)
         if piece is None:
             return
@@ -243,15 +254,16 @@ class KeyKeeper:
         keyed = self._parts.machine.state.keyed.get(number)
         if keyed is None or not self._is_still(number, here, known):
             return
-        whole = [*_whole_blocks(keyed, known)]
-        for block in whole:
-            agreed = keyed.agreed.get(block)
-            if agreed is not None and agreed != known.sums[block]:
-                self._begin_anew(number, here, f"block {block} differs")
-                return
+        whole, agreed = [*_whole_blocks(keyed, known)], keyed.agreed
+        different = [
+            each for each in whole if agreed.get(each, known.sums[each]) != known.sums[each]
+        ]
+        if different:
+            self._begin_anew(number, here, f"block {different[0]} differs")
+            return
         told = self._told.setdefault(number, {})
-        left = [block for block in whole if block not in keyed.agreed]
-        for block in [each for each in left if told.get(each) != known.sums[each]][:TOLD_AT_ONCE]:
+        left = [each for each in whole if each not in agreed and told.get(each) != known.sums[each]]
+        for block in left[:TOLD_AT_ONCE]:
             await self._tell(number, block, known.sums[block], told)
 
     async def _tell(self, number: int, block: int, digest: int, told: dict[int, int]) -> None:
@@ -281,15 +293,14 @@ class KeyKeeper:
         self._known[number] = PartitionKeys(known.store)
         return False  # the next round goes on with it
 
-    def answer(self, node: int, asked: KeysAsked) -> None:
-        """A peer asks for entries."""
-        known = self._known.get(asked.partition)
-        if known is not None and known.store.end >= asked.below:
-            self._fetches.answer(node, asked, known.store)
-
-    def answered(self, told: KeysTold) -> None:
-        """A peer tells entries."""
-        self._fetches.answered(told)
+    def receive(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """A peer asks for entries, or tells some."""
+        if isinstance(message, KeysTold):
+            self._fetches.answered(message)
+            return
+        known = self._known.get(message.partition)
+        if known is not None and known.store.end >= message.below:
+            self._fetches.answer(node, message, known.store)
 
     def _give_away(self) -> None:
         """A leader that cannot plan a partition for long lets another voter lead."""

@@ -14,19 +14,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
-from samelog.sequencer.state import key_state
-from samelog.store.merged.key_store import Entry, KeyStore
+from samelog.sequencer.state.keys import key_state
+from samelog.store.keys.key_store import KeyEntry, KeyStore
 
 MEMORY_KEYS = 2_000_000
 """A leader plans no more while there are so many that the index lacks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeyPiece:
     """Records that were read, up to `stop`: their keys, and the digests up to there."""
 
     stop: int
-    entries: Sequence[Entry]
+    entries: Sequence[KeyEntry]
     sums: dict[int, int]
 
 
@@ -43,13 +43,18 @@ class PartitionKeys:
         self.taken: list[bytes] = []
         """What was proposed last."""
         self._recent: dict[bytes, int] = {}
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[KeyPiece] = deque()
         self._proposed: dict[bytes, int] = {}
 
     @property
     def is_crowded(self) -> bool:
         """Whether memory has too much."""
         return len(self._recent) + len(self._proposed) > MEMORY_KEYS
+
+    @property
+    def waiting(self) -> int:
+        """How many keys were read that the index lacks."""
+        return len(self._recent)
 
     @property
     def waits(self) -> bool:
@@ -72,7 +77,7 @@ class PartitionKeys:
 
     # --- what the leader proposes -----------------------------------------------------------------
 
-    def propose(self, entries: Iterable[Entry], stop: int) -> None:
+    def propose(self, entries: Iterable[KeyEntry], stop: int) -> None:
         """These are proposed, in records up to `stop`."""
         known = dict(entries)
         self._proposed.update(known)
@@ -99,7 +104,7 @@ class PartitionKeys:
             self._recent[key] = offset
             if self._proposed.get(key) == offset:
                 del self._proposed[key]
-        self._pieces.append(Piece(stop, entries, self._digest(keys, first)))
+        self._pieces.append(KeyPiece(stop, entries, self._digest(keys, first)))
         self.read_to, self.covered_to = stop, max(stop, self.covered_to)
 
     def _digest(self, keys: Sequence[bytes | None], first: int) -> dict[int, int]:
@@ -114,7 +119,7 @@ class PartitionKeys:
         self.sums.update(changed)
         return changed
 
-    def due(self, durable: int) -> Piece | None:
+    def due(self, durable: int) -> KeyPiece | None:
         """What the index may get now, as one piece; None: nothing."""
         entries: dict[bytes, int] = {}
         sums: dict[int, int] = {}
@@ -125,9 +130,9 @@ class PartitionKeys:
             entries.update(piece.entries)
             sums |= piece.sums
             stop = piece.stop
-        return None if stop is None else Piece(stop, [*entries.items()], sums)
+        return None if stop is None else KeyPiece(stop, [*entries.items()], sums)
 
-    def stored(self, piece: Piece) -> None:
+    def stored(self, piece: KeyPiece) -> None:
         """The index has it."""
         while self._pieces and self._pieces[0].stop <= piece.stop:
             self._pieces.popleft()

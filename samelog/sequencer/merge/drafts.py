@@ -29,7 +29,8 @@ class PlannerLimits:
     entry_ranges: int = 256
     entry_sequences: int = 512
     entry_runs: int = 16384
-    entry_filtered_bytes: int = 512 << 10
+    filtered_bytes: int = 128 << 10
+    """Of an input that filters look into, which takes longer."""
     in_flight_entries: int = 2
     segment_bytes: int = 1 << 30
     segment_ms: int = SEGMENT_MS_DEFAULT
@@ -65,6 +66,8 @@ class Draft(msgspec.Struct):
     """Which records of the ranges stay that say so."""
     runs: int = 0
     """How many numbers it takes to say that."""
+    most_bytes: int = 0
+    """Of each input."""
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""
@@ -86,8 +89,6 @@ class EntryBudget(msgspec.Struct):
     ranges: int
     sequences: int
     runs: int
-    filtered: int
-    """Bytes of batches that filters look into, which takes longer."""
     is_spent: bool = False
 
     def charge(self, taken: int, ranges: int, sequences: int, runs: int) -> None:

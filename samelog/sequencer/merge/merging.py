@@ -148,11 +148,6 @@ class Merging:
             self._compare_with_state(number)
         return opened
 
-    def has_log(self, number: int) -> bool:
-        """Whether anything of a partition is here."""
-        opened = self.partitions.get(number)
-        return opened is not None and opened.log.has_directory
-
     def take_over(self, number: int) -> None:
         """A partition came from another group, or is known to go further there."""
         if number in self.partitions:

@@ -121,6 +121,7 @@ class Planner:
         self._closing.clear()
         self.damaged.clear()
         self._forget()
+        self._active = self.filters if self._machine.state.keyed else ()
         for each in self.filters:
             each.reset()
 
@@ -143,6 +144,7 @@ class Planner:
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
         self._given_up.discard(index)
+        self._active = self.filters if self._machine.state.keyed else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -181,18 +183,14 @@ class Planner:
             limits.entry_ranges,
             limits.entry_sequences,
             limits.entry_runs,
-            limits.entry_filtered_bytes,
         )
         drafts: dict[int, Draft] = {}
-        self._active = self.filters if self._machine.state.keyed else ()
         for entry, place in self._in_turn(available):
             if budget.is_spent:
                 break
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
-            if self._active and not self._may_plan(draft):
-                continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
@@ -257,7 +255,9 @@ class Planner:
             tail = Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
-        return Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft = Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft.most_bytes = self._most_bytes(draft) if self._active else self._limits.input_bytes
+        return draft
 
     def _take(
         self,
@@ -268,11 +268,8 @@ class Planner:
         budget: EntryBudget,
     ) -> None:
         """Plan one input's share of the entry: what lies between two positions."""
-        share = min(self._limits.input_bytes, budget.bytes)
-        filters = self._filters_of(entry.partition) if self._active else ()
-        if filters:
-            share = min(share, budget.filtered)
-        full_share, (place, limit) = share, reach
+        share = full_share = min(draft.most_bytes, budget.bytes)
+        place, limit = reach
         while share > 0 and not budget.is_spent and place.run == limit.run and place < limit:
             stop = (
                 limit.byte
@@ -291,10 +288,8 @@ class Planner:
             taken = self._take_batches(entry, place, data, scan, draft)
             if taken == 0:
                 break
-            if taken == len(data):
-                _keep_taken(draft, scan, data, source)
+            _keep_taken(draft.ranges[-1], taken, (data, scan), source)
             share -= taken
-            budget.filtered -= taken if filters else 0
             learnt, runs = draft.learnt - learnt, draft.runs - runs
             budget.charge(taken, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
@@ -377,10 +372,12 @@ class Planner:
                 break
         return taken
 
-    def _may_plan(self, draft: Draft) -> bool:
-        """Whether all filters can judge what comes next; once something is planned they can."""
-        place = draft.partition, draft.next_offset
-        return all(each.is_ready(*place) for each in self._active)
+    def _most_bytes(self, draft: Draft) -> int:
+        """What may be taken of an input; nothing as long as a filter cannot judge what comes."""
+        if not all(each.is_ready(draft.partition, draft.next_offset) for each in self._active):
+            return 0
+        is_filtered = bool(self._filters_of(draft.partition))
+        return self._limits.filtered_bytes if is_filtered else self._limits.input_bytes
 
     def _filters_of(self, partition: int) -> Sequence[MergeFilter]:
         return [each for each in self._active if each.concerns(partition)]
@@ -481,15 +478,16 @@ class Planner:
             self._transactions.clear()
 
 
-def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
+def _keep_taken(
+    part: Range, taken: int, read: tuple[bytes, kernels.Scan], source: SessionBytes
+) -> None:
     """What was taken whole, as one range, is merged from what was read."""
-    part = draft.ranges[-1]
-    if not scan.has_producer and part.stop - part.start == len(data):
+    data, scan = read
+    if not scan.has_producer and taken == len(data) == part.stop - part.start:
         source.keep_range(part, data)
 
 
 def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
-    """One that is more than the plain fields of a Merge."""
     more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
     if draft.left_out:
         more = (*more, draft.left_out)

@@ -16,6 +16,7 @@ from samelog.archiver.compaction import (
     apply_order,
     apply_rewritten,
 )
+from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -24,7 +25,6 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
-from samelog.sequencer.state.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.sequencer.state.keys.key_state import problem_with_keys
 from samelog.sequencer.state.command_base import WhyNot
-from samelog.sequencer.state.key_state import problem_with_keys
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 

@@ -31,7 +31,7 @@ SWEPT_AT_ONCE = 20_000
 _NUMBER = struct.Struct(">Q")
 _END, _BLOCK = b"\x02", b"\x03"
 
-Entry = tuple[bytes, int]
+KeyEntry = tuple[bytes, int]
 
 
 def stored_keys(keys: Iterable[bytes | None]) -> list[bytes | None]:
@@ -58,10 +58,10 @@ class KeyStore(Protocol):
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The offsets of those that are known."""
 
-    def advance(self, entries: Sequence[Entry], end: int, sums: Mapping[int, int]) -> None:
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably. For threads. Raises DiskFault."""
 
-    def page(self, behind: bytes, most: int) -> list[Entry]:
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """The next entries in the order of keys."""
 
     def sweep(self, behind: bytes, floor: int) -> bytes | None:
@@ -106,7 +106,7 @@ class LmdbKeys:
         with self._environment.begin() as reading, reading.cursor() as cursor:
             return {key: _NUMBER.unpack(value)[0] for key, value in cursor.getmulti(keys)}
 
-    def advance(self, entries: Sequence[Entry], end: int, sums: Mapping[int, int]) -> None:
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably."""
         ordered = [(key, _NUMBER.pack(offset)) for key, offset in sorted(entries)]
         told = [(_BLOCK + _NUMBER.pack(block), _NUMBER.pack(sums[block])) for block in sums]
@@ -117,9 +117,9 @@ class LmdbKeys:
         self.sums.update(sums)
         self.end = end
 
-    def page(self, behind: bytes, most: int) -> list[Entry]:
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """The next entries in the order of keys."""
-        found: list[Entry] = []
+        found: list[KeyEntry] = []
         with self._environment.begin() as reading, reading.cursor() as cursor:
             if not cursor.set_range(behind + b"\x00" if behind else b"\x00"):
                 return found
@@ -189,10 +189,10 @@ class NoKeys:
         """None."""
         return {}
 
-    def advance(self, entries: Sequence[Entry], end: int, sums: Mapping[int, int]) -> None:
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Never asked for."""
 
-    def page(self, behind: bytes, most: int) -> list[Entry]:
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """None."""
         return []
 

@@ -20,14 +20,15 @@ from unittest.mock import patch
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.compaction import compactor
-from samelog.sequencer.keys import keeper, key_state
-from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
+from samelog.sequencer.keys import keeper
 from samelog.sequencer.levels import KEYS
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
 from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog

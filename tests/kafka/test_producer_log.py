@@ -220,10 +220,10 @@ class WithoutB:
 def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
-        topic = await make_topic(node, **{"dedup.key": "first"})
-        log = await opened(node, topic)
         await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")
         node.raft.coordinator._planner.filters = [WithoutB()]
+        topic = await make_topic(node, **{"dedup.key": "first"})
+        log = await opened(node, topic)
         batches = [batch(b"a", b"b", b"c"), batch(b"b"), batch(b"d", b"b", b"e")]
         futures = [
             log.append(topic, 0, memoryview(b), n) for b, n in zip(batches, (3, 1, 3), strict=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from samelog.sequencer.keys import fetching, key_state
+from samelog.sequencer.keys import fetching
 from samelog.sequencer.keys.fetching import KeyFetches, sums_of
+from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.store.keys.key_store import LmdbKeys, stored_keys
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage

@@ -12,9 +12,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import leave_out
 from samelog.format.compression import decompress
 from samelog.format.errors import DecompressionError
-from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.keys.key_filter import KeyFilter
-from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -27,6 +25,8 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
     Verdict,
 )
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
@@ -61,6 +61,7 @@ class World:
         self.planner = Planner(self.machine, PlannerLimits())
         self.keys = KeyFilter(self.machine, lambda number: False)
         self.planner.filters = [self.keys]
+        self.planner.reset()  # it looks whether there are such topics
         self.index = 0
         self.now_ms = 1000
         self.log: list[Key] = []

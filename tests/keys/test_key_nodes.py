@@ -10,10 +10,11 @@ import pytest
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
-from samelog.sequencer.keys import keeper, key_state
+from samelog.sequencer.keys import keeper
 from samelog.sequencer.levels import KEYS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.keys import key_state
 from samelog.store.keys.key_store import FOLDER
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (

@@ -10,10 +10,10 @@ from unittest.mock import patch
 from samelog.sequencer.keys.fetching import KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
-from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state import setting_state
+from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.placement import topics
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 

@@ -16,7 +16,6 @@ from samelog.format.batch import leave_out, runs_of
 from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.merge.drafts import Draft, PlannerLimits
 from samelog.sequencer.merge.filters import MergeFilter
 from samelog.sequencer.merge.planner import Planner, majority_place
@@ -30,6 +29,7 @@ from samelog.sequencer.state.commands import (
     Range,
     Verdict,
 )
+from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import DiskFault
@@ -119,6 +119,7 @@ class World:
         """As if the topic had settings that filters are about."""
         self.machine.state.keyed[1] = KeyedPartition()
         self.planner.filters = filters
+        self.planner.reset()
 
 
 def test_one_record_is_an_instruction() -> None:

@@ -24,16 +24,16 @@ from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import Host
-from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.keys.fetching import KeyFetches, SendToPeer
 from samelog.sequencer.keys.key_filter import KeyFilter
-from samelog.sequencer.state.keys.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition
 from samelog.store.disk.disk_errors import NoSpace

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from samelog.format import _kernels as kernels
 from samelog.format.batch import runs_of
 from samelog.format.compression import decompress
-from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.keys.key_store import NoKeys, stored_keys
 

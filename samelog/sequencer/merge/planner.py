@@ -100,7 +100,6 @@ class Planner:
         self.filters: Sequence[MergeFilter] = ()
         """In their order: each is asked for those records only that the ones before let pass."""
         self._active: Sequence[MergeFilter] = ()
-        """While there are topics that they are about: others cost nothing."""
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
@@ -490,8 +489,7 @@ def _keep_taken(
 def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
     more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
     if draft.left_out:
-        more = (*more, draft.left_out)
-        return MergeLeaving(*more)
+        return MergeLeaving(*(*more, draft.left_out))
     return MergeTransactions(*more)
 
 

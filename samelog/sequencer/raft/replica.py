@@ -51,7 +51,9 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import (
+    BeginAnew,
     ClosePlacedRun,
+    OpenNewLog,
     OpenPartition,
     OpenPlacedInput,
     PassPartition,
@@ -78,7 +80,14 @@ RUN_CHANGES = (
     ClosePlacedRun,
 )
 PLACED = (PlaceTopic, PlacePartitions)
-TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+TOPIC_CHANGES = (
+    CreateTopicCommand,
+    DeleteTopicCommand,
+    AddPartitions,
+    *PLACED,
+    OpenPartition,
+    OpenNewLog,
+)
 
 
 UNIT_CHANGES = (
@@ -236,6 +245,8 @@ class Replica:
         """What a command means here that is about neither topics nor runs."""
         if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
+        elif isinstance(command, SoftReset | HardReset | BeginAnew):
+            self._reset(command)
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
         elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
@@ -250,8 +261,6 @@ class Replica:
             self._events.records_archived(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
-        elif isinstance(command, SoftReset | HardReset):
-            self._reset(command)
 
     def _unit_changed(self, command: AnyCommand) -> None:
         """Something that may span groups has moved; what was staged may be published."""
@@ -263,11 +272,11 @@ class Replica:
                     self._events.run_changed(session)
         self._events.units_moved()
 
-    def _reset(self, command: SoftReset | HardReset) -> None:
+    def _reset(self, command: SoftReset | HardReset | BeginAnew) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,
         and all of it is released.
         """
-        if isinstance(command, HardReset):
+        if not isinstance(command, SoftReset):
             self._merging.follow()
             self._mark_planned()
             self._release(list(self._marks))

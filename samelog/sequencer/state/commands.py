@@ -21,11 +21,11 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.levels import GROUPS, LEAVING, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand

@@ -11,7 +11,7 @@ on every node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -38,8 +38,7 @@ from samelog.sequencer.state.commands import (
     RetireSessionCommand,
     VoidRecordsCommand,
 )
-from samelog.sequencer.state.group_commands import GroupCommand
-from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.feeds.changes import GROUP_AND_TRANSACTION_CHANGES, merged
 from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.placement.runs import begin_run
@@ -52,19 +51,12 @@ from samelog.sequencer.state.placement.topics import (
     why_no_input,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
-from samelog.sequencer.state.reset_state import RESETS, event_of
+from samelog.sequencer.state.reset_state import RESETS, event_of, why_no_hard_reset
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
-from samelog.sequencer.state.transactions.changes import (
-    TRANSACTION_COMMANDS,
-    ProducerIdAndEpoch,
-    TransactionRefused,
-    change_transactions,
-)
-from samelog.sequencer.state.transactions.commands import TransactionCommand
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -91,6 +83,8 @@ class StateMachine:
         self.state = state if state is not None else State()
         self._by_place: dict[tuple[str, int], int] = {}
         self._by_log: dict[str, str] = {}
+        self.feed_listeners: list[Callable[[], None]] = []
+        """Of whoever reads what is told of groups and transactions."""
         self.reindex()
 
     def reindex(self) -> None:
@@ -99,6 +93,12 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+        self.feeds_moved()
+
+    def feeds_moved(self) -> None:
+        """Something may be told of groups and transactions that was not."""
+        for listener in self.feed_listeners:
+            listener()
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -182,6 +182,7 @@ class StateMachine:
         self.state.schemas.forget(topic.schemas)
         for entry in drop_partitions(self.state, topic):
             del self._by_place[entry.session, entry.partition]
+        self.feeds_moved()
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -323,15 +324,18 @@ class StateMachine:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
         if problem is not None:
             return Rejection(*problem)
-        if isinstance(command, placed.OpenPartition):
+        if isinstance(command, placed.OpenPartition | placed.OpenNewLog):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        elif isinstance(command, placed.PassPartition):
+        elif isinstance(command, placed.PassPartition | placed.BeginAnew):
             self.reindex()
+        if isinstance(command, placed.BeginAnew):
+            self.state.remember(event_of(command, len(command.logs)))
         return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
-        if isinstance(command, HardReset) and self.state.placement.partitions:
-            return Rejection("DATA_GROUPS", "topics in data groups cannot be begun anew yet")
+        is_news = command.reset_id not in self.state.resets
+        if isinstance(command, HardReset) and is_news and (why := why_no_hard_reset(self.state)):
+            return Rejection(*why)
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
@@ -358,7 +362,7 @@ class StateMachine:
             reason = self.state.transactions.problem_with(command)
             if reason is not None:
                 return Rejection("PRECONDITION", reason)
-            self.state.transactions.merged(command)
+            merged(self, command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
@@ -453,16 +457,6 @@ class StateMachine:
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         return Checkpoint(news_of(self.state.partitions, command))
 
-    def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
-        problem = self.state.groups.apply(command, self.state.partitions)
-        return command if problem is None else Rejection("PRECONDITION", problem)
-
-    def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:
-        try:
-            return change_transactions(self.state, command)
-        except TransactionRefused as refusal:
-            return Rejection(refusal.code, refusal.text)
-
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
@@ -488,7 +482,6 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     placed.OpenPlacedInput: StateMachine._open_placed_input,
     placed.ClosePlacedRun: StateMachine._close_placed_run,
-    **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **STAGE_CHANGES,
-    **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
+    **GROUP_AND_TRANSACTION_CHANGES,
 }

@@ -16,7 +16,6 @@ from samelog.archiver.compaction import (
     apply_order,
     apply_rewritten,
 )
-from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -25,6 +24,8 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
+from samelog.sequencer.state.feeds.noting import begin as begin_feeds
+from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
@@ -67,6 +68,7 @@ def _raise_level(state: State, command: RaiseLevel) -> Problem:
     if older or not state.members:
         return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
     state.level = command.level
+    begin_feeds(state, command.since)
     if command.since:
         text = f"the cluster's feature level was raised from {command.since} to {command.level}"
         state.remember(RecordEvent(command.at_ms, "level-raised", text))

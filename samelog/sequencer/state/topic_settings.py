@@ -33,6 +33,7 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     is_compacted,
 )
+from samelog.sequencer.levels import COMPACTION, KEYS
 from samelog.sequencer.state.keys.key_state import (
     DEDUP_KEY,
     DEDUP_KEY_HORIZON,
@@ -40,7 +41,6 @@ from samelog.sequencer.state.keys.key_state import (
     NONE,
     parse_horizon,
 )
-from samelog.sequencer.levels import COMPACTION, KEYS
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024

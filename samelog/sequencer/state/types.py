@@ -19,7 +19,6 @@ from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.placement.values import Placement
-from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
@@ -31,7 +30,9 @@ from samelog.sequencer.state.commands import (
     Verdict,
     VoidRecordsCommand,
 )
+from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -66,6 +67,11 @@ class Topic(msgspec.Struct):
     def log_id(self) -> str:
         """The id of its merged log: what readers go by."""
         return self.present_log or self.topic_id
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether it is told of the state, and has no log."""
+        return bool(self.partition_numbers) and self.partition_numbers[0] >= STATE_NUMBERS
 
     @property
     def partitions(self) -> int:
@@ -342,26 +348,21 @@ class State(msgspec.Struct):
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         if command.number not in self.partitions:
-            index = command.numbers.index(command.number)
-            partition = Partition(command.number, command.topic_id, index)
-            if topic.schemas:
-                partition.begin_version(len(topic.schemas))
-            self.partitions[command.number] = partition
-            self._begin_keys(topic, command.number)
-            self.next_partition = max(self.next_partition, command.number + 1)
+            self.add_empty(topic, command.number, command.numbers.index(command.number))
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""
         number = self.next_partition
-        self.next_partition += 1
-        partition = Partition(number, topic.topic_id, topic.partitions)
+        self.add_empty(topic, number, topic.partitions)
+        topic.partition_numbers.append(number)
+
+    def add_empty(self, topic: Topic, number: int, index: int) -> None:
+        """A topic has a partition of that number here."""
+        partition = Partition(number, topic.topic_id, index)
         if topic.schemas:
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
-        self._begin_keys(topic, number)
-        topic.partition_numbers.append(number)
-
-    def _begin_keys(self, topic: Topic, number: int) -> None:
+        self.next_partition = max(self.next_partition, number + 1)
         if has_keys(topic.settings):
             self.keyed[number] = KeyedPartition()
 

@@ -43,6 +43,7 @@ from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
+from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
@@ -56,10 +57,6 @@ from samelog.wire.peer_messages import (
     ForwardAll,
     Forwarded,
     ForwardedAll,
-    HistoryAsked,
-    HistoryTold,
-    KeysAsked,
-    KeysTold,
     PeerMessage,
     Report,
     RunEnded,
@@ -112,8 +109,16 @@ class GroupReplica:
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
             self.raft.group.halt(unknown)
+        of = presence.number, owner.cluster_machine, self.raft.group.raft, self.peers_to_ask
+        sources = self._sources = CopySources(*of)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
+            self._site,
+            self.raft,
+            sessions,
+            merging,
+            pulls=pulls,
+            ask=self.peers_to_ask,
+            sources=sources,
         )
         self._rest_at = 0.0
         self._build_upkeep(replica, pulls)
@@ -138,7 +143,7 @@ class GroupReplica:
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
-            is_there=is_there,
+            is_there=lambda node: is_there(node) and self._sources.takes_sessions,
         )
         self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
@@ -200,8 +205,7 @@ class GroupReplica:
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        cares = self.care.archive, self.care.compactor, self.care.keys
-        busy = (part.is_busy for part in (*own, *parts, *cares))
+        busy = (part.is_busy for part in (*own, *parts, self.care))
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
@@ -323,10 +327,8 @@ class GroupReplica:
                 self._site.owner.run_ended(message.session, message.run_id, ends)
                 if self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
-            case HistoryAsked() | HistoryTold():
-                self.care.archive.receive(node, message)
-            case KeysAsked() | KeysTold():
-                self.care.keys.receive(node, message)
+            case _:
+                self.care.receive(node, message)
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator

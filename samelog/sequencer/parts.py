@@ -48,8 +48,16 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.peer_messages import (
+    HistoryAsked,
+    HistoryTold,
+    KeysAsked,
+    KeysTold,
+    PeerMessage,
+)
 
 
 @dataclass(slots=True)
@@ -124,6 +132,19 @@ class CareParts:
     compactor: Compactor
     keys: KeyKeeper
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        return self.archive.is_busy or self.compactor.is_busy or self.keys.is_busy
+
+    def receive(self, node: int, message: PeerMessage) -> None:
+        """A peer asks for what is archived, or tells it."""
+        match message:
+            case HistoryAsked() | HistoryTold():
+                self.archive.receive(node, message)
+            case KeysAsked() | KeysTold():
+                self.keys.receive(node, message)
+
 
 @dataclass(frozen=True, slots=True)
 class PeerParts:
@@ -137,6 +158,7 @@ class PeerParts:
     links: Links
     changes: Changes
     presence: Presence
+    whereabouts: Whereabouts
 
 
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:

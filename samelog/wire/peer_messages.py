@@ -327,6 +327,16 @@ class RunHeld(Message, frozen=True, tag=72):
     is_held: bool
 
 
+class SiteLag(Message, frozen=True, tag=150):
+    """A member's own word of how far it is behind, once a second where there are sites: for how
+    long the oldest record has waited that it lacks, and how many it lacks.
+    """
+
+    needs: ClassVar[int] = 8
+    lag_ms: Place63
+    records: Place63
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -341,6 +351,7 @@ PeerMessage: TypeAlias = (
     | KeysAsked
     | KeysTold
     | MemberState
+    | SiteLag
     | InGroup
     | Beat
     | BeatAnswer

@@ -64,6 +64,7 @@ from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.topic_changes import TOPIC_CHANGES
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
 
@@ -350,6 +351,7 @@ PLANTED = (
             *STATE_TOPICS,
             *TELLING,
             *NATIVE_GROUPS,
+            *TOPIC_CHANGES,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

@@ -29,6 +29,7 @@ from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
+from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.transactions.commands import (
     Begin,
     End,
@@ -405,6 +406,7 @@ AnyCommand = (
     | GroupCommand
     | TransactionCommand
     | CompactionCommand
+    | NoteElection
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -35,6 +35,7 @@ from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 
 STATE_VERSION = 6
@@ -309,6 +310,8 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
+    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
+    """What is to be told as records of `__events`."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

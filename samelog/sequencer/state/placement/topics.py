@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.format.names import EVENTS_TOPIC
+from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
@@ -26,6 +28,8 @@ def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> 
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
     if command.partitions < 1:
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    if command.name == EVENTS_TOPIC and isinstance(command, PlaceTopic) and state.level >= EVENTS:
+        return "INVALID_TOPIC", f"topic {command.name!r} is on every node: name no number of copies"
     return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
 
 

@@ -111,8 +111,8 @@ class GroupReplica:
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
             self.raft.group.halt(unknown)
-        of = presence.number, owner.cluster_machine, self.raft.group.raft, self.peers_to_ask
-        sources = self._sources = CopySources(*of)
+        raft, sites = self.raft.group.raft, lambda: owner.cluster_machine.state.placement.sites
+        sources = self._sources = CopySources(presence.number, sites, raft, self.peers_to_ask)
         self.logs = log_parts(
             self._site,
             self.raft,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from samelog.consensus import Raft
 from samelog.placement.sites import Sites
-from samelog.sequencer.state.machine import StateMachine
 
 GATEWAY_TRIES = 50
 """So often in a row the gateway is asked in vain before a voter is: it is a round trip over the
@@ -41,21 +40,17 @@ class CopySources:
     """Of one replica: from whom it copies merged bytes now."""
 
     def __init__(
-        self, number: int, cluster: StateMachine, raft: Raft, peers: Callable[[], list[int]]
+        self, number: int, sites: Callable[[], Sites], raft: Raft, peers: Callable[[], list[int]]
     ) -> None:
-        """`number`: of this member; `cluster`: of group 0; `peers`: as in `copy_sources`."""
+        """`number`: of this member; `sites`: as they are now; `peers`: as in `copy_sources`."""
         self._number = number
-        self._cluster = cluster
+        self._sites = sites
         self._raft = raft
         self._peers = peers
 
-    @property
-    def _sites(self) -> Sites:
-        return self._cluster.state.placement.sites
-
     def __call__(self) -> list[int]:
         """See `copy_sources`."""
-        return copy_sources(self._number, self._peers(), self._sites, self._raft.voters)
+        return copy_sources(self._number, self._peers(), self._sites(), self._raft.voters)
 
     def gives_sessions(self, number: int) -> bool:
         """Whether session bytes are pulled from this peer, which has more of them."""
@@ -65,4 +60,4 @@ class CopySources:
     @property
     def takes_sessions(self) -> bool:
         """Whether this member takes session bytes, too: no site that only reads does."""
-        return not self._sites.only_reads(self._number)
+        return not self._sites().only_reads(self._number)

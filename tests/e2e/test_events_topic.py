@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -16,7 +18,7 @@ def test_what_happens_can_be_read_by_everybody(world: World) -> None:
     assert samelog("topic", "create", "__events", *config).returncode == 0
     alter = ("topic", "alter", "a", "--set", "retention.ms=60000", *config)
     delete = ("topic", "delete", "a", "--force", *config)
-    seen: list[dict[str, object]] = []
+    seen: list[Mapping[str, Any]] = []
     with world.subscriber("events", "__events") as subscriber:
 
         def told(kind: str, subject: str) -> bool:

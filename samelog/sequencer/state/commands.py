@@ -25,6 +25,7 @@ from samelog.sequencer.levels import GROUPS, LEAVING, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -408,6 +409,7 @@ AnyCommand = (
     | GroupCommand
     | TransactionCommand
     | CompactionCommand
+    | TellKeys
     | NoteElection
 )
 

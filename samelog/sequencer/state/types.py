@@ -32,6 +32,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -310,6 +311,8 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
+    keyed: dict[int, KeyedPartition] = {}
+    """The partitions of topics whose keys count once."""
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
 
@@ -366,6 +369,8 @@ class State(msgspec.Struct):
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
         self.next_partition = max(self.next_partition, number + 1)
+        if has_keys(topic.settings):
+            self.keyed[number] = KeyedPartition()
 
 
 @dataclass(frozen=True, slots=True)

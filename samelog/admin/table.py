@@ -220,6 +220,11 @@ OPERATIONS = (
     _change("/tasks/resume", "Let a task go on, or begin tasks again.", place.ResumeTask),
     _change("/tasks/cancel", "Undo a task.", place.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
+    _change(
+        "/placement/recover",
+        "Let a data group whose majority is lost go on with one replica.",
+        place.RecoverDataGroup,
+    ),
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
     _change(
         "/upgrade/finalize",

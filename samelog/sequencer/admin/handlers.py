@@ -77,6 +77,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.CancelTask: tasks.cancel_task,
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
+    place.RecoverDataGroup: tasks.recover_group,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -12,13 +12,15 @@ the old directory, or the new one, or one that does not vote and says so.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from samelog.config.tables.node import NodeConfig
-from samelog.consensus import Effects, HardState, Snapshot
-from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.consensus import Entry, HardState, Snapshot
+from samelog.format.errors import DirectoryInUse
+from samelog.placement.changes import RecoverGroup, apply_change
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -26,27 +28,22 @@ from samelog.sequencer.cluster.node_dir import (
     read_record,
     write_record,
 )
-from samelog.sequencer.levels import SUPPORTED, check_level
+from samelog.sequencer.data_groups.recovering import keep_own_segments
+from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile
+from samelog.sequencer.levels import GROUPS, SUPPORTED, check_level
+from samelog.sequencer.raft.alone import Held, goes_on, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
-from samelog.sequencer.raft.replica import SnapshotBody, read_body
+from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import (
-    DeleteTopicCommand,
-    Member,
-    Merge,
-    RecordEvent,
-    decode_commands,
-)
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import MemberLives, Rejection, State
+from samelog.sequencer.state.commands import Member, RecordEvent
+from samelog.sequencer.state.types import MemberLives, State
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.generations import read_compacted
 
-TERM_STEP = 1000
-"""The new life's terms are so far above what this node knew that no lost node can have had them."""
 VERSION_STEP = 1000
 NUMBER_STEP = 4
 """Numbers that nodes may have been given that this one never heard of."""
+NUMBERS_LEFT_OUT = 1 << 20
+"""The same of partitions, inputs, groups, replicas, tasks and units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +63,33 @@ class Finding:
     """(topic, partition, next offset)."""
     waiting: int
     """Merge instructions that are not executed here, or were not when the snapshot was taken."""
+    replicas: tuple[FoundReplica, ...] = ()
+    """Of data groups."""
+    others: tuple[int, ...] = ()
+    """Data groups of which nothing is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundReplica:
+    """What the directory has of a data group; `entry` and `term` of its newest entry, `members`:
+    who has a replica, as far as is known here.
+    """
+
+    group: int
+    entry: int
+    term: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """A data group's, as it is on the disk."""
+
+    group: int
+    record: ReplicaRecord
+    snapshot: Snapshot | None
+    state: HardState
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,57 +97,53 @@ class _Life:
     """Everything that goes on into the new life."""
 
     record: NodeRecord
-    machine: StateMachine
-    pending: list[Merge]
+    held: Held
+    replicas: list[_Replica]
     finding: Finding
+
+    @property
+    def state(self) -> State:
+        """Of group 0."""
+        return self.held.machine.state
 
 
 def look(fs: FileSystem, config: NodeConfig) -> Finding:
     """What there is; nothing is changed, but for what every start does to the log: a torn tail is
     cut, an older version's log carried over. Raises NodeDirectoryError if a node runs on the
-    directory, or there are data groups; RaftStoreError if its Raft files are damaged; OtherVersion
-    if this build does not know what they hold.
+    directory; RaftStoreError if its Raft files are damaged; OtherVersion if this build does not
+    know what they hold.
     """
     lock = _lock(fs, config)
     try:
-        life = _read(fs, config)
-        _check_is_all(life.machine.state)
-        return life.finding
+        return _read(fs, config).finding
     finally:
         lock.close()
 
 
 def begin_anew(
-    fs: FileSystem, config: NodeConfig, *, kind: str, wall_ms: int
+    fs: FileSystem, config: NodeConfig, *, kind: str, wall_ms: int, others: Collection[str] = ()
 ) -> tuple[Finding, str]:
     """Make the directory that of a cluster of one voter: what it held, and where the old Raft files
-    are kept. Raises as `look`.
+    are kept. `others`: names of members that stay, with what they have. Raises as `look`, and
+    NodeDirectoryError if one of them is none.
     """
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
-        _check_is_all(life.machine.state)
+        _check_names(life, config, others)
         text = _possible_loss(life.finding)
-        life.machine.apply(RecordEvent(wall_ms, kind, text))
-        _stand_alone(life, config)
-        _keep_own_segments(fs, life, config)
+        life.held.machine.apply(RecordEvent(wall_ms, kind, text))
+        _stand_alone(life, config, others)
+        if life.state.level >= GROUPS:
+            _leave_numbers_out(life.state)
+        _recover_groups(life)
+        try:
+            keep_own_segments(fs, life.state, config.data)
+        except RaftStoreError as error:
+            raise NodeDirectoryError(str(error)) from error
         return life.finding, _write(fs, config, life, wall_ms)
     finally:
         lock.close()
-
-
-def _check_is_all(state: State) -> None:
-    """Only group 0 can be recovered: it would forget the data groups, whose files are here and on
-    other members. Raises NodeDirectoryError.
-    """
-    if state.placement.groups:
-        topics = [each.name for each in state.topics.values() if each.is_placed]
-        names = ", ".join(sorted(topics)[:10]) or "none of whose topics is left"
-        text = f"there are {len(state.placement.groups)} data groups ({names})"
-        raise NodeDirectoryError(
-            f"{text}, and this recovers group 0 only: bring a majority of the members back, or "
-            "restore the topics from their archive copies into a new cluster; nothing is changed"
-        )
 
 
 def _lock(fs: FileSystem, config: NodeConfig) -> File:
@@ -145,48 +165,50 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     number = record.number
     directory = os.path.join(config.data, "raft")
     log = MemberLog.open(fs, directory, cluster=config.cluster, node=number)
-    store = RaftStore.open(fs, log)
-    log.close()
-    machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
-    last_index, last_term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
-    for entry in store.entries:
-        if entry.index <= last_index:
-            continue
-        last_index, last_term = entry.index, entry.term
-        pending = _replay(machine, pending, entry.data)
-    check_level(machine.state.level, SUPPORTED)
+    try:
+        held = held_by(RaftStore.open(fs, log))
+        replicas = list(_replicas(fs, log))
+    finally:
+        log.close()
+    state = held.machine.state
+    check_level(state.level, SUPPORTED)
+    here = {each.group for each in replicas}
     finding = Finding(
         node=config.name,
         number=number,
         cluster=config.cluster,
-        last_index=last_index,
-        last_term=last_term,
-        term=max(store.hard_state.term, last_term),
-        committed=max(store.hard_state.commit, store.applied_index),
-        members=tuple(member.name for member in machine.state.members.values()),
-        partitions=tuple(_partitions(machine)),
-        waiting=len(pending),
+        last_index=held.last_index,
+        last_term=held.last_term,
+        term=held.term,
+        committed=held.committed,
+        members=tuple(member.name for member in state.members.values()),
+        partitions=tuple(held.partitions),
+        waiting=len(held.pending),
+        replicas=tuple(_found(each, state) for each in replicas),
+        others=tuple(sorted(state.placement.groups.keys() - here)),
     )
-    return _Life(record, machine, pending, finding)
+    return _Life(record, held, replicas, finding)
 
 
-def _replay(machine: StateMachine, pending: list[Merge], data: bytes) -> list[Merge]:
-    """Apply one entry; the instructions that wait after it."""
-    for command in decode_commands(data):
-        outcome = machine.apply(command)
-        if isinstance(command, Merge) and not isinstance(outcome, Rejection):
-            pending.append(command)
-        elif isinstance(command, DeleteTopicCommand):
-            pending = [m for m in pending if m.partition in machine.state.partitions]
-    return pending
+def _replicas(fs: FileSystem, log: MemberLog) -> Iterator[_Replica]:
+    """Those of data groups, also what is left of those that have ended. Raises RaftStoreError."""
+    names = fs.list_directory(log.directory)
+    for group in sorted(int(name) for name in names if name.isdecimal() and name != "0"):
+        record = SeatFile(fs, log.directory, group).read()
+        if record is None:
+            continue
+        store = RaftStore.open(fs, log, group, record.replica)
+        entries = tuple(each for each in store.entries if each.index > store.applied_index)
+        yield _Replica(group, record, store.snapshot, store.hard_state, entries)
 
 
-def _partitions(machine: StateMachine) -> list[tuple[str, int, int]]:
-    state = machine.state
-    return [
-        (state.topics[partition.topic_id].name, partition.index, partition.next_offset)
-        for partition in state.partitions.values()
-    ]
+def _found(replica: _Replica, state: State) -> FoundReplica:
+    snapshot, group = replica.snapshot, state.placement.groups.get(replica.group)
+    newest = (0, 0) if snapshot is None else (snapshot.last_index, snapshot.last_term)
+    if replica.entries:
+        newest = replica.entries[-1].index, replica.entries[-1].term
+    known = () if group is None else map(state.members.get, group.members)
+    return FoundReplica(replica.group, *newest, tuple(each.name for each in known if each))
 
 
 def _possible_loss(finding: Finding) -> str:
@@ -198,36 +220,58 @@ def _possible_loss(finding: Finding) -> str:
     )[:1000]
 
 
-def _stand_alone(life: _Life, config: NodeConfig) -> None:
-    """The member list of the new life: this node."""
-    state, record = life.machine.state, life.record
+def _check_names(life: _Life, config: NodeConfig, others: Collection[str]) -> None:
+    known = {member.name for member in life.state.members.values()} - {config.name}
+    if strangers := sorted(set(others) - known):
+        text = f"{', '.join(strangers)}: no other member has that name"
+        raise NodeDirectoryError(f"{text}; there are {', '.join(sorted(known)) or 'none'}")
+
+
+def _stand_alone(life: _Life, config: NodeConfig, others: Collection[str]) -> None:
+    """The member list of the new life: this node, and who stays, without a vote."""
+    state, record = life.state, life.record
     known = {member.number: member for member in record.members} | state.members
     own = known.get(record.number)
     address = own.address if own is not None else str(config.advertise)
     identity = f"samelog://node/{config.name}"
     highest = max([state.next_member - 1, record.number, *known])
+    stay = [each for each in state.members.values() if each.name in others]
     state.members = {
         record.number: Member(record.number, config.name, address, identity, voter=True)
-    }
+    } | {each.number: msgspec.structs.replace(each, voter=False) for each in stay}
     state.members_version += VERSION_STEP
     state.next_member = highest + 1 + NUMBER_STEP
-    state.started = {record.number: MemberLives(record.boot, record.incarnation)}
+    started = {n: lives for n, lives in state.started.items() if n in state.members}
+    state.started = started | {record.number: MemberLives(record.boot, record.incarnation)}
 
 
-def _keep_own_segments(fs: FileSystem, life: _Life, config: NodeConfig) -> None:
-    """Nobody is left to get compacted segments from: those that are here count."""
-    state = life.machine.state
-    for partition in state.partitions.values():
-        if partition.compacted is None:
-            continue
-        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
-        try:
-            own = read_compacted(fs, os.path.join(config.data, "merged", name))
-        except CorruptLog as error:
-            raise NodeDirectoryError(str(error)) from error
-        partition.compacted.keep(
-            own.segments if own.copied is None else [*own.segments, own.copied]
-        )
+def _leave_numbers_out(state: State) -> None:
+    """Numbers that may have been given by entries that are lost are never given again: data groups,
+    and members that stay, may have what has them. What has them is unknown, and not deleted.
+    """
+    table = state.placement
+    leave_out = table.skipped.leave_out
+    state.next_partition = leave_out("partition", state.next_partition, NUMBERS_LEFT_OUT)
+    state.next_input += NUMBERS_LEFT_OUT
+    table.next_group = leave_out("group", table.next_group, NUMBERS_LEFT_OUT)
+    table.next_replica = leave_out("replica", table.next_replica, NUMBERS_LEFT_OUT)
+    table.next_task += NUMBERS_LEFT_OUT
+    table.version += NUMBERS_LEFT_OUT
+    state.transactions.spanning.last += NUMBERS_LEFT_OUT
+    for session in state.sessions.values():
+        session.next_run = session.next_number + NUMBERS_LEFT_OUT
+
+
+def _recover_groups(life: _Life) -> None:
+    """Groups of which nobody else that stays has a replica go on with the one that is here, if they
+    have lost their majority; of others an operator says which goes on.
+    """
+    state, own = life.state, life.record.number
+    here = {each.group for each in life.replicas if not each.record.is_ended}
+    for number, group in tuple(state.placement.groups.items()):
+        left = [each for each in group.voters if each in state.members]
+        if len(left) * 2 <= len(group.voters) and left == [own] and number in here:
+            apply_change(state.placement, RecoverGroup(number, own))
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:
@@ -245,8 +289,8 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
     alone = msgspec.structs.replace(
         record,
         suspicion="",
-        members=list(life.machine.state.members.values()),
-        members_version=life.machine.state.members_version,
+        members=list(life.state.members.values()),
+        members_version=life.state.members_version,
         voters=[finding.number],
     )
     write_record(fs, data, known_by_birth(fs, data, alone))
@@ -254,25 +298,16 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
 
 
 def _write_raft(fs: FileSystem, directory: str, life: _Life) -> None:
-    """Raft files that begin with a snapshot of everything."""
+    """Raft files that begin with a snapshot of everything; replicas of data groups have what they
+    had.
+    """
     finding = life.finding
-    body = msgspec.msgpack.encode(SnapshotBody(life.machine.encode(), life.pending))
-    snapshot = Snapshot(finding.last_index, finding.last_term, (finding.number,), (), body)
-    state = HardState(finding.term + TERM_STEP, None, finding.last_index)
     log = MemberLog.open(fs, directory, cluster=finding.cluster, node=finding.number)
-    RaftStore.open(fs, log).write(
-        Effects(
-            send=[],
-            snapshot=snapshot,
-            entries=[],
-            hard_state=state,
-            must_sync=True,
-            token=0,
-            send_after_save=[],
-            apply=[],
-            reads=[],
-            role_changed=False,
-        )
-    )
+    learners = [each for each in life.state.members if each != finding.number]
+    RaftStore.open(fs, log).write(goes_on(life.held, finding.number, learners))
+    for each in life.replicas:
+        SeatFile(fs, directory, each.group).write(each.record)
+        store = RaftStore.open(fs, log, each.group, each.record.replica)
+        store.write(saved(each.snapshot, each.state, each.entries))
     log.sync()
     log.close()

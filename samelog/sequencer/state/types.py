@@ -154,7 +154,7 @@ class Session(msgspec.Struct):
     forgotten: int = -1
     """The highest own number of a run of this directory that is not remembered any more."""
     next_run: int = 0
-    """The lowest number the cluster may give the next run, if no run is remembered."""
+    """The lowest number the cluster may give the next run."""
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
 
@@ -187,7 +187,7 @@ class Session(msgspec.Struct):
     @property
     def next_number(self) -> int:
         """The first that no run of it ever had."""
-        return self.runs[-1].number + 1 if self.runs else self.next_run
+        return max(self.next_run, self.runs[-1].number + 1 if self.runs else 0)
 
     def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
         """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""

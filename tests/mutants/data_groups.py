@@ -12,7 +12,7 @@ from samelog.consensus import quiet
 from samelog.consensus.core import Core, Leadership
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.client import PushClient
-from samelog.sequencer.cluster import recovery
+from samelog.sequencer import recovery
 from samelog.sequencer.data_groups import ending, seats, upkeep
 from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.hosting import DataGroups

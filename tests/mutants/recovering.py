@@ -13,7 +13,7 @@ from samelog.placement import changes
 from samelog.placement.changes import AnyChange, ConfirmGroup, RecoverGroup
 from samelog.placement.table import PlacementTable
 from samelog.placement.values import NumbersLeftOut, PlacedGroup, Placement
-from samelog.sequencer.cluster import recovery
+from samelog.sequencer import recovery
 from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.raft import alone

@@ -21,13 +21,13 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NOT_LET_IN, NodeDirectoryError, NodePlace
-from samelog.sequencer.cluster.recovery import NUMBERS_LEFT_OUT, begin_anew, look
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.alone import held_by
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.recovery import NUMBERS_LEFT_OUT, begin_anew, look
 from samelog.sequencer.serving import serve_node
 from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.types import Rejection

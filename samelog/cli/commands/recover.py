@@ -33,9 +33,9 @@ from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
-from samelog.sequencer.cluster.recovery import Finding, begin_anew, look
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.recovery import Finding, begin_anew, look
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(

@@ -223,10 +223,13 @@ class PartitionPlacement(AdminAnswer, frozen=True):
 
 
 class PlacementStatus(AdminAnswer, frozen=True):
-    """What is where. Group 0 is on all members."""
+    """What is where. Group 0 is on all members. Members that are drained get no replicas of other
+    groups.
+    """
 
     groups: tuple[GroupPlacement, ...]
     partitions: tuple[PartitionPlacement, ...]
+    drained: tuple[str, ...] = ()
 
 
 class ResetTopic(AdminAnswer, frozen=True):
@@ -387,7 +390,9 @@ class GroupRows(AdminAnswer, frozen=True):
 
 class GroupMemberInfo(AdminAnswer, frozen=True):
     """One member; `assignment` is what a member by the classic protocol was given, in its clients'
-    own encoding; `partitions` what one by the consumer protocol has.
+    own encoding; `partitions` what one by the consumer protocol has. Of a subscriber of samelog's
+    own: its identity, when it joined, and when its partitions changed last. When it was heard of
+    last, and its application asked for more, the coordinator knows. Times are in ms; -1: not known.
     """
 
     member_id: str
@@ -396,6 +401,11 @@ class GroupMemberInfo(AdminAnswer, frozen=True):
     client_host: str
     assignment: bytes
     partitions: tuple[tuple[str, int], ...] = ()
+    identity: str = ""
+    joined_ms: int = -1
+    moved_ms: int = -1
+    heard_ms: int = -1
+    polled_ms: int = -1
 
 
 class GroupPartition(AdminAnswer, frozen=True):

@@ -51,6 +51,7 @@ from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
+from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
@@ -350,6 +351,7 @@ PLANTED = (
             *SPANNING,
             *STATE_TOPICS,
             *TELLING,
+            *NATIVE_GROUPS,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

@@ -22,7 +22,7 @@ LEVELS: Mapping[int, str] = {
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
     8: "Records may be left out of what is merged; `__consumer_offsets`, `__transaction_state`; "
-    "hard resets and recovery of data groups; groups of subscribers.",
+    "hard resets and recovery of data groups; groups of subscribers; sites.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -31,7 +31,7 @@ TRANSACTIONS = 4
 SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
-LEAVING = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = 8
+LEAVING = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

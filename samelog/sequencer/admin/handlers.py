@@ -15,6 +15,7 @@ from typing import Any
 from samelog.admin import group_requests as of_groups
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
+from samelog.admin import site_requests as site
 from samelog.sequencer.admin import (
     access,
     archiving,
@@ -79,6 +80,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
     place.RecoverDataGroup: tasks.recover_group,
+    site.ListSites: members.list_sites,
+    site.CreateSite: members.create_site,
+    site.DropSite: members.drop_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -193,7 +193,15 @@ class OwnPlacement(msgspec.Struct):
         )
 
 
-class Placement(OwnPlacement):
+class BegunAnew(OwnPlacement):
+    """What hard resets and recoveries leave in the table of group 0."""
+
+    resetting: dict[int, str] = {}
+    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
+    skipped: NumbersLeftOut = msgspec.field(default_factory=NumbersLeftOut)
+
+
+class Placement(BegunAnew):
     """The whole of it: a part of the replicated state of group 0. Partitions that are not named
     here are in group 0 itself.
     """
@@ -225,9 +233,6 @@ class Placement(OwnPlacement):
     """Partition -> the group that it shall be in."""
     sites: Sites = msgspec.field(default_factory=Sites)
     """Where members are."""
-    resetting: dict[int, str] = {}
-    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
-    skipped: NumbersLeftOut = msgspec.field(default_factory=NumbersLeftOut)
 
     def begin_anew(self, moved: Mapping[int, int], reset_id: str, epoch_step: int) -> None:
         """A hard reset: partitions have other numbers, and their groups have yet to follow."""

@@ -39,6 +39,10 @@ class TopicInfo(AdminAnswer, frozen=True):
     topic_id: str
     partitions: int
     settings: dict[str, str]
+    base: str = ""
+    """Of a view: the topic whose records it shows; else empty."""
+    query: str = ""
+    """Of a view: what passes."""
 
 
 class Topics(AdminAnswer, frozen=True):
@@ -66,6 +70,11 @@ class PartitionInfo(AdminAnswer, frozen=True):
     wanted_offset: int = 0
     elsewhere: str = ""
     """The nodes that have it, if this one has not: then all numbers are 0."""
+    unread: int = 0
+    """Of a view: records that this node could not read since its start, and the newest one's
+    offset (-1: there is none).
+    """
+    newest_unread: int = -1
 
 
 class TopicDescription(AdminAnswer, frozen=True):

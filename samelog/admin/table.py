@@ -197,6 +197,15 @@ OPERATIONS = (
         ask.PlanArchive,
     ),
     _change("/topics", "Create a topic.", ask.CreateTopic),
+    Operation(
+        "POST",
+        "/views",
+        "Create a view: docs/typed.md.",
+        WhoMayAsk.ADMIN,
+        ask.CreateView,
+        REFUSALS,
+        repeatable=False,
+    ),
     _change(
         "/topics/{topic}/partitions",
         "Let a topic have more partitions.",

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from samelog.format.directory_files import RowsFile
 from samelog.format.file_names import parse_input_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -56,11 +58,16 @@ class Choice:
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     sharing: Sharing | None = None
     """What the member of a group has."""
+    rows: Mapping[str, RowsFile] = field(default_factory=dict)
+    """By topic, if what is there is what passed a filter at a node, not the log."""
 
-    @property
-    def reader(self) -> type[TailReader]:
-        """What reads a partition."""
-        return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
+    def open(self, fs: FileSystem, path: str, topic: str) -> TailReader | None:
+        """What reads a partition: whatever is wanted of it was decided where it was filtered.
+        Raises as TailReader.open.
+        """
+        rows = self.rows.get(topic)
+        is_plain = rows is not None or self.isolation is Isolation.READ_UNCOMMITTED
+        return (TailReader if is_plain else CommittedReader).open(fs, path, rows)
 
 
 class PositionKeeper(Protocol):
@@ -127,7 +134,7 @@ class Engine:
         soon = False
         for name in self._new_names():
             path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
-            reader = self.choice.reader.open(self._fs, path)
+            reader = self.choice.open(self._fs, path, name[0])
             if reader is None:
                 soon = True  # its directory is being made
             else:
@@ -209,10 +216,16 @@ class Engine:
     @property
     def is_at_end(self) -> bool:
         """Whether everything there is was handed out. May be asked from any thread."""
+        return self.is_complete and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all partitions are there, with what the cluster had when it was last heard of.
+        May be asked from any thread.
+        """
         return (
             not self._starting
             and all(self._has_all(topic) for topic in self.choice.topics)
-            and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
             and self.keeper.is_caught_up()
         )
 
@@ -226,20 +239,31 @@ class Engine:
             CorruptLog, DiskFault
         """
         for cursor in tuple(self._turn):
-            try:
-                is_filled = cursor.fill(limit_bytes)
-            except OffsetNotHere as error:
-                self._reset(cursor, error)
-                is_filled = cursor.fill(limit_bytes)
-            except LogReset as reset:
-                self._begin_anew(reset)
-                continue
-            if is_filled:
+            if self._fill(cursor, limit_bytes):
                 if len(self._turn) > 1:
                     self._turn.remove(cursor)
                     self._turn.append(cursor)
                 return cursor
         return None
+
+    def filled(self, limit_bytes: int) -> Iterator[Cursor]:
+        """All partitions with records to hand out. Raises as `next_filled`."""
+        for cursor in tuple(self._turn):
+            while self._fill(cursor, limit_bytes):
+                if cursor.upcoming():
+                    yield cursor
+                    break
+                cursor.finish(cursor.chunk)  # nothing of it is for the application
+
+    def _fill(self, cursor: Cursor, limit_bytes: int) -> bool:
+        try:
+            return cursor.fill(limit_bytes)
+        except OffsetNotHere as error:
+            self._reset(cursor, error)
+            return cursor.fill(limit_bytes)
+        except LogReset as reset:
+            self._begin_anew(reset)
+            return False
 
     def keep_turn(self, cursor: Cursor) -> None:
         """It was filled, and nothing was taken: it is the next one again."""

@@ -9,7 +9,6 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
@@ -18,20 +17,15 @@ from samelog.format.names import check_group_name, check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of
 from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
 from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.replay import Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.typed.filters.selection import RowsWanted
-
-
-class Corrupt(Enum):
-    """What happens with a record that cannot be read as the reader's version."""
-
-    RAISE = "raise"
-    SKIP = "skip"
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -54,6 +48,7 @@ class SubscriberKeywords(TypedDict, total=False):
     group: str | None
     positions: OwnPositions | None
     rebalance_timeout_s: float
+    replay: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +63,7 @@ class Setup:
     version: int | None
     corrupt: Corrupt
     wanted: RowsWanted
+    replay: Replay | None
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -89,10 +85,13 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     chosen = replace(chosen, sharing=sharing)
     is_shared = sharing is not None
     start = parse_start(given.get("start"), is_named=name is not None or is_shared)
+    replay = _replay(given.get("replay"))
     root = _root(given.get("directory"), client)
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
+    options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
+    chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = sharing or (
         None if name is None else _named(PositionStore(fs, root, name), name, client)
@@ -106,7 +105,13 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt, wanted)
+    version = given.get("version")
+    return Setup(chosen.topics, root, name, engine, client, version, corrupt, wanted, replay)
+
+
+def _replay(speed: float | None) -> Replay | None:
+    """Raises ValueError: the speed is none."""
+    return None if speed is None else Replay(speed)
 
 
 def _keep(
@@ -130,6 +135,7 @@ def _keep(
             engine.waiter.wake, engine.waiter.wake_to_rescan, _follow_in_group(engine.sharing)
         ),
         must_exist=not chosen.follow,
+        rows=chosen.rows,
         is_shared=engine.sharing is not None,
     )
 

@@ -47,6 +47,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
@@ -60,6 +61,7 @@ from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
+from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
@@ -333,6 +335,7 @@ PLANTED = (
             *DECIDING,
             *FORGETTING,
             *GRANTING,
+            *KEYS,
             *LEAVING,
             *LINKS,
             *LONG_BATCHES,
@@ -347,6 +350,7 @@ PLANTED = (
             *RECOVERING,
             *REMOVING,
             *REPAIRING,
+            *REPLAYING,
             *RESETS,
             *SHARING,
             *SITES,

@@ -37,6 +37,7 @@ from samelog.sequencer.state.transactions.commands import (
     SpanningCommand,
     TransactionCommand,
 )
+from samelog.sequencer.state.views.commands import ViewCommand
 
 
 class Verdict(IntEnum):
@@ -403,6 +404,7 @@ AnyCommand = (
     | SiteCommand
     | AccessCommand
     | SchemaCommand
+    | ViewCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand

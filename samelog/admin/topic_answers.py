@@ -13,7 +13,7 @@ class TopicMade(TopicInfo, frozen=True):
     policy; -1: none is for its age.
     """
 
-    retention_ms: int
+    retention_ms: int = -1
 
 
 class PartitionTruncated(AdminAnswer, frozen=True):

@@ -58,6 +58,7 @@ from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
+from tests.mutants.recovering import RECOVERING
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
@@ -347,6 +348,7 @@ PLANTED = (
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,
+            *RECOVERING,
             *REMOVING,
             *REPAIRING,
             *REPLAYING,

@@ -21,6 +21,7 @@ from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
@@ -30,6 +31,7 @@ TRIES = 10
 _CODES: Mapping[str, FaultCode] = {
     "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
     "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
+    "UNKNOWN_GROUP": FaultCode.OUT_OF_RANGE,
     "CANCELLING": FaultCode.CHANGE_PENDING,
     "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
     "MOVING": FaultCode.CHANGE_PENDING,
@@ -100,6 +102,16 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
         raise ChangeRefused(FaultCode.GROUP_IN_USE, text, "kafka-reassign-partitions can")
     numbers = topic.partition_numbers
     await _change(node, lambda desk: change_copies(desk.look(), desk.states(), numbers, copies))
+
+
+async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:
+    """See pause_task."""
+    if node.logs.machine.state.level < GROUP_RECOVERY:
+        text = f"it needs feature level {GROUP_RECOVERY}"
+        raise refused(PlacementRefused("LEVEL_TOO_LOW", text, "docs/upgrades.md"))
+    return await _change(
+        node, lambda desk: operations.recover(desk.look(), request.node, request.group)
+    )
 
 
 def _desk(node: ServedNode) -> PlacementDesk:

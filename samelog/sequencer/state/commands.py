@@ -38,6 +38,7 @@ from samelog.sequencer.state.transactions.commands import (
     SpanningCommand,
     TransactionCommand,
 )
+from samelog.sequencer.state.views.commands import ViewCommand
 
 
 class Verdict(IntEnum):
@@ -404,6 +405,7 @@ AnyCommand = (
     | SiteCommand
     | AccessCommand
     | SchemaCommand
+    | ViewCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand

@@ -72,6 +72,8 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
+from samelog.sequencer.state.views.changes import why_not_dropped
+from samelog.sequencer.state.views.commands import ViewCommand
 from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
@@ -181,6 +183,9 @@ class StateMachine:
         return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
+        problem = why_not_dropped(self.state, command.topic_id)
+        if problem is not None:
+            return Rejection(*problem)
         topic = self.state.topics.pop(command.topic_id, None)
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
@@ -320,8 +325,8 @@ class StateMachine:
     # --- members ----------------------------------------------------------------------------------
 
     def _change_settings(
-        self, command: SettingCommand | SchemaCommand
-    ) -> SettingCommand | SchemaCommand | Rejection:
+        self, command: SettingCommand | SchemaCommand | ViewCommand
+    ) -> SettingCommand | SchemaCommand | ViewCommand | Rejection:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 

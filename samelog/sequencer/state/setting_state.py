@@ -29,6 +29,7 @@ from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
+from samelog.sequencer.state.views.changes import VIEW_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -145,6 +146,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
     **SITE_CHANGES,
+    **VIEW_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
     TellKeys: _tell_keys,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
-    if command.name in state.names:
+    if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if command.name in RESERVED_NAMES and is_told(state):
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"

@@ -178,6 +178,16 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
     ) = UNSET
 
 
+class CreateView(AdminRequest[TopicInfo], frozen=True):
+    """Create a view: a topic that stores nothing, and shows what passes of another one."""
+
+    view: TopicName
+    query: Annotated[
+        str,
+        Meta(max_length=16384, description="SELECT columns FROM topic WHERE condition."),
+    ]
+
+
 class CreatePartitions(AdminRequest[TopicInfo], frozen=True):
     """Let a topic have more partitions. Keys go elsewhere from then on, in every client."""
 

@@ -47,6 +47,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
@@ -57,6 +58,7 @@ from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
+from tests.mutants.recovering import RECOVERING
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
@@ -333,6 +335,7 @@ PLANTED = (
             *DECIDING,
             *FORGETTING,
             *GRANTING,
+            *KEYS,
             *LEAVING,
             *LINKS,
             *LONG_BATCHES,
@@ -344,6 +347,7 @@ PLANTED = (
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,
+            *RECOVERING,
             *REMOVING,
             *REPAIRING,
             *REPLAYING,

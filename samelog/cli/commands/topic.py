@@ -16,6 +16,7 @@ from samelog.admin.requests import (
     AlterTopic,
     CreatePartitions,
     CreateTopic,
+    CreateView,
     DeleteTopic,
     DescribeGroup,
     DescribeTopic,
@@ -61,12 +62,19 @@ def command() -> None:
     help="How many nodes have each partition.  [default: all]",
 )
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--as", "query", metavar="SELECT", help="A view: stores nothing, shows what passes.")
 @client_option
 @json_option
 def create(
-    config: ClientConfig, *, name: str, partitions: int, copies: int | None, settings: Sequence[str]
+    config: ClientConfig,
+    *,
+    name: str,
+    partitions: int,
+    copies: int | None,
+    settings: Sequence[str],
+    query: str | None,
 ) -> None:
-    """Create the topic NAME.
+    """Create the topic NAME, or a view.
 
     One partition means one total order of all records. Three copies go on when a node is lost, two
     stand still until it is back, and of one its records are lost.
@@ -76,11 +84,20 @@ def create(
       samelog topic create flights --setting segment.bytes=67108864 --config client.toml
       samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
       samelog topic create big --partitions 30 --replication-factor 3 --config client.toml
+      samelog topic create big --as "SELECT a, b FROM flights WHERE a > 100" --config client.toml
     """
+    if query is not None:
+        _create_view(config, name, query)
+        return
     wanted = UNSET if copies is None else copies
     body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
     report(topic, f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}")
+
+
+def _create_view(config: ClientConfig, name: str, query: str) -> None:
+    view = ask(config, CreateView(name, query))
+    report(view, f"created view {view.name} of {view.base}: {view.query}")
 
 
 def _risk(copies: int | None) -> str:
@@ -236,6 +253,8 @@ def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _shown(topic: TopicInfo) -> str:
+    if topic.base:
+        return f"view of {topic.base}: {topic.query}"
     return " ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
 
 
@@ -247,5 +266,11 @@ def _row(partition: PartitionInfo) -> tuple[object, ...]:
         partition.merged_offset,
         partition.segments,
         partition.size_bytes,
-        partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else ""),
+        _trouble(partition),
     )
+
+
+def _trouble(partition: PartitionInfo) -> str:
+    if partition.unread:
+        return f"{partition.unread} records unread, the last at {partition.newest_unread}"
+    return partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else "")

@@ -19,6 +19,7 @@ from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
@@ -28,6 +29,7 @@ TRIES = 10
 _CODES: Mapping[str, FaultCode] = {
     "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
     "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
+    "UNKNOWN_GROUP": FaultCode.OUT_OF_RANGE,
     "CANCELLING": FaultCode.CHANGE_PENDING,
     "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
     "LEVEL_TOO_LOW": FaultCode.NOT_READY,
@@ -86,6 +88,16 @@ async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
 async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
     """See pause_task."""
     return await _change(node, lambda desk: operations.balance())
+
+
+async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:
+    """See pause_task."""
+    if node.logs.machine.state.level < GROUP_RECOVERY:
+        text = f"it needs feature level {GROUP_RECOVERY}"
+        raise refused(PlacementRefused("LEVEL_TOO_LOW", text, "docs/upgrades.md"))
+    return await _change(
+        node, lambda desk: operations.recover(desk.look(), request.node, request.group)
+    )
 
 
 def _desk(node: ServedNode) -> PlacementDesk:

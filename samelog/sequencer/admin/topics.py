@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
 from samelog.admin.requests import (
@@ -34,6 +34,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
@@ -41,10 +42,14 @@ PLACE_TRIES = 5
 
 def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
     """All topics, for administrators and on loopback; for others those that they may read."""
-    rights, topics = node.member.rights, [*node.logs.machine.state.topics.values()]
+    rights, state = node.member.rights, node.logs.machine.state
+    topics = [
+        *map(topic_info, state.topics.values()),
+        *map(partial(view_info, node), views_in(node)),
+    ]
     if identity != ANONYMOUS and not rights.is_admin(identity):
         topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
-    return Topics(tuple(map(topic_info, topics)))
+    return Topics(tuple(topics))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
@@ -163,6 +168,24 @@ def _latest(node: ServedNode, number: int) -> LatestPosition:
 # --- what others use too --------------------------------------------------------------------------
 
 
+def views_in(node: ServedNode) -> list[View]:
+    """All views."""
+    return list(node.logs.machine.state.schemas.views.values())
+
+
+def view_info(node: ServedNode, view: View) -> TopicInfo:
+    """A view, as topics are told."""
+    state = node.logs.machine.state
+    info = topic_info(state.topic_of_view(view))
+    return structs.replace(info, base=state.topics[view.base_id].name, query=view.text)
+
+
+def find_readable(node: ServedNode, name: str) -> Topic:
+    """A topic by its name, or a view as one. Raises ChangeRefused."""
+    view = node.logs.machine.state.schemas.view_named(name)
+    return find_topic(node, name) if view is None else node.logs.machine.state.topic_of_view(view)
+
+
 def topic_info(topic: Topic, *, topic_id: str = "") -> TopicInfo:
     """A topic; its id is that of its log, which a hard reset changes, unless another is given."""
     return TopicInfo(topic.name, topic_id or topic.log_id, topic.partitions, topic.settings)
@@ -246,4 +269,6 @@ async def _propose(
 def _refused(rejection: Rejection) -> ChangeRefused:
     is_there = rejection.code == "TOPIC_EXISTS"
     code = FaultCode.ALREADY_EXISTS if is_there else FaultCode.UNKNOWN_TOPIC
+    if rejection.code == "VIEWS_STAND":
+        code = FaultCode.OUT_OF_RANGE
     return ChangeRefused(code, rejection.message)

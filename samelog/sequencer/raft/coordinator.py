@@ -235,6 +235,14 @@ class Coordinator:
         self.closer.run_changed(session)
         self._unsettled.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
 
+    def plan_again(self, partition: int) -> None:
+        """What kept a partition from being planned is over."""
+        inputs = self._machine.state.inputs.values()
+        self._unsettled.to_plan.update(
+            each.number for each in inputs if each.partition == partition
+        )
+        self.plan_soon()
+
     def plan_soon(self) -> None:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.

@@ -25,6 +25,7 @@ from samelog.sequencer.levels import GROUPS, LEAVING, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -36,6 +37,7 @@ from samelog.sequencer.state.transactions.commands import (
     SpanningCommand,
     TransactionCommand,
 )
+from samelog.sequencer.state.views.commands import ViewCommand
 
 
 class Verdict(IntEnum):
@@ -402,11 +404,13 @@ AnyCommand = (
     | SiteCommand
     | AccessCommand
     | SchemaCommand
+    | ViewCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand
     | TransactionCommand
     | CompactionCommand
+    | TellKeys
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -46,7 +46,7 @@ from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
     elsewhere,
-    on_its_way,
+    is_barred,
     problem_with_new,
     why_no_input,
 )
@@ -70,6 +70,8 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
+from samelog.sequencer.state.views.changes import why_not_dropped
+from samelog.sequencer.state.views.commands import ViewCommand
 from samelog.sequencer.state.void_state import give_up, news_of, void_event
 
 _encoder = msgspec.msgpack.Encoder()
@@ -174,6 +176,9 @@ class StateMachine:
         return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
+        problem = why_not_dropped(self.state, command.topic_id)
+        if problem is not None:
+            return Rejection(*problem)
         topic = self.state.topics.pop(command.topic_id, None)
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
@@ -234,7 +239,7 @@ class StateMachine:
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None or run is None or on_its_way(self.state, partition.number):
+        if partition is None or run is None or is_barred(self.state, run, partition.number):
             return Rejection(*why_no_input(command, partition, run))
         known = self.input_of(command.session, partition.number)
         if known is not None:
@@ -313,8 +318,8 @@ class StateMachine:
     # --- members ----------------------------------------------------------------------------------
 
     def _change_settings(
-        self, command: SettingCommand | SchemaCommand
-    ) -> SettingCommand | SchemaCommand | Rejection:
+        self, command: SettingCommand | SchemaCommand | ViewCommand
+    ) -> SettingCommand | SchemaCommand | ViewCommand | Rejection:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
@@ -424,6 +429,8 @@ class StateMachine:
         partition.segment_bytes += command.size
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
+        if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
+            keyed.merged(command, self.state.topics[partition.topic_id].settings)
 
     def _partition_here(self, number: int) -> Partition | Rejection:
         """A partition that this group has."""

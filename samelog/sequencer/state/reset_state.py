@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
 from samelog.sequencer.state.placement.commands import BeginAnew, NewLog
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.views.changes import begin_views_anew
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
@@ -104,6 +105,7 @@ def _renumber(state: State, topic: Topic, log: NewLog) -> dict[int, int]:
     moved = {}
     for old in here:
         del state.partitions[old.number]
+        state.keyed.pop(old.number, None)
         number = log.numbers[old.index]
         state.add_empty(topic, number, old.index)
         state.placement.epoch_bases[number] = log.epoch_bases[old.index]
@@ -138,8 +140,10 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     old, topic.partition_numbers = topic.partition_numbers, []
     topic.former_logs.append(topic.log_id)
     topic.present_log = log_id(topic.topic_id, reset_id)
+    begin_views_anew(state, topic)
     for number in old:
         del state.partitions[number]
+        state.keyed.pop(number, None)
         state.add_partition(topic)
     return dict(zip(old, topic.partition_numbers, strict=True))
 

@@ -25,9 +25,11 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.feeds.noting import begin as begin_feeds
+from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
+from samelog.sequencer.state.views.changes import VIEW_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -87,9 +89,20 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
     topic = state.topics.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
-    topic.settings.update(command.settings)
+    settings = topic.settings | command.settings
     for key in command.unset:
-        topic.settings.pop(key, None)
+        settings.pop(key, None)
+    if (why := problem_with_keys(topic.settings, settings)) is not None:
+        return "INVALID_CONFIG", why
+    topic.settings = settings
+    return None
+
+
+def _tell_keys(state: State, command: TellKeys) -> Problem:
+    keyed = state.keyed.get(command.partition)
+    if keyed is None:
+        return "UNKNOWN_TOPIC", f"keys of partition {command.partition} do not count once"
+    keyed.tell(command)
     return None
 
 
@@ -133,6 +146,8 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
     **SITE_CHANGES,
+    **VIEW_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
+    TellKeys: _tell_keys,
 }

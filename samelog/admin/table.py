@@ -220,6 +220,12 @@ OPERATIONS = (
         repeatable=True,
         limit=SCHEMA_BYTES_MAX,
     ),
+    _change(
+        "/topics/{topic}/truncate",
+        "Empty a partition of a topic, for good.",
+        ask.TruncatePartition,
+        repeatable=True,
+    ),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(
         "/topics/{topic}/void",

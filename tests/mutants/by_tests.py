@@ -68,6 +68,7 @@ from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.topic_changes import TOPIC_CHANGES
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
 
@@ -358,6 +359,7 @@ PLANTED = (
             *STATE_TOPICS,
             *TELLING,
             *NATIVE_GROUPS,
+            *TOPIC_CHANGES,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

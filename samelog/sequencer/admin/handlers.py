@@ -92,6 +92,7 @@ IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.CreateView: schemas.create_view,
     ask.GetIdentity: access.whoami,
     ask.PeekRecords: records.peek_records,
+    ask.TruncatePartition: topics.truncate_partition,
     of_groups.BeatGroup: groups.beat_group,
     of_groups.NotePositions: groups.note_positions,
     of_groups.GetProcessedOffset: groups.processed_offset,

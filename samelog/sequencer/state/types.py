@@ -36,6 +36,7 @@ from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.views.view import View
 
@@ -313,6 +314,8 @@ class State(msgspec.Struct):
     """Which data groups there are, and what is in them."""
     keyed: dict[int, KeyedPartition] = {}
     """The partitions of topics whose keys count once."""
+    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
+    """What is to be told as records of `__events`."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

@@ -220,6 +220,12 @@ OPERATIONS = (
         repeatable=True,
         limit=SCHEMA_BYTES_MAX,
     ),
+    _change(
+        "/topics/{topic}/truncate",
+        "Empty a partition of a topic, for good.",
+        ask.TruncatePartition,
+        repeatable=True,
+    ),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(
         "/topics/{topic}/void",
@@ -247,6 +253,11 @@ OPERATIONS = (
     _change("/tasks/resume", "Let a task go on, or begin tasks again.", place.ResumeTask),
     _change("/tasks/cancel", "Undo a task.", place.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
+    _change(
+        "/placement/recover",
+        "Let a data group whose majority is lost go on with one replica.",
+        place.RecoverDataGroup,
+    ),
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
     _change("/sites", "Let the cluster have one more site.", site.CreateSite),
     _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),

@@ -10,6 +10,8 @@ import re
 
 from samelog.format.errors import InvalidName
 
+EVENTS_TOPIC = "__events"
+"""What happens in the cluster, if somebody made it; only the leader writes to it."""
 _SESSION = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
+from samelog.format.names import EVENTS_TOPIC
 from samelog.kafka.access.acls import CLUSTER, EVERYTHING, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import (
     AnyBroker,
@@ -70,6 +71,7 @@ class BrokerParts:
     data_groups: DataGroups
     groups: GroupDriver
     """Whoever made it starts and closes it."""
+    batches: ProducerLog
 
 
 class Broker(AnyBroker):
@@ -89,7 +91,7 @@ class Broker(AnyBroker):
         )
         self.patterns = TopicPatterns(lambda: self.machine.state)
         name, number = member.config.name, parts.peers.number
-        self.batches: ProducerLog = ProducerLog(name, number, parts.logs)
+        self.batches: ProducerLog = parts.batches
         self.state_topics = StateTopics(self.machine)
         self.placed = PlacedPartitions(
             name, number, self.machine, parts.data_groups, self.batches.checker
@@ -370,7 +372,7 @@ class Broker(AnyBroker):
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
-        if topic in RESERVED and is_reserved(topic, self.machine):
+        if topic == EVENTS_TOPIC or (topic in RESERVED and is_reserved(topic, self.machine)):
             return False
         rights = self.parts.member.rights
         granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)

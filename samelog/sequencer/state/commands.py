@@ -31,6 +31,7 @@ from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.sites.commands import SiteCommand
+from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.transactions.commands import (
     Begin,
     End,
@@ -411,6 +412,7 @@ AnyCommand = (
     | TransactionCommand
     | CompactionCommand
     | TellKeys
+    | NoteElection
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -57,6 +57,8 @@ from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
+from samelog.sequencer.state.telling.commands import NoteElection
+from samelog.sequencer.state.telling.events import TELLERS, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -119,7 +121,12 @@ class StateMachine:
 
     def apply(self, command: AnyCommand) -> Any:
         """Apply one committed command: the value its proposer waits for, or a Rejection."""
-        return _APPLY[type(command)](self, command)
+        tell = TELLERS.get(type(command))
+        happened = () if tell is None else tuple(tell(self.state, command))
+        outcome = _APPLY[type(command)](self, command)
+        if happened and not isinstance(outcome, Rejection):
+            note_events(self.state, happened)
+        return outcome
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -347,6 +354,9 @@ class StateMachine:
         self.state.remember(event_of(command, len(self.state.topics)))
         return command
 
+    def _elected(self, command: NoteElection) -> None:
+        self.state.told.term = max(self.state.told.term, command.term)
+
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.remember(command)
         return command
@@ -478,6 +488,7 @@ _APPLY: dict[type, Any] = {
     NodeStarted: StateMachine._node_started,
     LetIn: StateMachine._let_in,
     RecordEvent: StateMachine._record_event,
+    NoteElection: StateMachine._elected,
     VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,
     ArchiveCommand: StateMachine._archive,

@@ -36,6 +36,7 @@ from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.views.view import View
 
@@ -156,7 +157,7 @@ class Session(msgspec.Struct):
     forgotten: int = -1
     """The highest own number of a run of this directory that is not remembered any more."""
     next_run: int = 0
-    """The lowest number the cluster may give the next run, if no run is remembered."""
+    """The lowest number the cluster may give the next run."""
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
 
@@ -189,7 +190,7 @@ class Session(msgspec.Struct):
     @property
     def next_number(self) -> int:
         """The first that no run of it ever had."""
-        return self.runs[-1].number + 1 if self.runs else self.next_run
+        return max(self.next_run, self.runs[-1].number + 1 if self.runs else 0)
 
     def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
         """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""
@@ -313,6 +314,8 @@ class State(msgspec.Struct):
     """Which data groups there are, and what is in them."""
     keyed: dict[int, KeyedPartition] = {}
     """The partitions of topics whose keys count once."""
+    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
+    """What is to be told as records of `__events`."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

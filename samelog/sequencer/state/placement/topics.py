@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.format.names import EVENTS_TOPIC
+from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
@@ -29,7 +31,16 @@ def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> 
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if (why := problem_with_keys(None, command.settings)) is not None:
         return "INVALID_TOPIC", why
-    return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
+    if not isinstance(command, PlaceTopic):
+        return None
+    return _placed_events(state, command.name) or problem_with_place(state, command)
+
+
+def _placed_events(state: State, name: str) -> WhyNot:
+    """Why what happens is told in group 0 only."""
+    if name != EVENTS_TOPIC or state.level < EVENTS:
+        return None
+    return "INVALID_TOPIC", f"topic {name!r} is on every node: name no number of copies"
 
 
 def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:

@@ -21,6 +21,7 @@ LEVELS: Mapping[int, str] = {
     5: "Topics have schemas.",
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
+    8: "Mirrors of topics of other clusters.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -29,6 +30,7 @@ TRANSACTIONS = 4
 SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
+MIRRORS = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

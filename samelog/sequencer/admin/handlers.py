@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
+from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.sequencer.admin import (
@@ -20,6 +21,7 @@ from samelog.sequencer.admin import (
     groups,
     members,
     merge_order,
+    mirrors,
     placement,
     readers,
     records,
@@ -88,6 +90,13 @@ IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
+    mirror.GetSource: mirrors.source_state,
+    mirror.ListMirrors: mirrors.list_mirrors,
+    mirror.PutMirror: mirrors.put_mirror,
+    mirror.LeaveGap: mirrors.leave_gap,
+    mirror.CopySchema: mirrors.copy_schema,
+    mirror.FollowMirrored: mirrors.follow_mirrored,
+    mirror.PromoteTopics: mirrors.promote_topics,
 }
 """Those that depend on who asks: what it may read, and what it owns."""
 

@@ -27,6 +27,7 @@ from samelog.format.transactions import marker_batch
 from samelog.sequencer.state.commands import (
     Merge,
     MergeTransactions,
+    MirrorMerge,
     Range,
     Verdict,
     VoidRecordsCommand,
@@ -249,7 +250,8 @@ class PartitionMerger:
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
         self.newest_ms = max_timestamp(data)
-        reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
+        epoch = None if isinstance(merge, MirrorMerge) and merge.keeps_epochs else merge.epoch
+        reached = self.log.append(data, base_offset=done, leader_epoch=epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
         self._drop_executed(reached)
@@ -268,7 +270,7 @@ class PartitionMerger:
                 at_ms=merge.append_ms,
             )
         data = self._reader.take_checked(part) or self._read(part)
-        if data is None:
+        if data is None or (isinstance(merge, MirrorMerge) and not _is_mirrored(merge, part, data)):
             return None
         if part.verdict == Verdict.SLICE:
             data = bytearray(slice_batch(bytes(data), part.detail))
@@ -282,6 +284,11 @@ class PartitionMerger:
             return None
         scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
         return data if scan.end == len(data) and scan.digest == part.digest else None
+
+
+def _is_mirrored(merge: MirrorMerge, part: Range, data: bytearray) -> bool:
+    """Whether the bytes are the source's, headers included."""
+    return kernels.crc32c(data) == merge.sums[merge.ranges.index(part)]
 
 
 def _start_of(part: Range) -> SessionPosition:

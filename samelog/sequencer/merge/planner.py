@@ -31,6 +31,7 @@ from samelog.sequencer.merge.dedup import (
     unwrap,
 )
 from samelog.sequencer.merge.drafts import Draft, EntryBudget, Tail, append_joined, newest
+from samelog.sequencer.merge.mirrored import MirroredRanges, mirror_merge
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
@@ -99,6 +100,7 @@ class Planner:
         self._limits = limits
         self._dedup = DedupView(machine)
         self._transactions = TransactionView(machine, cluster or machine)
+        self._mirrored = MirroredRanges(machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
@@ -190,7 +192,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self.cluster.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding or self._machine.state.mirrors.owed:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
@@ -318,6 +320,9 @@ class Planner:
         draft: Draft,
     ) -> int:
         """Plan the whole batches that were scanned; the bytes planned."""
+        mirrors = self._machine.state.mirrors
+        if mirrors.topics and self._mirrored.concerns(entry):
+            return self._mirrored.take(entry, place, data, draft)
         if scan.has_producer:
             return self._take_judged(entry, place, data, draft)
         if data:
@@ -442,6 +447,8 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
+        if draft.mirrored is not None:
+            return mirror_merge(fields[:-1], draft.mirrored)
         if draft.begins or draft.ends:
             return MergeTransactions(*fields, draft.begins, draft.ends)
         return Merge(*fields)
@@ -450,13 +457,14 @@ class Planner:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
+        self._mirrored.forget()
         if self._transactions.is_proposed:
             self._transactions.clear()
 
 
 def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
     """What was taken whole, as one range, is merged from what was read."""
-    if data and not scan.has_producer:
+    if data and not scan.has_producer and draft.ranges[-1].size == scan.end:
         source.keep_range(draft.ranges[-1], data)
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.state.commands import Verdict
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.changes import owed_ends
 from samelog.sequencer.state.transactions.commands import Begin, End
 from samelog.sequencer.state.transactions.state import (
     EndedInLog,
@@ -99,7 +100,8 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        return bool(self._cluster.state.transactions.deciding) and bool(self._due())
+        is_any = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
+        return bool(is_any) and bool(self._due())
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
@@ -110,7 +112,10 @@ class TransactionView:
 
     def _due(self) -> dict[int, list[End]]:
         found, state = {}, self._machine.state
+        owed = owed_ends(state)
         for number, ends in self._cluster.state.transactions.markers_due().items():
+            owed.setdefault(number, []).extend(ends)
+        for number, ends in owed.items():
             if number not in state.partitions or number in state.placement.partitions:
                 continue  # it is in another group
             if state.placement.is_on_its_way(number):

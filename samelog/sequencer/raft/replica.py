@@ -50,6 +50,8 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.changes import archived_by
+from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import (
     ClosePlacedRun,
     OpenPartition,
@@ -78,7 +80,14 @@ RUN_CHANGES = (
     ClosePlacedRun,
 )
 PLACED = (PlaceTopic, PlacePartitions)
-TOPIC_CHANGES = (CreateTopicCommand, DeleteTopicCommand, AddPartitions, *PLACED, OpenPartition)
+TOPIC_CHANGES = (
+    CreateTopicCommand,
+    CreateMirror,
+    DeleteTopicCommand,
+    AddPartitions,
+    *PLACED,
+    OpenPartition,
+)
 
 
 UNIT_CHANGES = (
@@ -248,10 +257,24 @@ class Replica:
             self._merging.follow_voids(command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
+        elif isinstance(command, MirrorGap):
+            self._leave_gap(command)
+        elif isinstance(command, PromoteMirrors):
+            for topic_id in command.topic_ids:
+                self._events.topic_changed(topic_id)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
+
+    def _leave_gap(self, command: MirrorGap) -> None:
+        """An empty mirror begins later; of another one some offsets are void."""
+        self._merging.partition(command.partition)
+        archived = archived_by(self.machine.state, command)
+        if archived is None:
+            self._merging.follow_voids(command.partition)
+        else:
+            self._events.records_archived(archived)
 
     def _unit_changed(self, command: AnyCommand) -> None:
         """Something that may span groups has moved; what was staged may be published."""

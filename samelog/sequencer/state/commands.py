@@ -21,10 +21,11 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import GROUPS, TRANSACTIONS, OtherVersion
+from samelog.sequencer.levels import GROUPS, MIRRORS, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.mirrors.commands import MirrorCommand
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -137,6 +138,7 @@ class Merge(Command, frozen=True, tag=6):
     ranges.
     """
 
+    is_mirrored: ClassVar[bool] = False
     partition: Unsigned32
     base_offset: int
     epoch: int
@@ -198,7 +200,28 @@ class MergeTransactions(Merge, frozen=True, tag=60):
         return self.base_offset + sum(part.records for part in self.ranges) + len(self.ends)
 
 
-AnyMerge = Merge | MergeTransactions
+class MirrorMerge(Merge, frozen=True, tag=127):
+    """A merge instruction for a mirror: its ranges' batches have their offsets, the first one
+    `base_offset`, and keep them; with `keeps_epochs` their leader epochs, too, of which `top_epoch`
+    is the highest.
+
+    `sums` are the CRC-32C of each range's bytes, headers included, which no digest covers. Behind
+    the ranges, `crc` is that of the last batch, and `checksum` the running checksum (None: not
+    known). `begins` (producer id, epoch, offset) and `ends` (producer ids) are of transactions.
+    """
+
+    needs: ClassVar[int] = MIRRORS
+    is_mirrored: ClassVar[bool] = True
+    sums: list[int] = msgspec.field(default_factory=list)
+    crc: int = 0
+    checksum: int | None = None
+    keeps_epochs: bool = True
+    top_epoch: int = -1
+    begins: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
+
+
+AnyMerge = Merge | MergeTransactions | MirrorMerge
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -368,6 +391,7 @@ AnyCommand = (
     | CloseRun
     | Merge
     | MergeTransactions
+    | MirrorMerge
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted
@@ -386,6 +410,7 @@ AnyCommand = (
     | SettingCommand
     | AccessCommand
     | SchemaCommand
+    | MirrorCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand

@@ -47,6 +47,7 @@ def hard_reset(state: State, command: HardReset) -> bool:
     _move_dedup(state, moved)
     state.groups.forget_partitions(moved)
     state.transactions.forget_partitions(moved)
+    state.mirrors.begin_anew(moved)
     return True
 
 

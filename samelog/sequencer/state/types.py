@@ -31,6 +31,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.mirrors.state import Mirrors
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -303,6 +304,7 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
+    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.mirrors.commands import CreateMirror
+from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
@@ -16,16 +18,23 @@ if TYPE_CHECKING:
     from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
 
 
-def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
+def problem_with_new(
+    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.names:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if command.partitions < 1:
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
+        text = f"the records of {command.source.topic!r} come from this cluster"
+        return "MIRROR", text
     return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
 
 
-def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:
+def add_topic(
+    state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> Topic:
     """A topic that can be made is."""
     for _ in range(command.partitions):
         state.add_partition(topic)
@@ -34,6 +43,9 @@ def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTop
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
+    elif isinstance(command, CreateMirror):
+        state.mirrors.topics[topic.topic_id] = Mirror(command.source, command.at_ms)
+        state.mirrors.follow(topic.topic_id, topic.partition_numbers)
     return topic
 
 
@@ -43,6 +55,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     for number in gone:
         state.partitions.pop(number, None)
     forget(state.placement, gone)
+    state.mirrors.forget(gone, topic.topic_id)
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]

@@ -9,8 +9,9 @@ from samelog.admin.answers import AdminAnswer
 
 
 class SourcePartition(AdminAnswer, frozen=True):
-    """One partition at the source. `since`: from these offsets on, these versions of the topic's
-    schema were in force.
+    """One partition at the source. Its nodes agree that the running checksum at `checked_offset` is
+    `checked_sum` (null: they do not know). `since`: from these offsets on, these versions of the
+    topic's schema were in force.
     """
 
     partition: int
@@ -18,6 +19,8 @@ class SourcePartition(AdminAnswer, frozen=True):
     next_offset: int
     start_segment: int
     start_checksum: int
+    checked_offset: int
+    checked_sum: int | None
     since: tuple[tuple[int, int], ...]
 
 

@@ -86,6 +86,8 @@ def _source_partition(partition: Partition) -> told.SourcePartition:
         partition.next_offset,
         partition.start_segment,
         partition.start_checksum,
+        partition.checked_offset,
+        partition.checked_sum,
         tuple(partition.schema_since),
     )
 

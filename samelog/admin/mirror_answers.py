@@ -51,11 +51,14 @@ class SourcePosition(AdminAnswer, frozen=True):
 
 
 class SourceState(AdminAnswer, frozen=True):
-    """What who asks may read of a cluster: all of it at one moment, and committed."""
+    """What who asks may read of a cluster: all of it at one moment, and committed. `placed`: topics
+    in data groups, of which nothing else is told.
+    """
 
     cluster_id: str
     topics: tuple[SourceTopic, ...]
     positions: tuple[SourcePosition, ...]
+    placed: tuple[str, ...] = ()
 
 
 class MirroredPartition(AdminAnswer, frozen=True):

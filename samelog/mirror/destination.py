@@ -135,6 +135,11 @@ class Destination:
         reached = self._push.progress.get((topic, partition))
         return end is None or (reached is not None and reached.acknowledged >= end)
 
+    def problem(self, topic: str, partition: int) -> str:
+        """Why nodes do not take a partition; empty if any does."""
+        found = [node.problems.get((topic, partition), "") for node in self._push.status.nodes]
+        return found[0] if found and all(found) else ""
+
     async def settled(self, topic: str, partition: int) -> None:
         """Wait until that is known."""
         self._moved.clear()

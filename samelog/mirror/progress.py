@@ -18,6 +18,8 @@ class PartitionProgress:
     end: int | None = None
     """Of the source; None: it is not known."""
     problem: str = ""
+    refused: str = ""
+    """Why the destination's nodes do not take what is brought."""
     is_stopped: bool = False
     """It does not go on by itself."""
 
@@ -63,8 +65,8 @@ class MirrorProgress:
         found += [f"destination: {self.destination_fault}"] if self.destination_fault else []
         found += [f"{topic}: {reason}" for topic, reason in self.topics.items()]
         found += [
-            f"{each.mirror}-{each.partition}: {each.problem}"
+            f"{each.mirror}-{each.partition}: {each.problem or each.refused}"
             for each in self.partitions.values()
-            if each.problem
+            if each.problem or each.refused
         ]
         return found

@@ -11,17 +11,21 @@ they were read; positions of groups come from a look at the source, never from a
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from itertools import islice
 
 from samelog.admin import mirror_requests as asked
 from samelog.admin.mirror_answers import MirrorInfo, SourceState, SourceTopic
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.mirror.choosing import copied_settings, is_chosen, matches, mirror_name
 from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.source import Source
+
+log = logging.getLogger(__name__)
 
 POSITIONS_AT_ONCE = 500
 
@@ -99,15 +103,23 @@ class Rounds:
         if rows.cluster_id == state.cluster_id:
             raise MirrorStopped("source and destination are the same cluster")
         known = {each.topic: each for each in rows.mirrors}
-        found = []
-        self._progress.topics.clear()
+        found, refused = [], self._placed(state)
         for topic in topics:
             name = mirror_name(self._config.named, topic.topic)
             try:
                 found.append(Pair(topic, await self._mirror(state, topic, name, known.get(name))))
             except MirrorStopped as stopped:
-                self._progress.topics[topic.topic] = str(stopped)
+                refused[topic.topic] = str(stopped)
+        for topic_name in refused.keys() - self._progress.topics.keys():
+            log.error("%s is not mirrored: %s", topic_name, refused[topic_name])
+        self._progress.topics = refused
         return found
+
+    def _placed(self, state: SourceState) -> dict[str, str]:
+        reason = "it is in data groups, which are not mirrored yet"
+        patterns = self._config.topics
+        chosen = (name for name in state.placed if is_chosen(patterns, name, is_mirror=False))
+        return dict.fromkeys(chosen, reason)
 
     async def _mirror(
         self, state: SourceState, topic: SourceTopic, name: str, known: MirrorInfo | None
@@ -115,6 +127,8 @@ class Rounds:
         """The mirror of a topic, as it is to be. Raises MirrorStopped, DestinationFault."""
         if known is not None and known.promoted_ms >= 0:
             raise MirrorStopped(f"{name} was promoted, and is a topic of its own")
+        if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+            raise MirrorStopped("it is compacted, which mirrors do not take yet")
         settings = copied_settings(topic.settings)
         wanted = asked.PutMirror(
             name,

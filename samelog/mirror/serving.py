@@ -87,7 +87,9 @@ def mirroring_view(progress: MirrorProgress, clock: Clock) -> Mirroring:
 
 def _row(known: PartitionProgress) -> MirroringRow:
     ends = known.mirrored, known.end, known.lag
-    return MirroringRow(known.mirror, known.partition, *ends, known.is_stopped, known.problem)
+    return MirroringRow(
+        known.mirror, known.partition, *ends, known.is_stopped, known.problem or known.refused
+    )
 
 
 def _silence(progress: MirrorProgress, clock: Clock) -> float | None:

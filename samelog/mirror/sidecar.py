@@ -128,17 +128,18 @@ class MirrorSidecar:
         if self._config.until:
             topics = [each for each in topics if each.topic in self._ends.topics]
         pairs = await rounds.pairs(state, topics)
-        self._note(pairs)
+        self._note(destination, pairs)
         self._tend(destination, rounds, pairs)
         await self._follow(rounds, state, pairs)
 
-    def _note(self, pairs: list[Pair]) -> None:
+    def _note(self, destination: Destination, pairs: list[Pair]) -> None:
         """How far everything is."""
         for pair in pairs:
             ends = {each.partition: each.next_offset for each in pair.topic.partitions}
             for each in pair.mirror.partitions:
                 known = self.progress.of(pair.mirror.topic, each.partition)
                 known.mirrored, known.end = each.next_offset, ends.get(each.partition)
+                known.refused = destination.problem(pair.mirror.topic, each.partition)
 
     async def _follow(self, rounds: Rounds, state: SourceState, pairs: list[Pair]) -> None:
         """Positions of groups, now and then; and once more when everything is there."""

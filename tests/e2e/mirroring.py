@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ class TwoClusters:
     def configure(self, topics: list[str] | None = None, **keys: Any) -> None:
         """Write the sidecar's configuration."""
         values = {
-            "name": "test",
+            "name": re.sub(r"[^a-z0-9]", "", self.directory.name.lower()),
             "dir": str(self.directory / "sidecar"),
             "source": self.source.cluster.client_file,
             "destination": self.destination.cluster.client_file,
@@ -63,6 +64,10 @@ class TwoClusters:
         if known is None or partition >= len(known.partitions):
             return -1
         return known.partitions[partition].next_offset
+
+    def wait_planned(self, offset: int, topic: str = "eu.t") -> None:
+        """Wait until a mirror is so far."""
+        wait_for(lambda: self.mirrored(topic) >= offset, f"{topic} is mirrored to {offset}")
 
     def wait_mirrored(self, offset: int, topic: str = "eu.t", partition: int = 0) -> None:
         """Wait until a mirror is so far, merged on every node."""

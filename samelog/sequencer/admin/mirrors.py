@@ -53,16 +53,17 @@ async def source_state(
     """What may be mirrored from here. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     state, rights = node.logs.machine.state, node.member.rights
-    topics = [
-        topic
-        for topic in state.topics.values()
-        if not topic.is_placed and rights.may_subscribe(identity, topic.name)
-    ]
+    readable = [t for t in state.topics.values() if rights.may_subscribe(identity, t.name)]
+    topics = [topic for topic in readable if not topic.is_placed]
+    placed = tuple(topic.name for topic in readable if topic.is_placed)
     read = {number for topic in topics for number in topic.partition_numbers}
     groups = [name for name in state.groups.by_id if rights.may_use_group(identity, name)]
     positions = _positions(state, groups, read)
     return told.SourceState(
-        state.cluster_id, tuple(_source_topic(state, each) for each in topics), tuple(positions)
+        state.cluster_id,
+        tuple(_source_topic(state, each) for each in topics),
+        tuple(positions),
+        placed,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from samelog.admin.mirror_answers import MirrorInfo, MirrorRows
 from samelog.admin.requests import AdminRequest
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
+from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.format.names import MIRROR_SESSIONS
 from samelog.format.positions import SessionPosition
@@ -53,6 +54,8 @@ class Destination:
         """Raises LogFormatError, TlsFault: the session's directory cannot be used, or is in use."""
         self._config = cluster
         self._fs = OsFileSystem()
+        self._piece_bytes = config.budget_bytes // ROLLS_PER_BUDGET
+        """Files hold as much: only whole ones are removed, and never the newest."""
         path = os.path.join(config.directory, "session")
         os.makedirs(config.directory, mode=0o700, exist_ok=True)
         self._writer = SessionWriter.open(
@@ -61,7 +64,7 @@ class Destination:
             session=MIRROR_SESSIONS + config.name,
             cluster=cluster.cluster,
             budget_bytes=config.budget_bytes,
-            roll_bytes=max(64 << 10, config.budget_bytes // ROLLS_PER_BUDGET),
+            roll_bytes=self._piece_bytes,
         )
         try:
             self._lock = lock_shipping(self._fs, path)
@@ -118,6 +121,10 @@ class Destination:
 
     async def write(self, topic: str, partition: int, data: bytes) -> None:
         """Bring whole batches, as soon as there is room. Raises DestinationFault."""
+        for piece in _pieces(data, self._piece_bytes):
+            await self._write(topic, partition, piece)
+
+    async def _write(self, topic: str, partition: int, data: memoryview) -> None:
         output = self._writer.output(topic, partition)
         while True:
             try:
@@ -185,3 +192,14 @@ class Destination:
             if error.code in LASTING:
                 raise MirrorStopped(str(error)) from error
             raise DestinationFault(str(error)) from error
+
+
+def _pieces(data: bytes, most: int) -> Iterator[memoryview]:
+    """Whole batches, in pieces of at most so many bytes; one that is longer is one of its own."""
+    begin = 0
+    for header in kernels.batch_headers(data, 0, len(data)):
+        if header[0] > begin and header[0] + header[1] - begin > most:
+            yield memoryview(data)[begin : header[0]]
+            begin = header[0]
+    if begin < len(data):
+        yield memoryview(data)[begin:]

@@ -34,7 +34,7 @@ from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
 
 PLACEHOLDER = "{topic}"
-_BUDGET_MIN = 1 << 20
+_BUDGET_MIN = 4 << 20
 _BROKERS_NEEDED = 'must name at least one broker: ["host:port", …]'
 
 

@@ -69,10 +69,11 @@ def test_nobody_else_writes_to_a_mirror(pair: TwoClusters) -> None:
         publisher.append(b"mine", partition=0)
         with pytest.raises(NotMerged, match="is a mirror of 'b'"):
             publisher.wait_merged(timeout=PATIENCE_S)
-    errors: list[KafkaError] = []
+    errors: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": servers(pair.destination)})
     producer.produce("eu.b", b"mine", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(PATIENCE_S) == 0
+    assert errors[0] is not None
     assert errors[0].code() == KafkaError.POLICY_VIOLATION
     admin = AdminClient({"bootstrap.servers": servers(pair.destination)})
     deleting = admin.delete_records([TopicPartition("eu.b", 0, 5)])
@@ -190,7 +191,7 @@ def test_transactions_are_mirrored_and_open_ones_end_with_a_promotion(pair: TwoC
         pair.wait_mirrored(6, "eu.f")
     pair.assert_same_bytes("f")
 
-    def committed() -> list[bytes]:
+    def committed() -> list[bytes | None]:
         consumer = Consumer(
             {
                 "bootstrap.servers": servers(pair.destination),
@@ -201,7 +202,7 @@ def test_transactions_are_mirrored_and_open_ones_end_with_a_promotion(pair: TwoC
             }
         )
         consumer.assign([TopicPartition("eu.f", 0, 0)])
-        values: list[bytes] = []
+        values: list[bytes | None] = []
         try:
             while (message := consumer.poll(PATIENCE_S)) is not None and not message.error():
                 values.append(message.value())

@@ -98,7 +98,7 @@ def mirrored(world: World) -> int:
 async def batches_of_kafka(kafka: str, first: int, end: int) -> bytes:
     """What Kafka itself gives of the topic."""
     host, port = kafka.split(":")
-    source = KafkaClusterSource(KafkaSource(bootstrap=(Address(host, int(port)),), ca=None))
+    source = KafkaClusterSource(KafkaSource(bootstrap=(Address(host, int(port)),)))
     state = await source.state([TOPIC], [])
     reader = await source.read(Where(TOPIC, state.topics[0].log_id, 0), first)
     data = b""

@@ -76,7 +76,8 @@ def test_schemas_are_there_before_records_that_came_after_them(tmp_path: Path) -
         order.append("schema")
         await copy(*given)  # type: ignore[arg-type]
 
-    destination.write, destination.copy_schema = noted_write, noted_copy  # type: ignore[method-assign]
+    destination.write = noted_write  # type: ignore[assignment,method-assign]
+    destination.copy_schema = noted_copy  # type: ignore[assignment,method-assign]
     read = source.read
 
     async def read_after_the_schema(*given: object) -> object:

@@ -85,7 +85,9 @@ class KafkaSource(ConfigTable):
         "Brokers, each `host:port`",
         list_of(ADDRESS, distinct=True, needed=_BROKERS_NEEDED),
     ]
-    ca: Annotated[str | None, "The authority of the brokers' certificates", PATH, Without("no TLS")]
+    ca: Annotated[
+        str | None, "The authority of the brokers' certificates", PATH, Without("no TLS")
+    ] = None
     cert: Annotated[str | None, "The certificate of this client", PATH, Without("it has none")] = (
         None
     )

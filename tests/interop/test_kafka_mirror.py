@@ -69,7 +69,7 @@ def make(kafka: str, name: str = TOPIC, **settings: str) -> None:
 def write(kafka: str, first: int, count: int, **options: str) -> None:
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, **options})
     for number in range(first, first + count):
-        producer.produce(TOPIC, b"%d" % number * 9, b"key %d" % number, timestamp=1_700_000_000_000)
+        producer.produce(TOPIC, b"%d" % number * 9, b"key %d" % number)
     assert producer.flush(PATIENCE_S) == 0
 
 

@@ -50,6 +50,7 @@ from tests.mutants.granting import GRANTING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
+from tests.mutants.mirroring import MIRRORING
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
@@ -343,6 +344,7 @@ PLANTED = (
             *SHARING,
             *SPANNING,
             *TELLING,
+            *MIRRORING,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

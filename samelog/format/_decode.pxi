@@ -288,14 +288,47 @@ def decode_records(
     return result
 
 
+# Which of a run of records stay: so many do, so many do not, and so on; all behind the last run do.
+cdef struct Runs:
+    const int64_t *lengths
+    Py_ssize_t count
+    Py_ssize_t at
+    int64_t left  # of the present run
+
+
+cdef void begin_runs(Runs *runs, const int64_t *lengths, Py_ssize_t count) noexcept nogil:
+    runs.lengths, runs.count, runs.at = lengths, count, 0
+    runs.left = lengths[0] if count > 0 else INT64_MAX
+
+
+cdef inline bint next_stays(Runs *runs) noexcept nogil:
+    """Whether the next record stays."""
+    while runs.left <= 0 and runs.at < runs.count:
+        runs.at += 1
+        runs.left = runs.lengths[runs.at] if runs.at < runs.count else INT64_MAX
+    runs.left -= 1
+    return runs.at % 2 == 0
+
+
+cdef int64_t count_staying(Runs runs, int64_t records, int64_t *first) noexcept nogil:
+    """How many of the next records stay, and which is the first of them; `runs` is a copy."""
+    cdef int64_t i, found = 0
+    for i in range(records):
+        if next_stays(&runs):
+            if found == 0:
+                first[0] = i
+            found += 1
+    return found
+
+
 cdef Fault slice_records(
-    Heap *out, const uint8_t *at, const uint8_t *end, Header *header, int64_t skip, int64_t *failed,
+    Heap *out, const uint8_t *at, const uint8_t *end, Header *header, Runs *runs, int64_t *failed,
 ) noexcept nogil:
-    """Put the records behind the first `skip` of a batch into `out`, and change its header to theirs."""
+    """Put the records of a batch that stay into `out`, and change its header's times to theirs."""
     cdef Parsed parsed
     cdef Item item
     cdef Fault fault
-    cdef int64_t i, timestamp, body, first = 0, highest = 0
+    cdef int64_t i, timestamp, body, kept = 0, first = 0, highest = 0
     cdef uint8_t *written
     failed[0] = -1
     if header.records > (end - at) // RECORD_MINIMUM:
@@ -307,10 +340,10 @@ cdef Fault slice_records(
             fault = check_headers(&parsed)
         if fault != FINE:
             return fault
-        if i < skip:
+        if not next_stays(runs):
             continue
         timestamp = <int64_t>(<uint64_t>header.base_timestamp + <uint64_t>parsed.timestamp_delta)
-        if i == skip:
+        if kept == 0:
             first = highest = timestamp
         if timestamp > highest:
             highest = timestamp
@@ -321,7 +354,7 @@ cdef Fault slice_records(
         item.headers_at = 0
         item.headers_size = <size_t>(parsed.end - parsed.headers)
         item.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>first)
-        item.offset_delta = <int32_t>(i - skip)
+        item.offset_delta = <int32_t>kept
         body = body_size(&item, item.timestamp_delta, item.offset_delta)
         if <int64_t>out.used + body + 5 > RECORD_LIMIT:
             return TOO_LONG
@@ -331,6 +364,7 @@ cdef Fault slice_records(
         written = put_record(out.data + out.used, &item, parsed.headers)
         out.data[out.used + varint_size(item.body_size)] = parsed.attributes
         out.used = <size_t>(written - out.data)
+        kept += 1
     failed[0] = -1
     header.base_timestamp = first
     if not header.attributes & LOG_APPEND_TIME:
@@ -338,44 +372,76 @@ cdef Fault slice_records(
     return FINE if at == end else RECORD_SURPLUS
 
 
-cdef bytes sliced(const uint8_t *at, const uint8_t *end, Header *header, int64_t skip):
-    cdef Heap out
+cdef int add_sliced(
+    Heap *out, const uint8_t *at, const uint8_t *end, Header *header, int64_t position, Runs *runs, int64_t first,
+    int64_t staying,
+) except -1:
+    """Put a batch of the records that stay, at least one, behind what is in `out`. `first`: the first of them."""
     cdef Fault fault
     cdef Producer producer
     cdef int64_t failed
-    cdef bytes result
     cdef uint8_t *batch
-    memset(&out, 0, sizeof(Heap))
-    try:
-        if reserve(&out, HEADER + <size_t>(end - at)) != FINE:
-            raise MemoryError
-        out.used = HEADER
-        fault = slice_records(&out, at, end, header, skip, &failed)
-        if fault != FINE:
-            fail(0, fault, failed)
-        result = PyBytes_FromStringAndSize(<const char *>out.data, <Py_ssize_t>out.used)
-    finally:
-        release(&out)
+    cdef size_t begin = out.used
+    if reserve(out, HEADER + <size_t>(end - at)) != FINE:
+        raise MemoryError
+    out.used += HEADER
+    fault = slice_records(out, at, end, header, runs, &failed)
+    if fault != FINE:
+        fail(position, fault, failed)
     producer.id = header.producer_id
     producer.epoch = header.producer_epoch
     producer.base_sequence = header.base_sequence
     if producer.base_sequence >= 0:
-        producer.base_sequence = next_sequence(producer.base_sequence, skip)
-    batch = <uint8_t *>PyBytes_AS_STRING(result)
+        producer.base_sequence = next_sequence(producer.base_sequence, first)
+    batch = out.data + begin
     finish_batch(
-        batch, PyBytes_GET_SIZE(result), header.attributes & ~<uint32_t>CODEC_BITS, <int32_t>(header.records - skip),
+        batch, <int64_t>(out.used - begin), header.attributes & ~<uint32_t>CODEC_BITS, <int32_t>staying,
         header.base_timestamp, header.max_timestamp, &producer,
     )
-    store64(batch, <uint64_t>header.base_offset + <uint64_t>skip)
+    store64(batch, <uint64_t>header.base_offset + <uint64_t>first)
     store32(batch + 12, <uint32_t>header.leader_epoch)
-    return result
+    return 0
+
+
+cdef int add_staying(
+    Heap *out, const uint8_t *batch, Header *header, int64_t position, Runs *runs, bint is_rewritten, codec_decompress,
+) except -1:
+    """Put what stays of a batch behind what is in `out`: to the byte if all does, unless `is_rewritten`."""
+    cdef Py_buffer plain
+    cdef int64_t i, first = 0, staying = count_staying(runs[0], header.records, &first)
+    if staying == 0 or (staying == header.records and not is_rewritten):
+        for i in range(header.records):
+            next_stays(runs)
+        if staying == 0:
+            return 0
+        if reserve(out, <size_t>header.size) != FINE:
+            raise MemoryError
+        memcpy(out.data + out.used, batch, <size_t>header.size)
+        out.used += <size_t>header.size
+        return 0
+    if is_sparse(header) or header.attributes & CONTROL:
+        fail(position, BAD_COUNT)
+    if not header.attributes & CODEC_BITS:
+        return add_sliced(out, batch + HEADER, batch + header.size, header, position, runs, first, staying)
+    unpacked = unpack(batch, header, codec_decompress)
+    PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
+    try:
+        return add_sliced(
+            out, <const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, header, position, runs, first, staying
+        )
+    finally:
+        PyBuffer_Release(&plain)
 
 
 def slice_batch(batch not None, int64_t skip, codec_decompress) -> bytes:
     """Return one batch without its first `skip` records; `batch.slice_batch` states the rule and the errors."""
-    cdef Py_buffer view, plain
+    cdef Py_buffer view
     cdef const uint8_t *base
     cdef Header header
+    cdef Heap out
+    cdef Runs runs
+    cdef int64_t lengths[2]
+    memset(&out, 0, sizeof(Heap))
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
     try:
         base = <const uint8_t *>view.buf
@@ -386,13 +452,44 @@ def slice_batch(batch not None, int64_t skip, codec_decompress) -> bytes:
             fail(0, BAD_COUNT)
         if header.attributes & CONTROL or not 0 <= skip < header.records:
             raise ValueError(f"cannot drop {skip} of the {header.records} records of a batch, or it is a control batch")
-        if not header.attributes & CODEC_BITS:
-            return sliced(base + HEADER, base + header.size, &header, skip)
-        unpacked = unpack(base, &header, codec_decompress)
-        PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
-        try:
-            return sliced(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, skip)
-        finally:
-            PyBuffer_Release(&plain)
+        lengths[0], lengths[1] = 0, skip
+        begin_runs(&runs, lengths, 2)
+        add_staying(&out, base, &header, 0, &runs, True, codec_decompress)
+        return PyBytes_FromStringAndSize(<const char *>out.data, <Py_ssize_t>out.used)
     finally:
+        release(&out)
+        PyBuffer_Release(&view)
+
+
+def leave_out(data not None, lengths not None, codec_decompress) -> bytearray:
+    """Return the batches of `data` without some records; `batch.leave_out` states the rule and the errors."""
+    cdef Py_buffer view
+    cdef const uint8_t *base
+    cdef Header header
+    cdef Heap out, numbers
+    cdef Runs runs
+    cdef int64_t start = 0
+    memset(&out, 0, sizeof(Heap))
+    memset(&numbers, 0, sizeof(Heap))
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        for length in lengths:
+            if length < 0:
+                raise ValueError(f"a run of {length} records")
+            if reserve(&numbers, sizeof(int64_t)) != FINE:
+                raise MemoryError
+            (<int64_t *>(numbers.data + numbers.used))[0] = length
+            numbers.used += sizeof(int64_t)
+        begin_runs(&runs, <const int64_t *>numbers.data, <Py_ssize_t>(numbers.used // sizeof(int64_t)))
+        base = <const uint8_t *>view.buf
+        while start < view.len:
+            open_batch(base, start, view.len, &header, False)
+            add_staying(&out, base + start, &header, start, &runs, False, codec_decompress)
+            start += header.size
+        if runs.at < runs.count - 1 or (runs.at < runs.count and runs.left > 0):
+            raise ValueError("there are fewer records than the runs say")
+        return PyByteArray_FromStringAndSize(<const char *>out.data, <Py_ssize_t>out.used)
+    finally:
+        release(&numbers)
+        release(&out)
         PyBuffer_Release(&view)

@@ -14,6 +14,7 @@ bytes from its start. The GIL is released only over long stretches, and nobody m
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLong
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
@@ -33,5 +34,6 @@ include "_check.pxi"
 include "_columns.pxi"
 include "_publish.pxi"
 include "_compact.pxi"
+include "_keys.pxi"
 
 crc32c_init()

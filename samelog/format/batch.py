@@ -31,6 +31,7 @@ batch, but where compaction dropped some (`samelog.format.compaction`): there de
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from enum import IntFlag
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -187,3 +188,54 @@ def slice_batch(batch: Buffer, skip: int) -> bytes:
         ValueError: `skip` leaves no record, or the batch is a control batch.
     """
     return kernels.slice_batch(batch, skip, decompress)
+
+
+def leave_out(data: Buffer, runs: Sequence[int]) -> bytearray:
+    """Return whole batches without the records that `runs` leave out: so many stay, so many are
+    left out, so many stay, and so on. The first number may be 0; behind the last run all stay.
+
+    The rule, which every node must follow to the byte: a batch of which all stays is copied. One of
+    which nothing stays is gone. Any other is written anew as `slice_batch` does, with the
+    records that stay instead of the last ones; baseOffset and baseSequence grow by the number of
+    records before the first that stays.
+
+    Raises:
+        CorruptBatch: a batch is invalid, or a record of one that is written anew.
+        DecompressionError: such a batch cannot be unpacked, or takes more than the default limit.
+        ValueError: the runs are of more records than there are.
+    """
+    return kernels.leave_out(data, runs, decompress)
+
+
+def runs_of(staying: Iterable[bool]) -> list[int]:
+    """The runs that say, record by record, which ones stay; the last one leaves some out."""
+    runs, stays = [0], True
+    for each in staying:
+        if each is not stays:
+            runs.append(0)
+            stays = each
+        runs[-1] += 1
+    return runs if len(runs) % 2 == 0 else runs[:-1]
+
+
+def joined(before: Sequence[int], records: int, behind: Sequence[int]) -> list[int]:
+    """The runs of a range that begins with `records` records, by `before`, and goes on by
+    `behind`.
+    """
+    if not behind:
+        return [*before]
+    runs, covered = [*before], sum(before)
+    if runs and covered == records and behind[0] == 0:  # what is left out goes on
+        runs[-1] += behind[1]
+        return [*runs, *behind[2:]]
+    return [*runs, records - covered + behind[0], *behind[1:]]
+
+
+def count_staying(runs: Sequence[int], start: int, records: int) -> int:
+    """How many of `records` records from number `start` on stay."""
+    stop, at, left_out = start + records, 0, 0
+    for place, length in enumerate(runs):
+        if place % 2:
+            left_out += max(0, min(stop, at + length) - max(start, at))
+        at += length
+    return records - left_out

@@ -14,7 +14,7 @@ import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +22,7 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.format.transactions import Aborted
 from samelog.kafka.access.acls import CLUSTER, AclOperation, AclResource
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
@@ -36,7 +37,6 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.types import Topic
-from samelog.store.merged.reader import MergedReader
 
 LEADER_WAIT_S = 1.0
 
@@ -96,11 +96,57 @@ class AppendResult(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+class ReadableLog(Protocol):
+    """What is read of a partition: a merged log, or what is told as one. Of what it does,
+    store.merged.reader says more.
+    """
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record held that is not archived."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided. Raises LogFormatError."""
+
+    @property
+    def layout(self) -> int:
+        """As long as this is the same, an offset lies where it was found before."""
+
+    def aborted(self, first: int, stop: int) -> list[Aborted]:
+        """The aborted transactions with records in [first, stop). Raises LogFormatError."""
+
+    def end(self) -> tuple[int, int]:
+        """(segment, byte) where the next byte goes."""
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(segment, byte) of the batch that holds an offset. Raises OffsetNotHeld."""
+
+    def view(self, base: int, byte: int, limit_bytes: int) -> memoryview:
+        """Whole batches from there on; at least one if there is any. Raises LogFormatError."""
+
+    def highest_timestamp(self) -> int | None:
+        """The highest timestamp of all records; None if there are none."""
+
+    def batches_since(self, timestamp: int) -> Iterator[bytes]:
+        """The batches that may have a record whose timestamp is at least this, in order."""
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of a record. Raises OffsetNotHeld."""
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """The offset behind the last record of this leader epoch or an earlier one."""
+
+
 class WatchedLog(Protocol):
     """A partition's merged log on this process, with listeners for its growth."""
 
     @property
-    def log(self) -> MergedReader:
+    def log(self) -> ReadableLog:
         """The partition's merged log."""
 
     @property
@@ -274,6 +320,14 @@ class AnyBroker(ABC):
     @abstractmethod
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic by its name or its id."""
+
+    def listed(self) -> Iterable[Topic]:
+        """All topics, with those that can only be looked at and read."""
+        return self.topics()
+
+    def shown(self, key: str | UUID) -> Topic | None:
+        """One of them by its name or its id."""
+        return self.topic(key)
 
     @abstractmethod
     def partition(self, topic: Topic, index: int) -> WatchedLog | None:

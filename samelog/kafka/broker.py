@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from uuid import UUID
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
-from samelog.kafka.access.acls import CLUSTER, AclDecisions, AclOperation, AclResource
+from samelog.kafka.access.acls import CLUSTER, EVERYTHING, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, BatchLog, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -26,12 +27,15 @@ from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.placed import PlacedPartitions
 from samelog.kafka.producer_log import ProducerLog
+from samelog.kafka.state_topics.log import FeedStream
+from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_reserved
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
+from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
@@ -77,6 +81,7 @@ class Broker(AnyBroker):
         self.patterns = TopicPatterns(lambda: self.machine.state)
         name, number = member.config.name, parts.peers.number
         self.batches: ProducerLog = ProducerLog(name, number, parts.logs)
+        self.state_topics = StateTopics(self.machine)
         self.placed = PlacedPartitions(
             name, number, self.machine, parts.data_groups, self.batches.checker
         )
@@ -207,7 +212,17 @@ class Broker(AnyBroker):
             return self.machine.topic_of_log(key.hex)
         return self.machine.topic_named(key)
 
-    def partition(self, topic: Topic, index: int) -> MergedPartition | None:
+    def listed(self) -> Iterable[Topic]:
+        return chain(self.topics(), self.state_topics.listed())
+
+    def shown(self, key: str | UUID) -> Topic | None:
+        if isinstance(key, UUID):
+            found = self.machine.topic_of_log(key.hex)
+        else:
+            found = self.machine.topic_named(key)
+        return self.state_topics.topic(key) if found is None else found
+
+    def partition(self, topic: Topic, index: int) -> MergedPartition | FeedStream | None:
         """A partition as this node has it. Raises ApiError if a data group has it elsewhere."""
         numbers = topic.partition_numbers
         if not 0 <= index < len(numbers):
@@ -215,6 +230,8 @@ class Broker(AnyBroker):
         number = numbers[index]
         if topic.is_placed:
             return self.placed.here(topic, index).logs.merging.partition(number)
+        if number >= STATE_NUMBERS:
+            return self.state_topics.stream(topic, index)
         return self._merging.partitions.get(number) or self._merging.partition(number)
 
     def partition_number(self, key: str | UUID, index: int) -> int | None:
@@ -228,6 +245,8 @@ class Broker(AnyBroker):
         """The offset behind everything that is committed in a partition, executed here or not."""
         machine = self.machine_of(topic, index) if topic.is_placed else self.machine
         known = machine.state.partitions.get(topic.partition_numbers[index])
+        if known is None and topic.is_generated:
+            return self.state_topics.end(topic, index)
         return 0 if known is None else known.next_offset
 
     def machine_of(self, topic: Topic, index: int) -> StateMachine:
@@ -318,11 +337,16 @@ class Broker(AnyBroker):
 
     def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
-        granted = self.parts.member.rights.may_subscribe(client.identity, topic)
+        rights, who = self.parts.member.rights, client.identity
+        granted = rights.may_subscribe(who, topic)
+        if granted and topic in RESERVED:  # it tells of all groups
+            granted = rights.may_use_group(who, EVERYTHING)
         return granted or self._acls_allow(client, AclOperation.READ, AclResource.TOPIC, topic)
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
+        if topic in RESERVED and is_reserved(topic, self.machine):
+            return False
         rights = self.parts.member.rights
         granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)
         return granted or self._acls_allow(client, AclOperation.WRITE, AclResource.TOPIC, topic)
@@ -352,13 +376,17 @@ class Broker(AnyBroker):
         name: str = CLUSTER,
     ) -> bool:
         """Whether it may do something with a topic, a group or the cluster."""
+        if kind is AclResource.TOPIC and operation not in MAY and is_reserved(name, self.machine):
+            return False
         granted = super().may(client, operation, kind, name)
         return granted or self._acls_allow(client, operation, kind, name)
 
     def granted_topic(self, client: KafkaClient, topic: str) -> tuple[bool, bool]:
         """Whether the configuration file lets it read a topic, and write to it."""
-        rights, who = self.parts.member.rights, client.identity
-        return rights.may_subscribe(who, topic), rights.may_publish(who, PRODUCER_SESSION, topic)
+        writes = self.parts.member.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        if topic in RESERVED:
+            return self.may_read(client, topic), writes
+        return self.parts.member.rights.may_subscribe(client.identity, topic), writes
 
     def _acls_allow(
         self, client: KafkaClient, operation: AclOperation, kind: AclResource, name: str
@@ -375,6 +403,7 @@ REJECTED = {
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
+    "RESERVED_TOPIC": ErrorCode.invalid_topic_exception,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
     "TOO_LARGE": ErrorCode.policy_violation,

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from samelog.format.batch import count_staying
 from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
@@ -29,7 +30,7 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.commands import Merge, Range, Verdict
+from samelog.sequencer.state.commands import Merge, MergeLeaving, Range, Verdict
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
@@ -41,6 +42,7 @@ LARGE_BYTES = 64 << 10
 GATHERED_BYTES = 256 << 10
 """So many are written without waiting for the end of the turn."""
 OPEN_TRIES = 5
+_MERGED = (Verdict.TAKE, Verdict.LEAVE_OUT)
 _VERDICTS = {
     Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
     Verdict.FENCED: ErrorCode.invalid_producer_epoch,
@@ -236,11 +238,17 @@ class ProducerLog:
             offset += part.records
 
     def _settle(self, merge: Merge, part: Range, queue: deque[_Waiting], offset: int) -> None:
+        before = 0
         while queue and (queue[0].roll, queue[0].start) < (part.roll, part.stop):
             batch = queue.popleft()
-            if part.verdict == Verdict.TAKE:
-                found = AppendResult(ErrorCode.none, offset, merge.append_ms if merge.stamp else -1)
-                offset += batch.records
+            if part.verdict in _MERGED:
+                left = batch.records
+                if part.verdict != Verdict.TAKE:
+                    left = _left_of(merge, part, before, left)
+                stamp = merge.append_ms if merge.stamp else -1
+                found = AppendResult(ErrorCode.none, offset if left else -1, stamp)
+                offset += left
+                before += batch.records
             elif part.verdict == Verdict.DUPLICATE:
                 found = AppendResult(ErrorCode.none, part.detail)
             else:
@@ -275,6 +283,13 @@ class ProducerLog:
     def _give_up(self, number: int, outcome: AppendResult) -> None:
         for batch in (*self._waiting.pop(number, ()), *self._gathered.pop(number, ())):
             _answer(batch.outcome, outcome)
+
+
+def _left_of(merge: Merge, part: Range, before: int, records: int) -> int:
+    """How many records of a batch are merged, which begins behind so many of its range."""
+    if not isinstance(merge, MergeLeaving):
+        raise InvariantError(f"nothing says what is left out of {part}")
+    return count_staying(merge.left_out[part.detail], before, records)
 
 
 def _answer(outcome: asyncio.Future[AppendResult], result: AppendResult) -> None:

@@ -21,7 +21,8 @@ LEVELS: Mapping[int, str] = {
     5: "Topics have schemas.",
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
-    8: "Mirrors of topics of other clusters.",
+    8: "Records may be left out of what is merged; `__consumer_offsets`, `__transaction_state`; "
+    "mirrors of topics of other clusters.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -30,7 +31,7 @@ TRANSACTIONS = 4
 SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
-MIRRORS = 8
+LEAVING = STATE_TOPICS = MIRRORS = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

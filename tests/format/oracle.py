@@ -467,26 +467,22 @@ def slice_batch(data: bytes, skip: int) -> bytes:
     except Short:
         raise Invalid(0, "short") from None
     check_crc(data, batch)
-    if batch.size != len(data):
-        raise Invalid(0, "surplus")
-    if batch.is_sparse:
-        raise Invalid(0, "sparse")
+    if batch.size != len(data) or batch.is_sparse:
+        raise Invalid(0, "surplus, or sparse")
     if batch.attributes & 32 or not 0 <= skip < batch.count:
         raise ValueError("skip")
-    kept = read_records(batch, decompress)[skip:]
-    times = [wrap(batch.base_timestamp + record.timestamp_delta) for record in kept]
-    body = b"".join(
-        encode_record(
-            index,
-            times[index] - times[0],
-            record.key,
-            record.value,
-            record.header_bytes,
-            attributes=record.attributes,
-        )
-        for index, record in enumerate(kept)
-    )
-    sequence = batch.base_sequence
+    return with_some(batch, [False] * skip + [True] * (batch.count - skip))
+
+
+def with_some(batch: Batch, staying: list[bool]) -> bytes:
+    """A batch written anew with the records that stay."""
+    skip, sequence = staying.index(True), batch.base_sequence
+    kept = [each for at, each in enumerate(read_records(batch, decompress)) if staying[at]]
+    times = [wrap(batch.base_timestamp + each.timestamp_delta) for each in kept]
+    body = b""
+    for at, each in enumerate(kept):
+        fields = times[at] - times[0], each.key, each.value, each.header_bytes
+        body += encode_record(at, *fields, attributes=each.attributes)
     return replace(
         batch,
         base_offset=wrap(batch.base_offset + skip),

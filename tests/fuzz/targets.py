@@ -112,6 +112,11 @@ def batches(data: bytes) -> None:
             first = bytes(whole[: headers[0][1]])
             sliced = kernels.slice_batch(first, 1, _unpack)
             assert kernels.scan(sliced).records == headers[0][2] - 1
+    with contextlib.suppress(LogFormatError, ValueError):
+        left = kernels.leave_out(whole, [0, 1], _unpack)
+        assert kernels.scan(left, max_batch_bytes=UNPACKED_LIMIT_BYTES).records == scan.records - 1
+    with contextlib.suppress(LogFormatError):
+        kernels.keys_of(whole, 0, len(whole), _unpack)
     kernels.stamp_append_time(whole, 7)
     assert kernels.scan(whole, max_batch_bytes=UNPACKED_LIMIT_BYTES).end == len(whole)
 

@@ -35,6 +35,10 @@ class Rounds:
         self._ends.pop().set_result(error)
 
 
+def topic_named(name: str) -> Any:
+    return SimpleNamespace(name=name, is_placed=False) if name == "t" else None
+
+
 class Asked:
     """One partition, as a broker has it."""
 
@@ -47,7 +51,8 @@ class Asked:
             leads=leads,
             epoch=4,
             is_syncing=False,
-            topic=lambda name: SimpleNamespace(name=name, is_placed=False) if name == "t" else None,
+            topic=topic_named,
+            shown=topic_named,
             epoch_of=lambda topic, index: 4,
             may_read=lambda *_: True,
             partition=lambda *_: stream,

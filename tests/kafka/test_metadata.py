@@ -14,7 +14,9 @@ from samelog.kafka.apis.metadata import MetadataResponse, metadata
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 
-TOPIC = SimpleNamespace(name="new", partitions=1, log_id=UUID(int=7).hex, is_placed=False)
+TOPIC = SimpleNamespace(
+    name="new", partitions=1, log_id=UUID(int=7).hex, is_placed=False, is_generated=False
+)
 
 
 class Broker(SimpleNamespace):
@@ -39,11 +41,13 @@ class Broker(SimpleNamespace):
     async def create_by_default(self, name: str) -> None:
         self.made.append(name)
         self.known[name] = SimpleNamespace(
-            name=name, partitions=1, log_id=UUID(int=8).hex, is_placed=False
+            name=name, partitions=1, log_id=UUID(int=8).hex, is_placed=False, is_generated=False
         )
 
     def topic(self, key: str | UUID) -> Any:
         return self.known.get(key)
+
+    shown = topic
 
     def may_describe(self, *_: object) -> bool:
         return True

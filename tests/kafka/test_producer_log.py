@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from samelog.format import _kernels as kernels
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import GATHERED_BYTES, LARGE_BYTES, NOT_TAKEN, ProducerLog
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.batch_check import Taken
+from samelog.sequencer.levels import LEAVING
+from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import Topic
@@ -189,6 +193,34 @@ def test_what_is_not_written_when_the_run_ends_is_not_taken(
         again = log.append(topic, 0, memoryview(batch(b"again")), 1)
         assert await outcome(again) == AppendResult(ErrorCode.none, 0)
         assert len(sizes) == 1
+        log.close()
+
+    run_with(tmp_path, 1, body)
+
+
+class WithoutB:
+    """A filter that leaves out the middle record of each batch of three, and every single one."""
+
+    def concerns(self, partition: int) -> bool:
+        return True
+
+    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+        return [1, 1] if kernels.scan(batch).records == 3 else [0, 1]
+
+
+def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        topic = await make_topic(node)
+        log = await opened(node, topic)
+        await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")
+        node.raft.coordinator._planner.filters = [WithoutB()]
+        batches = [batch(b"a", b"b", b"c"), batch(b"b"), batch(b"d", b"b", b"e")]
+        futures = [
+            log.append(topic, 0, memoryview(b), n) for b, n in zip(batches, (3, 1, 3), strict=True)
+        ]
+        found = [await outcome(future) for future in futures]
+        assert found == [AppendResult(ErrorCode.none, offset) for offset in (0, -1, 2)]
         log.close()
 
     run_with(tmp_path, 1, body)

@@ -47,6 +47,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
@@ -61,6 +62,7 @@ from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
+from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -329,6 +331,7 @@ PLANTED = (
             *DECIDING,
             *FORGETTING,
             *GRANTING,
+            *LEAVING,
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,
@@ -343,6 +346,7 @@ PLANTED = (
             *REPAIRING,
             *SHARING,
             *SPANNING,
+            *STATE_TOPICS,
             *TELLING,
             *MIRRORING,
             *TYPED,

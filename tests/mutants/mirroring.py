@@ -96,11 +96,11 @@ def higher_positions_count() -> Iterator[None]:
     """A group that was reset at the source stays where it was."""
     original = changes._follow_position
 
-    def follow(state: State, group: str, number: int, position: Any) -> None:
+    def follow(state: State, group: str, number: int, position: Any) -> bool:
         known = state.groups.by_id.get(group)
         there = None if known is None else known.offsets.get(number)
-        if there is None or position.offset >= there.offset:
-            original(state, group, number, position)
+        is_higher = there is None or position.offset >= there.offset
+        return is_higher and original(state, group, number, position)
 
     with patch.object(changes, "_follow_position", follow):
         yield

@@ -93,7 +93,6 @@ def compare_only_at_once() -> Iterator[None]:
 @contextmanager
 def believe_in_what_was_given_up() -> Iterator[None]:
     """Agreed checksums outlive the records."""
-
     original = void_state.give_up
 
     def forgetful(partition: Partition, command: Any) -> Any:

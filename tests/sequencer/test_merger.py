@@ -9,12 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import leave_out
 from samelog.format.compression import decompress
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.merger import Missing, PartitionMerger
-from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeLeaving,
+    Range,
+    Verdict,
+    VoidRecordsCommand,
+)
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from tests.store.compacting import KeyedLog, rewrite
@@ -309,3 +316,53 @@ def test_nothing_is_merged_into_what_is_copied_as_compacted(
     assert merger.samples == {9: peer.log.checksum}
     merger.log.close()
     peer.log.close()
+
+
+def leaving(base: int, data: bytes, runs: list[int]) -> MergeLeaving:
+    """A range of input 1 without some records."""
+    left, scan = leave_out(data, runs), kernels.scan(data)
+    records = kernels.scan(left).records
+    part = Range(1, 0, 0, 0, len(data), records, len(left), scan.digest, Verdict.LEAVE_OUT, 0)
+    return MergeLeaving(1, base, 5, 1000, False, [part], left_out=[runs])
+
+
+def values_of(merger: PartitionMerger) -> list[bytes | None]:
+    data = content(merger)
+    return [each.value for each in kernels.decode_records(data, 0, len(data), "t", 0, decompress)]
+
+
+def test_what_is_named_is_left_out_of_a_range_of_batches(
+    tmp_path: Path, sessions: Sessions
+) -> None:
+    merger = make(tmp_path, sessions)
+    merger.enqueue(leaving(0, sessions.data[1], [1, 3]))
+    run(merger)
+    assert merger.log.next_offset == 2
+    assert values_of(merger) == [b"v0", b"v1"]
+
+
+def test_a_range_of_which_nothing_stays_is_executed_without_its_bytes(
+    tmp_path: Path, sessions: Sessions
+) -> None:
+    sessions.lost.add(1)
+    merger = make(tmp_path, sessions)
+    merger.enqueue(leaving(0, sessions.data[1], [0, 5]))
+    run(merger)
+    assert not list(merger.pending)
+    assert merger.missing is None
+
+
+def test_the_end_of_what_stays_is_appended_after_a_restart(
+    tmp_path: Path, sessions: Sessions
+) -> None:
+    for name in ("whole", "again"):
+        (tmp_path / name).mkdir()
+    whole, again = make(tmp_path / "whole", sessions), make(tmp_path / "again", sessions)
+    instruction = leaving(0, sessions.data[1], [2, 1])
+    whole.enqueue(instruction)
+    run(whole)
+    first = leave_out(batches(3), [2, 1])
+    again.log.append(first, base_offset=0, leader_epoch=5)
+    again.enqueue(instruction)
+    run(again)
+    assert content(again) == content(whole)

@@ -5,19 +5,24 @@ accepts.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import leave_out, runs_of
+from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.planner import Planner, PlannerLimits, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     Merge,
+    MergeLeaving,
     OpenInputCommand,
     OpenRunCommand,
     Range,
@@ -341,6 +346,93 @@ def test_twins_merge_each_id_once_in_order() -> None:
         Verdict.SLICE,
     }
     assert world.machine.state.watermarks["feed"] == {1: 15}
+
+
+class Without:
+    """A filter that leaves out records with some values."""
+
+    def __init__(self, *values: bytes) -> None:
+        self.values = values
+        self.asked = 0
+
+    def concerns(self, partition: int) -> bool:
+        return partition == 1
+
+    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+        self.asked += 1
+        said = [place % 2 == 0 for place, length in enumerate(runs) for _ in range(length)]
+        found = kernels.decode_records(batch, 0, len(batch), "t", 0, decompress)
+        said += [True] * (len(found) - len(said))
+        return runs_of(
+            stays and record.value not in self.values
+            for stays, record in zip(said, found, strict=True)
+        )
+
+
+def test_filters_leave_records_out_and_the_instruction_names_them() -> None:
+    world = World("a")
+    world.planner.filters = [Without(b"b"), Without(b"d", b"e")]
+    parts = [records(b"a", b"b"), records(b"c"), records(b"d", b"e"), records(b"f")]
+    world.bytes.put(1, b"".join(parts))
+    world.run_dry()
+    (merge,) = world.merged
+    assert isinstance(merge, MergeLeaving)
+    assert merge.left_out == [[1, 1, 1, 2]]
+    (part,) = merge.ranges
+    assert (part.verdict, part.detail, part.records) == (Verdict.LEAVE_OUT, 0, 3)
+    data = b"".join(parts)
+    assert part.digest == kernels.scan(data).digest
+    assert part.size == len(leave_out(data, merge.left_out[0]))
+    assert world.machine.state.partitions[1].next_offset == 3
+
+
+def test_filters_that_leave_nothing_out_change_no_instruction() -> None:
+    world = World("a")
+    world.planner.filters = [Without(b"x")]
+    world.bytes.put(1, records(b"a", b"b") + records(b"c"))
+    world.run_dry()
+    (merge,) = world.merged
+    assert type(merge) is Merge
+    assert [part.records for part in merge.ranges] == [3]
+
+
+def test_a_filter_is_asked_for_what_a_twin_brings_anew() -> None:
+    world = World("")
+    producer = dedup_producer_id("feed")
+    for name in "ab":
+        world.open(name, "feed", 0)
+    world.planner.filters = [Without(b"2")]
+    for number, count in ((1, 2), (2, 4)):
+        values = [b"%d" % each for each in range(count)]
+        data = records(*values, producer_id=producer, producer_epoch=0, base_sequence=0)
+        world.bytes.put(number, data)
+        world.run_dry()
+    (merge,) = world.merged[1:]
+    assert isinstance(merge, MergeLeaving)
+    assert merge.left_out == [[0, 3]]
+    assert (merge.records, merge.watermarks) == (1, [("feed", 3)])
+
+
+def test_a_repetition_is_not_shown_to_filters() -> None:
+    world, only = World("a"), Without(b"x")
+    world.planner.filters = [only]
+    batch = records(b"v", producer_id=77, producer_epoch=0, base_sequence=0)
+    world.bytes.put(1, batch + batch)
+    world.run_dry()
+    assert only.asked == 1
+
+
+def test_what_says_which_records_stay_is_bounded() -> None:
+    world = World("a", entry_runs=8)
+    world.planner.filters = [Without(b"x")]
+    world.bytes.put(1, b"".join(records(b"a", b"x", b"b", b"x") for _ in range(20)))
+    world.run_dry()
+    numbers = [
+        sum(map(len, merge.left_out)) for merge in world.merged if isinstance(merge, MergeLeaving)
+    ]
+    assert len(numbers) > 4
+    assert max(numbers) <= 12
+    assert world.machine.state.partitions[1].next_offset == 40
 
 
 def test_a_producers_retry_is_skipped() -> None:

@@ -189,7 +189,7 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Rea
     not say. Raises ApiError.
     """
     broker = call.broker
-    topic = broker.topic(key)
+    topic = broker.shown(key)
     if topic is None and isinstance(key, UUID):
         raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {key}")
     name = str(key) if topic is None else topic.name

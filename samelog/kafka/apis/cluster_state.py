@@ -262,7 +262,7 @@ def list_config_resources(call: NodeCall, request: Any) -> ListConfigResourcesRe
     if kinds - served:
         return ListConfigResourcesResponse(ErrorCode.unsupported_version)
     named = {
-        ResourceType.TOPIC: sorted(topic.name for topic in call.broker.topics()),
+        ResourceType.TOPIC: sorted(topic.name for topic in call.broker.listed()),
         ResourceType.BROKER: list(map(str, call.broker.nodes())),
         ResourceType.GROUP: call.broker.groups_with_settings(),
     }

@@ -143,7 +143,7 @@ def _of_topic(call: NodeCall, name: str) -> list[ConfigEntry]:
     may_look = broker.may(call.client, look, AclResource.TOPIC, name)
     if not (may_look or broker.may_describe(call.client, name)):
         raise denied(name)
-    topic = broker.topic(name)
+    topic = broker.shown(name)
     if topic is None:
         raise unknown(name)
     return of_topic(broker, topic)

@@ -22,7 +22,7 @@ import msgspec
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.format.transactions import Aborted
-from samelog.kafka.any_broker import WatchedLog
+from samelog.kafka.any_broker import ReadableLog, WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
@@ -39,7 +39,6 @@ from samelog.kafka.codec.fetch import (
     read_fetch,
 )
 from samelog.kafka.codec.primitives import ByteBuffer
-from samelog.store.merged.reader import MergedReader
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
@@ -99,7 +98,7 @@ class _PartitionRead(msgspec.Struct):
         base, byte = log.locate(log.last_stable_offset) if self.is_stable else log.end()
         return byte - start[1] if base == start[0] else ANSWER_BYTES
 
-    def start(self, log: MergedReader) -> tuple[int, int]:
+    def start(self, log: ReadableLog) -> tuple[int, int]:
         """Where the wanted offset lies. Raises LogFormatError."""
         if self.place is None or self.layout != log.layout:
             self.place, self.layout = log.locate(self.asked.offset), log.layout

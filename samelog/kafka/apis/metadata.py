@@ -56,6 +56,7 @@ class MetadataResponseTopic(Entity, frozen=True):
     error_code: ErrorCode = ErrorCode.none
     partitions: Sequence[MetadataResponsePartition] = ()
     topic_authorized_operations: int = NO_OPERATIONS
+    is_internal: bool = False
 
 
 class MetadataResponse(ResponseBody, frozen=True):
@@ -106,7 +107,7 @@ async def _topics(call: AnyCall, request: Any, *, is_current: bool) -> list[Meta
     """What is said of the topics that were asked for, or of all that the client may know of."""
     broker, asked = call.broker, request.topics
     if asked is None or (call.version == 0 and not asked):
-        found = [topic for topic in broker.topics() if broker.may_describe(call.client, topic.name)]
+        found = [topic for topic in broker.listed() if broker.may_describe(call.client, topic.name)]
         return [_described(call, topic, request) for topic in found]
 
     async def describe(asked: Any) -> MetadataResponseTopic:
@@ -142,7 +143,7 @@ async def _find(call: AnyCall, asked: Any, request: Any, *, is_current: bool) ->
 
 
 def _look_up(broker: AnyBroker, key: str | uuid.UUID, *, is_current: bool) -> Topic | None:
-    topic = broker.topic(key)
+    topic = broker.shown(key)
     if topic is None and not is_current:  # it might only be new
         raise ApiError(ErrorCode.leader_not_available, "no leader has answered: ask again")
     return topic
@@ -173,6 +174,7 @@ def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTop
         topic_authorized_operations=(
             topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
         ),
+        is_internal=topic.is_generated,
     )
 
 

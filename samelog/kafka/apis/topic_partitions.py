@@ -37,6 +37,7 @@ class DescribedTopic(Entity, frozen=True):
     topic_id: uuid.UUID | None = None
     partitions: Sequence[DescribedPartition] = ()
     topic_authorized_operations: int = NO_OPERATIONS
+    is_internal: bool = False
 
 
 class PartitionCursor(Entity, frozen=True):
@@ -87,7 +88,7 @@ def _from_cursor(call: NodeCall, request: Any) -> Iterator[tuple[str, int]]:
     """(topic, first partition) of what is to be told."""
     broker, cursor = call.broker, request.cursor
     names = {each.name for each in request.topics} or {
-        topic.name for topic in broker.topics() if broker.may_describe(call.client, topic.name)
+        topic.name for topic in broker.listed() if broker.may_describe(call.client, topic.name)
     }
     for name in sorted(names):
         if cursor is None or name > cursor.topic_name:
@@ -103,7 +104,7 @@ def _found(call: NodeCall, name: str) -> Topic | ApiError:
         return error
     if not call.broker.may_describe(call.client, name):
         return ApiError(ErrorCode.topic_authorization_failed, name)
-    topic = call.broker.topic(name)
+    topic = call.broker.shown(name)
     return topic or ApiError(ErrorCode.unknown_topic_or_partition, name)
 
 
@@ -111,5 +112,9 @@ def _described(call: NodeCall, topic: Topic, indexes: range) -> DescribedTopic:
     known = partitions_of(call.broker, topic, indexes, DescribedPartition)
     operations = topic_operations(call.broker, call.client, topic.name)
     return DescribedTopic(
-        topic.name, topic_id=id_of(topic), partitions=known, topic_authorized_operations=operations
+        topic.name,
+        topic_id=id_of(topic),
+        partitions=known,
+        topic_authorized_operations=operations,
+        is_internal=topic.is_generated,
     )

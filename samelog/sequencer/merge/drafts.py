@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from samelog.format.batch import joined
 from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
 from samelog.sequencer.state.transactions.commands import Begin, End
@@ -77,6 +78,10 @@ class Draft(msgspec.Struct):
     """How many sequences."""
     begins: list[Begin] = []
     ends: list[End] = []
+    left_out: list[list[int]] = []
+    """Which records of the ranges stay that say so."""
+    runs: int = 0
+    """How many numbers it takes to say that."""
     mirrored: MirrorDraft | None = None
 
     def end(self, ends: Sequence[End]) -> None:
@@ -98,14 +103,16 @@ class EntryBudget(msgspec.Struct):
     bytes: int
     ranges: int
     sequences: int
+    runs: int
     is_spent: bool = False
 
-    def charge(self, taken: int, ranges: int, sequences: int) -> None:
+    def charge(self, taken: int, ranges: int, sequences: int, runs: int) -> None:
         """So much was taken."""
         self.bytes -= taken
         self.ranges -= ranges
         self.sequences -= sequences
-        self.is_spent = self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
+        self.runs -= runs
+        self.is_spent = min(self.bytes, self.ranges, self.sequences, self.runs) <= 0
 
 
 def newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:
@@ -113,18 +120,27 @@ def newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:
     return [known for batches in sequences.values() for known in batches[-5:]]
 
 
-def append_joined(draft: Draft, part: Range) -> None:
-    """Add a range, growing the last one when both are taken whole and adjacent."""
+_JOINED = frozenset({Verdict.TAKE, Verdict.LEAVE_OUT})
+
+
+def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
+    """Add a range, growing the last one when records of both are taken and they are adjacent.
+    `runs`: which of its records stay (format.batch.leave_out), if not all do.
+    """
     last = draft.ranges[-1] if draft.ranges else None
     adjacent = (
         last is not None
         and (last.input, last.run, last.roll, last.stop)
         == (part.input, part.run, part.roll, part.start)
-        and last.verdict == part.verdict == Verdict.TAKE
+        and last.verdict in _JOINED
+        and part.verdict in _JOINED
     )
     if last is None or not adjacent:
-        draft.add(part)
+        draft.add(part if not runs else _leaving(draft, part, [*runs]))
         return
+    verdict, detail = Verdict.TAKE, -1
+    if runs or last.verdict == Verdict.LEAVE_OUT:
+        verdict, detail = _join_runs(draft, last, runs)
     draft.ranges[-1] = Range(
         last.input,
         last.run,
@@ -134,6 +150,29 @@ def append_joined(draft: Draft, part: Range) -> None:
         last.records + part.records,
         last.size + part.size,
         (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
+        int(verdict),
+        detail,
     )
     draft.next_offset += part.records
     draft.size += part.size
+
+
+def _leaving(draft: Draft, part: Range, runs: list[int]) -> Range:
+    draft.left_out.append(runs)
+    draft.runs += len(runs)
+    place = len(draft.left_out) - 1
+    return msgspec.structs.replace(part, verdict=int(Verdict.LEAVE_OUT), detail=place)
+
+
+def _join_runs(draft: Draft, last: Range, runs: Sequence[int]) -> tuple[Verdict, int]:
+    """The verdict and detail of the last range, once it has grown by one with these runs."""
+    before: list[int] = []
+    if last.verdict == Verdict.LEAVE_OUT:
+        before, place = draft.left_out[last.detail], last.detail
+    else:
+        draft.left_out.append(before)
+        place = len(draft.left_out) - 1
+    grown = joined(before, last.records + sum(before[1::2]), runs)
+    draft.runs += len(grown) - len(before)
+    draft.left_out[place] = grown
+    return Verdict.LEAVE_OUT, place

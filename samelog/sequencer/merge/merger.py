@@ -20,12 +20,13 @@ from typing import Protocol
 import msgspec
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
+from samelog.format.batch import HELD_BATCH_BYTES, leave_out, max_timestamp, slice_batch
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import marker_batch
 from samelog.sequencer.state.commands import (
     Merge,
+    MergeLeaving,
     MergeTransactions,
     MirrorMerge,
     Range,
@@ -274,6 +275,8 @@ class PartitionMerger:
             return None
         if part.verdict == Verdict.SLICE:
             data = bytearray(slice_batch(bytes(data), part.detail))
+        elif part.verdict == Verdict.LEAVE_OUT:
+            data = _without(merge, part, data)
         if merge.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
@@ -289,6 +292,13 @@ class PartitionMerger:
 def _is_mirrored(merge: MirrorMerge, part: Range, data: bytearray) -> bool:
     """Whether the bytes are the source's, headers included."""
     return kernels.crc32c(data) == merge.sums[merge.ranges.index(part)]
+
+
+def _without(merge: Merge, part: Range, data: bytearray) -> bytearray:
+    """A range without the records that the instruction leaves out of it."""
+    if not isinstance(merge, MergeLeaving):
+        raise InvariantError(f"nothing says what is left out of {part}")
+    return leave_out(data, merge.left_out[part.detail])
 
 
 def _start_of(part: Range) -> SessionPosition:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -31,10 +31,12 @@ from samelog.sequencer.merge.dedup import (
     unwrap,
 )
 from samelog.sequencer.merge.drafts import Draft, EntryBudget, Tail, append_joined, newest
+from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
 from samelog.sequencer.merge.mirrored import MirroredRanges, mirror_merge
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
+    MergeLeaving,
     MergeTransactions,
     Range,
     Sequence5,
@@ -51,8 +53,6 @@ from samelog.sequencer.state.topic_settings import (
 )
 from samelog.sequencer.state.types import Input, Partition, Run
 
-_Judgement = tuple[Verdict, int, tuple[int, int]]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannerLimits:
@@ -62,6 +62,7 @@ class PlannerLimits:
     input_bytes: int = 1 << 20
     entry_ranges: int = 256
     entry_sequences: int = 512
+    entry_runs: int = 16384
     in_flight_entries: int = 2
     segment_bytes: int = 1 << 30
     segment_ms: int = SEGMENT_MS_DEFAULT
@@ -107,6 +108,8 @@ class Planner:
         self._given_up: set[int] = set()
         self._closing: set[str] = set()
         self._turn = 0
+        self.filters: Sequence[MergeFilter] = ()
+        """In their order: each is asked for those records only that the ones before let pass."""
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
@@ -180,7 +183,9 @@ class Planner:
         merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
-        budget = EntryBudget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
+        budget = EntryBudget(
+            limits.entry_bytes, limits.entry_ranges, limits.entry_sequences, limits.entry_runs
+        )
         drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
             if budget.is_spent:
@@ -276,7 +281,7 @@ class Planner:
             if place.byte >= stop:
                 place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
-            ranges, learnt = len(draft.ranges), draft.learnt
+            ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.runs
             data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
@@ -285,7 +290,8 @@ class Planner:
             if taken == 0:
                 break
             share -= taken
-            budget.charge(taken, len(draft.ranges) - ranges, draft.learnt - learnt)
+            learnt, runs = draft.learnt - learnt, draft.runs - runs
+            budget.charge(taken, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
 
@@ -323,7 +329,7 @@ class Planner:
         mirrors = self._machine.state.mirrors
         if mirrors.topics and self._mirrored.concerns(entry):
             return self._mirrored.take(entry, place, data, draft)
-        if scan.has_producer:
+        if scan.has_producer or (self.filters and self._filters_of(entry.partition)):
             return self._take_judged(entry, place, data, draft)
         if data:
             stop = place.byte + scan.end
@@ -336,15 +342,18 @@ class Planner:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
-        taken = 0
+        taken, filters = 0, self._filters_of(entry.partition) if self.filters else ()
+        most_runs = draft.runs + self._limits.entry_runs
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
             is_transactional = header[3] & TRANSACTIONAL != 0
             facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
+            batch, runs = data[start : start + size], list[int]()
             try:
-                verdict, detail, output = self._judge(
-                    entry, facts, draft, data[start : start + size]
-                )
+                verdict, detail, output = self._judge(entry, facts, draft, batch)
+                if filters:
+                    judged = verdict, detail, output
+                    (verdict, detail, output), runs = filtered(filters, judged, draft, batch)
             except LogFormatError as error:
                 self.damaged[entry.number] = str(error)
                 break
@@ -360,11 +369,16 @@ class Planner:
                 int(verdict),
                 detail,
             )
-            append_joined(draft, part)
+            append_joined(draft, part, runs)
             taken = start + size
+            if draft.runs >= most_runs:
+                break
         return taken
 
-    def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> _Judgement:
+    def _filters_of(self, partition: int) -> Sequence[MergeFilter]:
+        return [each for each in self.filters if each.concerns(partition)]
+
+    def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> Judged:
         """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
         run = self._machine.open_run_of(entry.session)
         verdict, detail = Verdict.TAKE, -1
@@ -377,7 +391,7 @@ class Planner:
 
     def _judge_twin(
         self, entry: Input, run: Run, facts: BatchFacts, draft: Draft, batch: bytes
-    ) -> _Judgement:
+    ) -> Judged:
         dedup_id = run.dedup_id or ""
         first = unwrap(self._dedup.last_id(entry.number, run.dedup_base or 0), facts.sequence)
         last = first + facts.records - 1
@@ -447,11 +461,8 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        if draft.mirrored is not None:
-            return mirror_merge(fields[:-1], draft.mirrored)
-        if draft.begins or draft.ends:
-            return MergeTransactions(*fields, draft.begins, draft.ends)
-        return Merge(*fields)
+        is_plain = not any((draft.begins, draft.ends, draft.left_out, draft.mirrored))
+        return Merge(*fields) if is_plain else _instruction(fields, draft)
 
     def _forget(self) -> None:
         self._places.clear()
@@ -464,8 +475,20 @@ class Planner:
 
 def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
     """What was taken whole, as one range, is merged from what was read."""
-    if data and not scan.has_producer and draft.ranges[-1].size == scan.end:
-        source.keep_range(draft.ranges[-1], data)
+    part = draft.ranges[-1] if data and not scan.has_producer else None
+    if part is not None and part.size == part.stop - part.start == len(data):
+        source.keep_range(part, data)
+
+
+def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
+    """One that is more than the plain fields of a Merge."""
+    if draft.mirrored is not None:
+        return mirror_merge(fields[:-1], draft.mirrored)
+    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
+    if draft.left_out:
+        more = (*more, draft.left_out)
+        return MergeLeaving(*more)
+    return MergeTransactions(*more)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

@@ -21,7 +21,7 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import GROUPS, MIRRORS, TRANSACTIONS, OtherVersion
+from samelog.sequencer.levels import GROUPS, LEAVING, MIRRORS, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
@@ -47,6 +47,7 @@ class Verdict(IntEnum):
     FENCED = 3
     SLICE = 4
     INVALID_TRANSACTION = 5
+    LEAVE_OUT = 6
 
 
 class CommandError(OtherVersion):
@@ -103,7 +104,8 @@ class Range(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest
     of the input bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown),
-    or the records to drop of a sliced batch.
+    or the records to drop of a sliced batch, or the place in `left_out` of a range of which some
+    records are left out.
     """
 
     input: Unsigned32
@@ -221,7 +223,18 @@ class MirrorMerge(Merge, frozen=True, tag=127):
     ends: list[int] = msgspec.field(default_factory=list)
 
 
-AnyMerge = Merge | MergeTransactions | MirrorMerge
+class MergeLeaving(MergeTransactions, frozen=True, tag=100):
+    """A merge instruction that leaves records out of some ranges, those with the verdict LEAVE_OUT.
+
+    `left_out` has, for each of these, which records stay (`format.batch.leave_out`). So whoever
+    executes it needs to know nothing of why.
+    """
+
+    needs: ClassVar[int] = LEAVING
+    left_out: list[list[int]] = msgspec.field(default_factory=list)
+
+
+AnyMerge = Merge | MergeTransactions | MergeLeaving | MirrorMerge
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -392,6 +405,7 @@ AnyCommand = (
     | Merge
     | MergeTransactions
     | MirrorMerge
+    | MergeLeaving
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted

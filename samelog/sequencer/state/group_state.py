@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from samelog.sequencer.state.feeds.feed import Feeds
 from samelog.sequencer.state.group_commands import (
     STATE_NAMES,
     ClassicMember,
@@ -67,6 +68,8 @@ class Groups(msgspec.Struct):
     """All consumer groups by their ids."""
 
     by_id: dict[str, GroupState] = {}
+    feeds: Feeds = msgspec.field(default_factory=Feeds)
+    """What is told of them, and of transactions, as topics."""
 
     def committed(self, group: str, partition: int) -> int:
         """The offset that a group has committed; 0: none."""

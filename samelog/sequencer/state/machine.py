@@ -11,7 +11,7 @@ on every node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from samelog.sequencer.state.commands import (
     Expire,
     LetIn,
     Merge,
+    MergeLeaving,
     MergeTransactions,
     MirrorMerge,
     NodeStarted,
@@ -38,15 +39,15 @@ from samelog.sequencer.state.commands import (
     RetireSessionCommand,
     VoidRecordsCommand,
 )
-from samelog.sequencer.state.group_commands import GroupCommand
-from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.feeds.changes import GROUP_AND_TRANSACTION_CHANGES, merged
 from samelog.sequencer.state.mirrors.changes import (
+    follow_source,
     problem_with_ends,
     settle,
     take_mirrored,
     why_no_mirror_input,
 )
-from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorCommand
+from samelog.sequencer.state.mirrors.commands import CreateMirror, FollowSource, MirrorCommand
 from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.placement.runs import begin_run
@@ -64,13 +65,6 @@ from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
-from samelog.sequencer.state.transactions.changes import (
-    TRANSACTION_COMMANDS,
-    ProducerIdAndEpoch,
-    TransactionRefused,
-    change_transactions,
-)
-from samelog.sequencer.state.transactions.commands import TransactionCommand
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -98,6 +92,8 @@ class StateMachine:
         self.state = state if state is not None else State()
         self._by_place: dict[tuple[str, int], int] = {}
         self._by_log: dict[str, str] = {}
+        self.feed_listeners: list[Callable[[], None]] = []
+        """Of whoever reads what is told of groups and transactions."""
         self.reindex()
 
     def reindex(self) -> None:
@@ -106,6 +102,12 @@ class StateMachine:
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+        self.feeds_moved()
+
+    def feeds_moved(self) -> None:
+        """Something may be told of groups and transactions that was not."""
+        for listener in self.feed_listeners:
+            listener()
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -191,6 +193,7 @@ class StateMachine:
         self.state.schemas.forget(topic.schemas)
         for entry in drop_partitions(self.state, topic):
             del self._by_place[entry.session, entry.partition]
+        self.feeds_moved()
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -367,11 +370,11 @@ class StateMachine:
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         if isinstance(command, MergeTransactions):
-            transactions = self.state.transactions
-            reason = transactions.problem_with(command) or problem_with_ends(self.state, command)
+            reason = self.state.transactions.problem_with(command)
+            reason = reason or problem_with_ends(self.state, command)
             if reason is not None:
                 return Rejection("PRECONDITION", reason)
-            transactions.merged(command)
+            merged(self, command)
             settle(self.state, command)
         elif isinstance(command, MirrorMerge):
             take_mirrored(self.state, command)
@@ -446,21 +449,12 @@ class StateMachine:
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         return Checkpoint(news_of(self.state.partitions, command))
 
-    def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
-        problem = self.state.groups.apply(command, self.state.partitions)
-        return command if problem is None else Rejection("PRECONDITION", problem)
-
-    def _change_transactions(self, command: TransactionCommand) -> ProducerIdAndEpoch | Rejection:
-        try:
-            return change_transactions(self.state, command)
-        except TransactionRefused as refusal:
-            return Rejection(refusal.code, refusal.text)
-
 
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
     placed.PlaceTopic: StateMachine._create_topic,
     CreateMirror: StateMachine._create_topic,
+    FollowSource: follow_source,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
@@ -468,6 +462,7 @@ _APPLY: dict[type, Any] = {
     Merge: StateMachine.merge,
     MergeTransactions: StateMachine.merge,
     MirrorMerge: StateMachine.merge,
+    MergeLeaving: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
@@ -482,7 +477,6 @@ _APPLY: dict[type, Any] = {
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
     placed.OpenPlacedInput: StateMachine._open_placed_input,
     placed.ClosePlacedRun: StateMachine._close_placed_run,
-    **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
     **STAGE_CHANGES,
-    **dict.fromkeys(TRANSACTION_COMMANDS, StateMachine._change_transactions),
+    **GROUP_AND_TRANSACTION_CHANGES,
 }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.feeds.noting import forget_places, places_of
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ def hard_reset(state: State, command: HardReset) -> bool:
     base = state.epochs.base + EPOCH_STEP
     state.epochs = state.epochs._replace(base=base, first=base + command.term)
     moved: dict[int, int] = {}
+    places: dict[int, tuple[str, int]] = {}
     for topic in state.topics.values():
+        places |= places_of(topic)
         moved |= _begin_anew(state, topic, command.reset_id)
     for entry in state.inputs.values():
         entry.partition = moved[entry.partition]
     _move_dedup(state, moved)
-    state.groups.forget_partitions(moved)
-    state.transactions.forget_partitions(moved)
+    forget_places(state, places)
     state.mirrors.begin_anew(moved)
     return True
 

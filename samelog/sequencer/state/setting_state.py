@@ -24,6 +24,7 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
+from samelog.sequencer.state.feeds.noting import begin as begin_feeds
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
@@ -67,6 +68,7 @@ def _raise_level(state: State, command: RaiseLevel) -> Problem:
     if older or not state.members:
         return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
     state.level = command.level
+    begin_feeds(state, command.since)
     if command.since:
         text = f"the cluster's feature level was raised from {command.since} to {command.level}"
         state.remember(RecordEvent(command.at_ms, "level-raised", text))

@@ -30,6 +30,7 @@ from samelog.sequencer.state.commands import (
     Verdict,
     VoidRecordsCommand,
 )
+from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.mirrors.state import Mirrors
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
@@ -66,6 +67,11 @@ class Topic(msgspec.Struct):
     def log_id(self) -> str:
         """The id of its merged log: what readers go by."""
         return self.present_log or self.topic_id
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether it is told of the state, and has no log."""
+        return bool(self.partition_numbers) and self.partition_numbers[0] >= STATE_NUMBERS
 
     @property
     def partitions(self) -> int:

@@ -22,12 +22,14 @@ from samelog.sequencer.state.commands import (
     RecordEvent,
     VoidRecordsCommand,
 )
+from samelog.sequencer.state.feeds.noting import is_told, note_groups
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.transactions.commands import End
 
 if TYPE_CHECKING:
+    from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import Partition, State, Topic
 
 MIRROR = "MIRROR"
@@ -226,27 +228,39 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
 # --- what comes along -----------------------------------------------------------------------------
 
 
-def _follow_source(state: State, command: FollowSource) -> Problem:
+def follow_source(machine: StateMachine, command: FollowSource) -> FollowSource:
+    """Apply it: what is not mirrored, or not copied, stays as it is."""
+    state = machine.state
     for number, since in command.since:
         if number in state.mirrors.places and number in state.partitions:
             state.partitions[number].schema_since = list(since)
-    for group, positions in command.positions:
-        for number, position in positions:
-            _follow_position(state, group, number, position)
-    return None
+    moved = [
+        (group, number)
+        for group, positions in command.positions
+        for number, position in positions
+        if _follow_position(state, group, number, position)
+    ]
+    if moved and is_told(state):
+        note_groups(state, moved)
+        machine.feeds_moved()
+    return command
 
 
-def _follow_position(state: State, group: str, number: int, position: CommittedOffset) -> None:
-    """A group is where it is at the source, unless that is not mirrored or it is used here."""
+def _follow_position(state: State, group: str, number: int, position: CommittedOffset) -> bool:
+    """A group is where it is at the source, unless that is not mirrored or it is used here. Whether
+    it moved.
+    """
     if number not in state.mirrors.places or is_own(state, group, number):
-        return
+        return False
     copied = state.mirrors.positions.setdefault(group, {})
     if position.at_ms < copied.get(number, position.at_ms):
-        return
+        return False
     reached = min(position.offset, state.partitions[number].next_offset)
     kept = msgspec.structs.replace(position, offset=reached)
-    state.groups.by_id.setdefault(group, GroupState()).offsets[number] = kept
-    copied[number] = position.at_ms
+    offsets = state.groups.by_id.setdefault(group, GroupState()).offsets
+    has_moved = offsets.get(number) != kept
+    offsets[number], copied[number] = kept, position.at_ms
+    return has_moved
 
 
 def is_own(state: State, group: str, number: int) -> bool:
@@ -262,6 +276,5 @@ def is_own(state: State, group: str, number: int) -> bool:
 MIRROR_CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     MirrorGap: _leave_gap,
     PromoteMirrors: _promote,
-    FollowSource: _follow_source,
 }
 """Why a command changes nothing, if it does not."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
+from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
 from samelog.sequencer.state.mirrors.commands import CreateMirror
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
@@ -24,6 +26,8 @@ def problem_with_new(
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.names:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if command.name in RESERVED_NAMES and is_told(state):
+        return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
     if command.partitions < 1:
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
@@ -64,8 +68,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
             batches.pop(number, None)
         for watermarks in state.watermarks.values():
             watermarks.pop(number, None)
-    state.groups.forget_partitions(gone)
-    state.transactions.forget_partitions(gone)
+    forget_places(state, places_of(topic))
     return inputs
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from samelog.sequencer.state.feeds.noting import note_commits
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
@@ -256,7 +257,9 @@ def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms
     known.used_ms = at_ms
     if wanted is Decision.COMMIT:
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
-        state.groups.apply(CommitOffsets([each for each in commits if each[1]]), state.partitions)
+        command = CommitOffsets([each for each in commits if each[1]])
+        state.groups.apply(command, state.partitions)
+        note_commits(state, command)
     known.groups = {}
     state.transactions.ongoing.pop(name, None)
     state.transactions.deciding.append(name)

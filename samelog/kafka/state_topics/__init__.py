@@ -1,0 +1,1 @@
+"""`__consumer_offsets` and `__transaction_state`, as Kafka clients read them."""

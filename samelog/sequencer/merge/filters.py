@@ -1,0 +1,55 @@
+"""Records that the leader leaves out of what it is about to merge, whatever the reason.
+
+Each reason is a filter: what it has a say in, and which records of a batch stay. The instruction
+names the records (`MergeLeaving`), so only the leader needs filters, and what they know.
+
+Invariant: a filter is asked in the order in which records are merged, once for each batch that is
+planned, and what it says is planned; so it may count on having been asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from samelog.format.batch import HELD_BATCH_BYTES, leave_out
+from samelog.format.errors import DecompressionError
+from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.state.commands import Verdict
+
+Judged = tuple[Verdict, int, tuple[int, int]]
+"""A verdict, its detail, and (records, bytes) that come out."""
+
+
+class MergeFilter(Protocol):
+    """Says which records of what is about to be merged are left out."""
+
+    def concerns(self, partition: int) -> bool:
+        """Whether it has a say in this partition."""
+
+    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+        """Which records of one batch stay, of those that do by `runs` (`format.batch.leave_out`);
+        the first gets the draft's next offset. Raises LogFormatError, and then counts as not asked.
+        """
+
+
+def filtered(
+    filters: Sequence[MergeFilter], judged: Judged, draft: Draft, batch: bytes
+) -> tuple[Judged, list[int]]:
+    """The verdict about a batch of which filters leave out records, with the runs of those that
+    stay; the same, and no runs, if they leave out none. Raises LogFormatError.
+    """
+    verdict, detail, (records, _) = judged
+    if verdict not in (Verdict.TAKE, Verdict.SLICE):
+        return judged, []
+    before: Sequence[int] = [0, detail] if verdict is Verdict.SLICE else []
+    runs = before
+    for each in filters:
+        runs = each.staying(draft, batch, runs)
+    if runs == before:
+        return judged, []
+    output = leave_out(batch, runs)
+    if len(output) > HELD_BATCH_BYTES:
+        raise DecompressionError(f"what stays of a batch unpacks to {len(output)} bytes")
+    left = records + sum(before[1::2]) - sum(runs[1::2])
+    return (Verdict.LEAVE_OUT, -1, (left, len(output))), [*runs]

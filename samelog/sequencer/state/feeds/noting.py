@@ -1,0 +1,103 @@
+"""Gives offsets to what changes in the state: of groups, their committed offsets, and transactional
+ids (feed.py).
+
+Below its feature level nothing is noted, so that all members have the same; what is there when the
+level is raised is noted then.
+
+Invariant: whatever changes what a record would hold is noted by the command that changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from samelog.sequencer.levels import STATE_TOPICS
+from samelog.sequencer.state.feeds.feed import ITSELF, Key, StateTopic
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.group_commands import CommitOffsets
+    from samelog.sequencer.state.types import State, Topic
+
+NamedPlaces = Mapping[int, tuple[str, int]]
+"""Partition number -> (topic's name, index)."""
+
+
+def is_told(state: State) -> bool:
+    """Whether the state is told of as topics."""
+    return state.level >= STATE_TOPICS
+
+
+def begin(state: State, before: int) -> None:
+    """The feature level was raised: tell of what is there, if that is what it brings."""
+    if before >= STATE_TOPICS or not is_told(state):
+        return
+    for group_id in sorted(state.groups.by_id):
+        group = state.groups.by_id[group_id]
+        keys = [(group_id, number) for number in sorted(group.offsets)]
+        note_groups(state, [(group_id, ITSELF), *keys] if group.protocol_type else keys)
+    note_transactions(state, sorted(state.transactions.by_id))
+
+
+def note_groups(state: State, keys: Iterable[Key], *, is_new: bool = True) -> None:
+    """These of groups are perhaps new, or others (`is_new`), or gone."""
+    for key in keys:
+        name, number = key
+        group, feed = state.groups.by_id.get(name), state.groups.feeds.feed(OFFSETS, name)
+        if group is None or (number != ITSELF and number not in group.offsets):
+            topic, index = _place(state, number)
+            feed.deleted(key, topic, index)
+        elif is_new:
+            since_ms = group.since_ms if number == ITSELF else group.offsets[number].at_ms
+            feed.changed(key, since_ms)
+
+
+def note_commits(state: State, command: CommitOffsets) -> None:
+    """These offsets are committed, but those of partitions that are gone."""
+    if is_told(state):
+        note_groups(state, [(name, n) for name, commits in command.commits for n, _ in commits])
+
+
+def note_transactions(state: State, names: Iterable[str], *, is_new: bool = True) -> None:
+    """The same of transactional ids."""
+    for name in names if is_told(state) else ():
+        feed = state.groups.feeds.feed(StateTopic.TRANSACTIONS, name)
+        known = state.transactions.by_id.get(name)
+        if known is None:
+            feed.deleted((name, ITSELF))
+        elif is_new:
+            feed.changed((name, ITSELF), known.used_ms)
+
+
+def places_of(topic: Topic) -> NamedPlaces:
+    """Where the partitions of a topic are, in words that outlive it."""
+    return {number: (topic.name, index) for index, number in enumerate(topic.partition_numbers)}
+
+
+def forget_places(state: State, gone: NamedPlaces) -> None:
+    """These partitions are gone, with what was committed in them and their part of transactions."""
+    names = []
+    if is_told(state):
+        _note_lost_offsets(state, gone)
+        units = ((name, known.unit) for name, known in state.transactions.by_id.items())
+        names = [n for n, unit in units if unit is not None and unit.participants.keys() & gone]
+    state.groups.forget_partitions(gone)
+    state.transactions.forget_partitions(gone)
+    note_transactions(state, names)
+
+
+def _note_lost_offsets(state: State, gone: NamedPlaces) -> None:
+    for name, group in state.groups.by_id.items():
+        for number in group.offsets:
+            if number in gone:
+                state.groups.feeds.feed(OFFSETS, name).deleted((name, number), *gone[number])
+
+
+def _place(state: State, number: int) -> tuple[str, int]:
+    partition = state.partitions.get(number)
+    if partition is None:
+        return "", -1
+    return state.topics[partition.topic_id].name, partition.index
+
+
+OFFSETS = StateTopic.OFFSETS

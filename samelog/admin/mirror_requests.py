@@ -91,11 +91,18 @@ class GroupPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_ms: int
 
 
+class VersionFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From this offset on this version of the schema is in force."""
+
+    offset: Offset
+    version: Annotated[int, Meta(ge=1)]
+
+
 class SchemaSince(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From which offsets on versions of the schema are in force in a partition."""
 
     partition: PartitionNumber
-    since: tuple[tuple[int, int], ...]
+    since: tuple[VersionFrom, ...]
 
 
 class FollowMirrored(AdminRequest[SourceFollowed], frozen=True):

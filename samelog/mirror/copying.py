@@ -17,8 +17,8 @@ from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.admin.mirror_requests import LeaveGap
 from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped, NotFollowing
-from samelog.mirror.following import Following
-from samelog.mirror.source import BatchReader, Source, Where
+from samelog.mirror.following import BatchFollower
+from samelog.mirror.source import BatchReader, SourceCluster, Where
 
 
 class PartitionMirror:
@@ -26,7 +26,7 @@ class PartitionMirror:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceCluster,
         destination: Destination,
         where: Where,
         mirror: str,
@@ -38,7 +38,7 @@ class PartitionMirror:
         """`is_ready` returns once the schemas of what is at the source now are at the mirror."""
         self.where = where
         self.mirror = mirror
-        self.following: Following | None = None
+        self.following: BatchFollower | None = None
         self.is_over = False
         self.brought_bytes = 0
         self.brought_to: int | None = None
@@ -51,9 +51,9 @@ class PartitionMirror:
 
     async def run(self, here: MirroredPartition, there: SourcePartition, first: int) -> None:
         """Mirror until cancelled, or all that is wanted is there. `first`: where a mirror begins
-        that is empty. Raises SourceFault, DestinationFault, MirrorStopped, NotFollowing.
+        that is empty. Raises SourceUnreadable, DestinationFault, MirrorStopped, NotFollowing.
         """
-        following = Following(here.next_offset, here.checksum, stop=self._stop)
+        following = BatchFollower(here.next_offset, here.checksum, stop=self._stop)
         await self._compare(here, there)
         start = await self._start(following, here, there, first)
         self.following, self.brought_to = following, following.expected
@@ -81,7 +81,7 @@ class PartitionMirror:
             raise MirrorStopped(text)
 
     async def _start(
-        self, following: Following, here: MirroredPartition, there: SourcePartition, first: int
+        self, following: BatchFollower, here: MirroredPartition, there: SourcePartition, first: int
     ) -> int:
         """Where to read from: where the mirror ends, unless the source begins later."""
         is_empty = here.crc is None
@@ -89,17 +89,19 @@ class PartitionMirror:
         if wanted <= following.expected:
             return following.expected
         base = await self._base_of(wanted, there)
-        if base <= following.expected:
-            return base
         if is_empty:
+            base = max(base, following.expected)
             checksum = there.start_checksum if base == there.start_segment else None
+            checksum = following.checksum if base == following.expected else checksum
             await self._leave_gap(following, base, "", wanted, checksum)
+        elif base <= following.expected:
+            return wanted
         elif self._skips_archived:
             await self._leave_gap(following, base, "archived before it was mirrored")
         else:
             text = f"offsets {following.expected} to {base - 1} are archived at the source"
             raise MirrorStopped(f"{text}, and were not mirrored: see skip_archived")
-        return base
+        return wanted
 
     async def _base_of(self, offset: int, there: SourcePartition) -> int:
         """Where the batch begins that holds an offset."""
@@ -113,7 +115,7 @@ class PartitionMirror:
 
     async def _leave_gap(
         self,
-        following: Following,
+        following: BatchFollower,
         up_to: int,
         reason: str,
         start: int = 0,
@@ -124,7 +126,7 @@ class PartitionMirror:
         await self._destination.leave_gap(LeaveGap(*where, start or up_to, told, reason))
         following.leave_gap(up_to, checksum)
 
-    async def _bring(self, following: Following, reader: BatchReader) -> None:
+    async def _bring(self, following: BatchFollower, reader: BatchReader) -> None:
         data = await reader.next()
         before = following.expected
         found = following.take(data)
@@ -139,7 +141,7 @@ class PartitionMirror:
         if following.expected == before and not found.is_over and not data:
             raise NotFollowing("nothing comes")
 
-    async def _pass_hole(self, following: Following, up_to: int) -> None:
+    async def _pass_hole(self, following: BatchFollower, up_to: int) -> None:
         """The source has nothing there: once the mirror ends there, it goes on behind."""
         await self._destination.settled(self.mirror, self.where.partition)
         await self._leave_gap(following, up_to, "nothing is there at the source")

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from samelog.admin.mirror_answers import SourceTopic
 from samelog.format.directory_files import Versioned
-from samelog.mirror.source import Source, Where
+from samelog.mirror.source import SourceCluster, Where
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import read_json_file, write_json_file
 
@@ -28,7 +28,7 @@ class StoredEnds(Versioned, frozen=True, kw_only=True):
     ends: dict[str, list[int]]
 
 
-class Ends:
+class RestoreEnds:
     """Of one sidecar; without `until` there are none."""
 
     def __init__(self, directory: str, until: str) -> None:
@@ -49,8 +49,8 @@ class Ends:
         """The topics that there were."""
         return frozenset(() if self._stored is None else self._stored.ends)
 
-    async def take(self, source: Source, topics: list[SourceTopic]) -> None:
-        """Write down where these topics end now. Raises SourceFault, DiskFault."""
+    async def take(self, source: SourceCluster, topics: list[SourceTopic]) -> None:
+        """Write down where these topics end now. Raises SourceUnreadable, DiskFault."""
         ends = {}
         for topic in topics:
             ends[topic.topic] = [
@@ -62,7 +62,9 @@ class Ends:
         write_json_file(self._fs, self._path, stored, durable=True)
         self._stored = stored
 
-    async def _end(self, source: Source, topic: SourceTopic, partition: int, end: int) -> int:
+    async def _end(
+        self, source: SourceCluster, topic: SourceTopic, partition: int, end: int
+    ) -> int:
         if self.until == "end":
             return end
         moment_ms = int(datetime.fromisoformat(self.until).timestamp() * 1000)

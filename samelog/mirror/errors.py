@@ -1,6 +1,6 @@
 """What can be wrong with a mirror.
 
-Invariant: what a `MirrorStopped` says does not pass by itself; what a `SourceFault` says may.
+Invariant: what a `MirrorStopped` says does not pass by itself; what a `SourceUnreadable` says may.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ class MirrorError(Exception):
     """Base of what can be wrong."""
 
 
-class SourceFault(MirrorError):
+class SourceUnreadable(MirrorError):
     """The source cannot be read now."""
 
 

@@ -32,7 +32,7 @@ class Followed(NamedTuple):
     is_over: bool
 
 
-class Following:
+class BatchFollower:
     """One partition's."""
 
     def __init__(self, expected: int, checksum: int | None, *, stop: int | None = None) -> None:

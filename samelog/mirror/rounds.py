@@ -23,7 +23,7 @@ from samelog.mirror.choosing import copied_settings, is_chosen, matches, mirror_
 from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped
 from samelog.mirror.progress import MirrorProgress
-from samelog.mirror.source import Source
+from samelog.mirror.source import SourceCluster
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ POSITIONS_AT_ONCE = 500
 
 
 @dataclass(slots=True)
-class Gate:
+class SchemaGate:
     """Lets through whoever came before a look began, once that look is over."""
 
     _waiting: list[asyncio.Future[None]] = field(default_factory=list)
@@ -65,13 +65,13 @@ class Pair:
     mirror: MirrorInfo
 
 
-class Rounds:
+class MirrorRounds:
     """One sidecar's."""
 
     def __init__(
         self,
         config: MirrorConfig,
-        source: Source,
+        source: SourceCluster,
         destination: Destination,
         progress: MirrorProgress,
     ) -> None:
@@ -79,13 +79,13 @@ class Rounds:
         self._source = source
         self._destination = destination
         self._progress = progress
-        self.gate = Gate()
+        self.gate = SchemaGate()
         self._sent: dict[str, set[asked.GroupPosition]] = {}
         """Mirror -> positions that are there."""
         self._since: dict[str, tuple[asked.SchemaSince, ...]] = {}
 
     async def state(self) -> SourceState:
-        """The source now. Raises SourceFault, MirrorStopped."""
+        """The source now. Raises SourceUnreadable, MirrorStopped."""
         return await self._source.state(self._config.topics, self._config.groups)
 
     def chosen(self, state: SourceState) -> list[SourceTopic]:
@@ -161,7 +161,9 @@ class Rounds:
                 key=lambda each: (each.group, each.partition),
             )
             since = tuple(
-                asked.SchemaSince(each.partition, each.since)
+                asked.SchemaSince(
+                    each.partition, tuple(asked.VersionFrom(*begin) for begin in each.since)
+                )
                 for each in pair.topic.partitions
                 if each.since
             )

@@ -19,7 +19,7 @@ from samelog.admin.mirror_requests import GetSource
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
-from samelog.mirror.errors import MirrorStopped, SourceFault
+from samelog.mirror.errors import MirrorStopped, SourceUnreadable
 from samelog.mirror.source import READ_BYTES, BatchBefore, Where
 from samelog.replicator.known_nodes import nodes_of
 from samelog.replicator.pull.handles import PullRefused
@@ -34,7 +34,7 @@ LASTING = (FaultCode.NOT_AUTHORISED, FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GO
 
 
 class SamelogSource:
-    """Implements source.Source."""
+    """Implements source.SourceCluster."""
 
     keeps_epochs = True
 
@@ -50,13 +50,13 @@ class SamelogSource:
         try:
             return await asyncio.to_thread(ask, self._config, GetSource())
         except AdminError as error:
-            raise SourceFault(str(error)) from error
+            raise SourceUnreadable(str(error)) from error
 
     async def schemas(self, topic: str) -> Sequence[str]:
         try:
             page = await asyncio.to_thread(topic_schemas, self._config, topic)
         except AdminError as error:
-            raise SourceFault(str(error)) from error
+            raise SourceUnreadable(str(error)) from error
         return [version.schema for version in page.versions]
 
     async def read(self, where: Where, offset: int) -> PulledBatches:
@@ -103,7 +103,7 @@ class SamelogSource:
                     )
                 except (RuntimeFault, WireError, OSError) as error:
                     self._node += 1
-                    raise SourceFault(str(error)) from error
+                    raise SourceUnreadable(str(error)) from error
             return self._pull
 
     def hang_up(self) -> None:
@@ -124,10 +124,10 @@ def _faults(source: SamelogSource, where: Where) -> Iterator[None]:
         if error.code in LASTING:
             raise MirrorStopped(text) from error
         source.hang_up()
-        raise SourceFault(text) from error
+        raise SourceUnreadable(text) from error
     except (RuntimeFault, WireError, OSError) as error:
         source.hang_up()
-        raise SourceFault(str(error)) from error
+        raise SourceUnreadable(str(error)) from error
 
 
 class PulledBatches:

@@ -98,6 +98,7 @@ def _silence(progress: MirrorProgress, clock: Clock) -> float | None:
 
 def mirroring(progress: MirrorProgress, clock: Clock) -> Iterator[Sample]:
     """Samples."""
+    yield "samelog_sidecar_directory_faulty", (), False  # it would have ended
     for known in progress.partitions.values():
         name = known.mirror, str(known.partition)
         yield "samelog_mirror_lag_unknown", name, known.lag is None

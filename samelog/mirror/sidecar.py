@@ -20,11 +20,11 @@ from samelog.config.tables.mirror import MirrorConfig, MirrorFrom
 from samelog.format.errors import LogFormatError
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.destination import Destination
-from samelog.mirror.ends import Ends
-from samelog.mirror.errors import DestinationFault, MirrorError, MirrorStopped, SourceFault
+from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.errors import DestinationFault, MirrorError, MirrorStopped, SourceUnreadable
 from samelog.mirror.progress import MirrorProgress
-from samelog.mirror.rounds import Pair, Rounds
-from samelog.mirror.source import Source, Where
+from samelog.mirror.rounds import MirrorRounds, Pair
+from samelog.mirror.source import SourceCluster, Where
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import end_all, spawn
 
@@ -38,7 +38,7 @@ RETRY_S = 0.5
 LOOKS_UNSETTLED = 3
 """After so many in which nothing moves that should have, a partition is begun again."""
 
-Key = tuple[str, int]
+MirrorKey = tuple[str, int]
 
 
 class MirrorSidecar:
@@ -47,7 +47,7 @@ class MirrorSidecar:
     def __init__(
         self,
         config: MirrorConfig,
-        source: Source,
+        source: SourceCluster,
         destination: Callable[[], Destination],
         clock: Clock,
     ) -> None:
@@ -57,12 +57,12 @@ class MirrorSidecar:
         self._source = source
         self._open_destination = destination
         self._clock = clock
-        self._ends = Ends(config.directory, config.until)
-        self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._mirrors: dict[Key, PartitionMirror] = {}
-        self._unsettled: dict[Key, tuple[int, int]] = {}
+        self._ends = RestoreEnds(config.directory, config.until)
+        self._tasks: dict[MirrorKey, asyncio.Task[None]] = {}
+        self._mirrors: dict[MirrorKey, PartitionMirror] = {}
+        self._unsettled: dict[MirrorKey, tuple[int, int]] = {}
         """Partition -> the mirror's end, and in how many looks it was that and should not be."""
-        self._stopped: dict[Key, tuple[str, str]] = {}
+        self._stopped: dict[MirrorKey, tuple[str, str]] = {}
         """Partition -> the logs of which it was stopped: other ones begin anew."""
         self._followed_at = -FOLLOW_S
 
@@ -71,7 +71,7 @@ class MirrorSidecar:
         while not self.progress.is_over:
             destination = self._open_destination()
             destination.on_wait = self._waits
-            rounds = Rounds(self._config, self._source, destination, self.progress)
+            rounds = MirrorRounds(self._config, self._source, destination, self.progress)
             try:
                 await destination.start()
                 await self._run_with(destination, rounds)
@@ -85,13 +85,13 @@ class MirrorSidecar:
             log.warning("waiting for what was brought before: %s", reason or "it is under way")
         self.progress.destination_fault = reason
 
-    async def _run_with(self, destination: Destination, rounds: Rounds) -> None:
-        """Rounds, until the session has to be opened anew."""
+    async def _run_with(self, destination: Destination, rounds: MirrorRounds) -> None:
+        """MirrorRounds, until the session has to be opened anew."""
         while not self.progress.is_over:
             waiting = rounds.gate.begin()
             try:
                 await self._look(destination, rounds)
-            except SourceFault as fault:
+            except SourceUnreadable as fault:
                 self._say("source", fault, self.progress.source_fault)
                 self.progress.lost_source(str(fault))
             except (DestinationFault, MirrorStopped) as fault:
@@ -112,14 +112,14 @@ class MirrorSidecar:
         if str(fault) != before:
             log.warning("%s: %s", what, fault)
 
-    async def _pause(self, rounds: Rounds) -> None:
+    async def _pause(self, rounds: MirrorRounds) -> None:
         await asyncio.sleep(SOON_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(rounds.gate.wanted.wait(), LOOK_S - SOON_S)
 
     # --- one look ---------------------------------------------------------------------------------
 
-    async def _look(self, destination: Destination, rounds: Rounds) -> None:
+    async def _look(self, destination: Destination, rounds: MirrorRounds) -> None:
         state = await rounds.state()
         self.progress.heard_s = self._clock.now()
         topics = rounds.chosen(state)
@@ -141,7 +141,7 @@ class MirrorSidecar:
                 known.mirrored, known.end = each.next_offset, ends.get(each.partition)
                 known.refused = destination.problem(pair.mirror.topic, each.partition)
 
-    async def _follow(self, rounds: Rounds, state: SourceState, pairs: list[Pair]) -> None:
+    async def _follow(self, rounds: MirrorRounds, state: SourceState, pairs: list[Pair]) -> None:
         """Positions of groups, now and then; and once more when everything is there."""
         is_over = bool(self._config.until) and self._is_over(pairs)
         now = self._clock.now()
@@ -162,9 +162,9 @@ class MirrorSidecar:
 
     # --- tasks ------------------------------------------------------------------------------------
 
-    def _tend(self, destination: Destination, rounds: Rounds, pairs: list[Pair]) -> None:
+    def _tend(self, destination: Destination, rounds: MirrorRounds, pairs: list[Pair]) -> None:
         """Have a task for every partition, and end those of what is mirrored no more."""
-        wanted: dict[Key, None] = {}
+        wanted: dict[MirrorKey, None] = {}
         for pair in pairs:
             heres = {each.partition: each for each in pair.mirror.partitions}
             for there in pair.topic.partitions:
@@ -178,7 +178,7 @@ class MirrorSidecar:
         for key in self._tasks.keys() - wanted.keys():
             self._cancel(key)
 
-    def _may_begin(self, destination: Destination, pair: Pair, key: Key) -> bool:
+    def _may_begin(self, destination: Destination, pair: Pair, key: MirrorKey) -> bool:
         logs = pair.mirror.topic_id, pair.topic.log_id
         if key in self._tasks or not destination.is_settled(*key):
             return False
@@ -195,7 +195,7 @@ class MirrorSidecar:
         except MirrorStopped as stopped:
             self._stop(pair, there.partition, str(stopped))
 
-    def _is_stuck(self, destination: Destination, key: Key, here: MirroredPartition) -> bool:
+    def _is_stuck(self, destination: Destination, key: MirrorKey, here: MirroredPartition) -> bool:
         """Whether what was brought is settled, and the mirror ends elsewhere, again and again."""
         known = self._mirrors.get(key)
         brought = None if known is None else known.brought_to
@@ -210,7 +210,7 @@ class MirrorSidecar:
     def _begin(
         self,
         destination: Destination,
-        rounds: Rounds,
+        rounds: MirrorRounds,
         pair: Pair,
         ends: tuple[MirroredPartition, SourcePartition],
     ) -> None:
@@ -249,6 +249,8 @@ class MirrorSidecar:
         except MirrorStopped as stopped:
             self._stop(pair, there.partition, str(stopped))
         except MirrorError as error:
+            if str(error) != known.problem:
+                log.warning("%s-%d is tried again: %s", *key, error)
             known.problem = str(error)
             await asyncio.sleep(RETRY_S)
         finally:
@@ -268,7 +270,7 @@ class MirrorSidecar:
         if task is not None and task is not asyncio.current_task():
             self._cancel(key)
 
-    def _cancel(self, key: Key) -> None:
+    def _cancel(self, key: MirrorKey) -> None:
         self._unsettled.pop(key, None)
         self._mirrors.pop(key, None)
         task = self._tasks.pop(key, None)

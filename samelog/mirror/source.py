@@ -33,7 +33,7 @@ class BatchReader(Protocol):
     """Reads one partition from an offset on."""
 
     async def next(self) -> bytes:
-        """Whole batches, when there are any, some megabytes at most. Raises SourceFault,
+        """Whole batches, when there are any, some megabytes at most. Raises SourceUnreadable,
         MirrorStopped.
         """
 
@@ -41,29 +41,29 @@ class BatchReader(Protocol):
         """Read no more."""
 
 
-class Source(Protocol):
+class SourceCluster(Protocol):
     """A cluster that is mirrored."""
 
     keeps_epochs: bool
 
     async def state(self, patterns: Sequence[str], groups: Sequence[str]) -> SourceState:
-        """Its topics, and the positions of groups in them. Raises SourceFault."""
+        """Its topics, and the positions of groups in them. Raises SourceUnreadable."""
 
     async def schemas(self, topic: str) -> Sequence[str]:
-        """The versions of a topic's schema, the first one first. Raises SourceFault."""
+        """The versions of a topic's schema, the first one first. Raises SourceUnreadable."""
 
     async def read(self, where: Where, offset: int) -> BatchReader:
-        """A reader; the first batches may lie before the offset. Raises SourceFault,
+        """A reader; the first batches may lie before the offset. Raises SourceUnreadable,
         MirrorStopped.
         """
 
     async def batch_before(self, where: Where, offset: int) -> BatchBefore | None:
         """The batch that holds what is before an offset; None: there is nothing there. Raises
-        SourceFault, MirrorStopped.
+        SourceUnreadable, MirrorStopped.
         """
 
     async def offset_at(self, where: Where, timestamp_ms: int) -> int:
-        """The first offset that is as new, or the end. Raises SourceFault."""
+        """The first offset that is as new, or the end. Raises SourceUnreadable."""
 
     async def close(self) -> None:
         """End all connections."""

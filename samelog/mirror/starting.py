@@ -19,13 +19,13 @@ from samelog.mirror.destination import Destination
 from samelog.mirror.samelog_source import SamelogSource
 from samelog.mirror.serving import mirror_api
 from samelog.mirror.sidecar import MirrorSidecar
-from samelog.mirror.source import Source
+from samelog.mirror.source import SourceCluster
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.counters import watch_delay
 from samelog.runtime.loop import end_all, spawn
 
 
-def source_of(config: MirrorConfig) -> Source:
+def source_of(config: MirrorConfig) -> SourceCluster:
     """The source that it names. Raises ConfigError, TlsFault."""
     if config.source is not None:
         return SamelogSource(load_client(config.source))

@@ -18,7 +18,7 @@ from samelog.admin.mirror_answers import (
 )
 from samelog.admin.mirror_requests import FollowMirrored, LeaveGap, PutMirror
 from samelog.format import _kernels as kernels
-from samelog.mirror.errors import SourceFault
+from samelog.mirror.errors import SourceUnreadable
 from samelog.mirror.source import BatchBefore, Where
 from tests.sequencer.mirroring import source_batch
 
@@ -31,7 +31,7 @@ def next_of(batch: bytes) -> int:
 
 
 class FakeSource:
-    """One partition of one topic. Implements source.Source."""
+    """One partition of one topic. Implements source.SourceCluster."""
 
     keeps_epochs = True
 
@@ -57,7 +57,7 @@ class FakeSource:
     async def state(self, patterns: Sequence[str], groups: Sequence[str]) -> SourceState:
         self.looks += 1
         if self.is_away:
-            raise SourceFault("it is away")
+            raise SourceUnreadable("it is away")
         schemas = len(self.texts)
         topic = SourceTopic(
             "t", "log", {}, schemas, (), is_mirror=False, partitions=(self.partition(),)
@@ -68,6 +68,8 @@ class FakeSource:
         return self.texts
 
     async def read(self, where: Where, offset: int) -> FakeReader:
+        if offset < self.start:
+            raise SourceUnreadable(f"offset {offset} is archived")
         return FakeReader(self, offset)
 
     async def batch_before(self, where: Where, offset: int) -> BatchBefore | None:

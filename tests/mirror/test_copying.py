@@ -64,6 +64,18 @@ def test_an_empty_mirror_begins_where_the_source_does() -> None:
     assert destination.log == b"".join(source.batches)
 
 
+def test_what_is_deleted_in_the_middle_of_a_batch_is_not_read_at_the_mirror() -> None:
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    source.start = 2
+    asyncio.run(mirror(source, destination))
+    assert [(each.next_offset, each.start_offset) for each in destination.gaps] == [(0, 2)]
+    assert destination.log == b"".join(source.batches)
+    source.start = 4
+    source.batches += batches(1, first=5)
+    asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 6
+
+
 def test_what_was_archived_before_it_was_mirrored_stops_it_unless_it_is_skipped() -> None:
     source, destination = FakeSource(*batches(3, 2, 4)), FakeDestination()
     source.batches, rest = source.batches[:1], source.batches[2:]

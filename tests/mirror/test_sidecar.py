@@ -10,8 +10,8 @@ import pytest
 
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.mirror import sidecar as module
-from samelog.mirror.ends import Ends
-from samelog.mirror.rounds import Gate
+from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.rounds import SchemaGate
 from samelog.mirror.sidecar import MirrorSidecar
 from samelog.runtime.clock import SystemClock
 from tests.mirror.fakes import FakeDestination, FakeSource, batches
@@ -122,8 +122,8 @@ def test_a_restore_has_one_end(tmp_path: Path) -> None:
     again = Run(tmp_path, source, destination, until="end")
     asyncio.run(again.until(lambda: False))
     assert destination.here.next_offset == 3
-    assert Ends(str(tmp_path), "end").of("t", 0) == 3
-    assert not Ends(str(tmp_path), "2026-01-01T00:00:00+00:00").are_known
+    assert RestoreEnds(str(tmp_path), "end").of("t", 0) == 3
+    assert not RestoreEnds(str(tmp_path), "2026-01-01T00:00:00+00:00").are_known
 
 
 def test_one_cluster_is_not_mirrored_onto_itself(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_promoted_mirror_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_gate_lets_through_who_came_before_a_look_began() -> None:
     async def check() -> tuple[bool, bool]:
-        gate = Gate()
+        gate = SchemaGate()
         early = asyncio.ensure_future(gate.passed())
         await asyncio.sleep(0)
         look = gate.begin()

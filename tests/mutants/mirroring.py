@@ -10,10 +10,10 @@ from unittest.mock import patch
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.config.authorisation import Rights
 from samelog.mirror.copying import PartitionMirror
-from samelog.mirror.ends import Ends
-from samelog.mirror.following import Following
+from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.following import BatchFollower
 from samelog.mirror.progress import MirrorProgress
-from samelog.mirror.rounds import Gate
+from samelog.mirror.rounds import SchemaGate
 from samelog.sequencer.merge import merger, transaction_view
 from samelog.sequencer.merge.mirrored import MirroredRanges
 from samelog.sequencer.state import machine, setting_state
@@ -122,7 +122,7 @@ def go_on_after_a_fork() -> Iterator[None]:
 @contextmanager
 def trust_what_was_brought() -> Iterator[None]:
     """Running checksums are not compared."""
-    with patch.object(Following, "compare", lambda *given: None):
+    with patch.object(BatchFollower, "compare", lambda *given: None):
         yield
 
 
@@ -141,7 +141,7 @@ def promote_a_topic_twice() -> Iterator[None]:
 
     planted = {**changes.MIRROR_CHANGES}
     kinds = [kind for kind, change in planted.items() if change is original]
-    with patch.dict(setting_state.CHANGES, dict.fromkeys(kinds, promote)):  # type: ignore[arg-type]
+    with patch.dict(setting_state.CHANGES, dict.fromkeys(kinds, promote)):
         yield
 
 
@@ -156,10 +156,10 @@ def leave_transactions_open() -> Iterator[None]:
 def bring_before_the_schemas() -> Iterator[None]:
     """Records do not wait for the schemas that they may have been written with."""
 
-    async def passed(self: Gate) -> None:
+    async def passed(self: SchemaGate) -> None:
         return
 
-    with patch.object(Gate, "passed", passed):
+    with patch.object(SchemaGate, "passed", passed):
         yield
 
 
@@ -195,7 +195,7 @@ def unknown_lag_is_none() -> Iterator[None]:
 @contextmanager
 def look_for_the_end_again() -> Iterator[None]:
     """A restore that is started again ends where the source ends then."""
-    with patch.object(Ends, "are_known", property(lambda self: not self.until)):
+    with patch.object(RestoreEnds, "are_known", property(lambda self: not self.until)):
         yield
 
 

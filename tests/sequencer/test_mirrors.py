@@ -193,6 +193,16 @@ def test_an_empty_mirror_begins_later() -> None:
     assert checksum == kernels.crc32c(source_batch(40), 99)
 
 
+def test_readers_begin_where_they_do_at_the_source() -> None:
+    """It may be inside the first batch."""
+    world = MirrorWorld()
+    assert not isinstance(gap(world, 0, 0, 2), Rejection)
+    world.bring(source_batch(0))
+    partition = world.machine.state.partitions[world.number]
+    assert (partition.log_start, partition.next_offset) == (2, 3)
+    assert code(gap(world, 3, 3, 3)) == "PRECONDITION"
+
+
 def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
     world = MirrorWorld()
     world.bring(source_batch(0))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from samelog.config.tables.mirror import KafkaSource
 from samelog.config.values import Address
 from samelog.kafka.codec.error_codes import ErrorCode
-from samelog.mirror.errors import SourceFault
+from samelog.mirror.errors import SourceUnreadable
 from samelog.mirror.kafka.connection import BrokerConnection, Entrance, check, entrance_of
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = (2, 6), (3, 12), (9, 8), (10, 4)
@@ -69,10 +69,10 @@ class KafkaCluster:
     # --- brokers ----------------------------------------------------------------------------------
 
     async def connect(self, broker: int) -> BrokerConnection:
-        """A connection of one's own. Raises SourceFault."""
+        """A connection of one's own. Raises SourceUnreadable."""
         address = self._brokers.get(broker)
         if address is None:
-            raise SourceFault(f"no broker {broker} is known")
+            raise SourceUnreadable(f"no broker {broker} is known")
         return await BrokerConnection.open(address, self._entrance)
 
     async def _shared(self, address: Address) -> BrokerConnection:
@@ -85,16 +85,16 @@ class KafkaCluster:
     async def _ask(self, broker: int, api: tuple[int, int], request: dict[str, Any]) -> Any:
         address = self._brokers.get(broker)
         if address is None:
-            raise SourceFault(f"no broker {broker} is known")
+            raise SourceUnreadable(f"no broker {broker} is known")
         return await (await self._shared(address)).ask(*api, request)
 
     async def _ask_any(self, api: tuple[int, int], request: dict[str, Any]) -> Any:
         """Any broker that answers."""
-        problem = SourceFault("no broker is configured")
+        problem = SourceUnreadable("no broker is configured")
         for address in dict.fromkeys((*self._brokers.values(), *self._bootstrap)):
             try:
                 return await (await self._shared(address)).ask(*api, request)
-            except SourceFault as fault:
+            except SourceUnreadable as fault:
                 problem = fault
         raise problem
 
@@ -106,7 +106,7 @@ class KafkaCluster:
     # --- topics -----------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Learn brokers and topics anew. Raises SourceFault."""
+        """Learn brokers and topics anew. Raises SourceUnreadable."""
         request = {
             "topics": None,
             "allow_auto_topic_creation": False,
@@ -173,7 +173,7 @@ class KafkaCluster:
     # --- groups -----------------------------------------------------------------------------------
 
     async def groups(self) -> list[str]:
-        """All consumer groups. Raises SourceFault."""
+        """All consumer groups. Raises SourceUnreadable."""
         found: dict[str, None] = {}
         for broker in self._brokers:
             answer = await self._ask(broker, LIST_GROUPS, {"states_filter": []})
@@ -185,7 +185,7 @@ class KafkaCluster:
         return list(found)
 
     async def positions(self, groups: Sequence[str]) -> list[GroupOffset]:
-        """Where groups are. Raises SourceFault."""
+        """Where groups are. Raises SourceUnreadable."""
         if not groups:
             return []
         request = {"key_type": 0, "coordinator_keys": list(groups)}

@@ -2,7 +2,7 @@
 
 Messages are laid out by Kafka's own descriptions (samelog.kafka.codec).
 
-Invariant: whatever a broker answers raises SourceFault or is what was asked for.
+Invariant: whatever a broker answers raises SourceUnreadable or is what was asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samelog.kafka.codec.descriptions import structure_of
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
 from samelog.kafka.codec.schemas import read_response, write_request
-from samelog.mirror.errors import SourceFault
+from samelog.mirror.errors import SourceUnreadable
 
 CLIENT_ID = "samelog-mirror"
 CONNECT_S = 5.0
@@ -68,14 +68,14 @@ class BrokerConnection:
 
     @classmethod
     async def open(cls, address: Address, entrance: Entrance) -> BrokerConnection:
-        """Connect, and authenticate if there is a user. Raises SourceFault."""
+        """Connect, and authenticate if there is a user. Raises SourceUnreadable."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 streams = await asyncio.open_connection(
                     address.host, address.port, ssl=entrance.context
                 )
         except (OSError, TimeoutError) as error:
-            raise SourceFault(f"no connection to broker {address}: {error}") from error
+            raise SourceUnreadable(f"no connection to broker {address}: {error}") from error
         made = cls(address, *streams)
         try:
             if entrance.user:
@@ -93,13 +93,13 @@ class BrokerConnection:
         check(answer.error_code, f"broker {self.address}: {answer.error_message}")
 
     async def ask(self, key: int, version: int, request: Mapping[str, Any]) -> Any:
-        """What is answered. Raises SourceFault; the connection is over then."""
+        """What is answered. Raises SourceUnreadable; the connection is over then."""
         try:
             async with self._turn, asyncio.timeout(ANSWER_S):
                 return await self._ask(key, version, request)
         except (OSError, EOFError, TimeoutError, MalformedRequest) as error:
             self.close()
-            raise SourceFault(f"broker {self.address}: {str(error) or 'no answer'}") from error
+            raise SourceUnreadable(f"broker {self.address}: {str(error) or 'no answer'}") from error
         except BaseException:
             self.close()  # whoever asks next would get this one's answer
             raise
@@ -108,7 +108,7 @@ class BrokerConnection:
         try:
             body = write_request(key, version, request)
         except InvalidResponse as error:
-            raise SourceFault(f"request {key} cannot be written: {error}") from error
+            raise SourceUnreadable(f"request {key} cannot be written: {error}") from error
         is_flexible = structure_of("request", key, version).is_flexible
         name = CLIENT_ID.encode()
         self._number += 1
@@ -139,7 +139,7 @@ class BrokerConnection:
 
 
 def check(code: int, what: str) -> None:
-    """Raises SourceFault for an error code."""
+    """Raises SourceUnreadable for an error code."""
     if code:
         name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-        raise SourceFault(f"{what}: {name}")
+        raise SourceUnreadable(f"{what}: {name}")

@@ -23,7 +23,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, MAGIC
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.mirror.choosing import COPIED_SETTINGS, is_chosen, matches
-from samelog.mirror.errors import MirrorStopped, SourceFault
+from samelog.mirror.errors import MirrorStopped, SourceUnreadable
 from samelog.mirror.kafka.cluster import EARLIEST, LATEST, KafkaCluster, KafkaTopic
 from samelog.mirror.kafka.connection import BrokerConnection, check
 from samelog.mirror.source import READ_BYTES, BatchBefore, BatchReader, Where
@@ -37,7 +37,7 @@ _ALWAYS_TOLD = {*COPIED_SETTINGS, CLEANUP_POLICY}
 
 
 class KafkaClusterSource:
-    """Implements source.Source."""
+    """Implements source.SourceCluster."""
 
     keeps_epochs = False
 
@@ -89,14 +89,14 @@ class KafkaClusterSource:
     async def _fetcher(self, where: Where, offset: int) -> FetchedBatches:
         topic = self._cluster.topics.get(where.topic)
         if topic is None or topic.id != where.log_id:
-            raise SourceFault(f"topic {where.topic} is gone, or another one")
+            raise SourceUnreadable(f"topic {where.topic} is gone, or another one")
         leader = topic.partitions[where.partition].leader
         return FetchedBatches(await self._cluster.connect(leader), where, offset)
 
     async def batch_before(self, where: Where, offset: int) -> BatchBefore | None:
         topic = self._cluster.topics.get(where.topic)
         if topic is None:
-            raise SourceFault(f"topic {where.topic} is gone")
+            raise SourceUnreadable(f"topic {where.topic} is gone")
         name = where.topic, where.partition
         if not (await self._cluster.offsets([topic], EARLIEST))[name] < offset:
             return None

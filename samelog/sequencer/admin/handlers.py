@@ -21,7 +21,6 @@ from samelog.sequencer.admin import (
     groups,
     members,
     merge_order,
-    mirrors,
     placement,
     readers,
     records,
@@ -36,6 +35,7 @@ from samelog.sequencer.admin import (
     upgrades,
     voids,
 )
+from samelog.sequencer.admin.mirroring import mirrors, sources
 from samelog.sequencer.admin.parts import ServedNode
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
@@ -90,7 +90,7 @@ IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
-    mirror.GetSource: mirrors.source_state,
+    mirror.GetSource: sources.source_state,
     mirror.ListMirrors: mirrors.list_mirrors,
     mirror.PutMirror: mirrors.put_mirror,
     mirror.LeaveGap: mirrors.leave_gap,

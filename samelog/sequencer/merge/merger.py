@@ -241,8 +241,7 @@ class PartitionMerger:
             return 0
         output = self._output(merge, step.part)
         if output is None:
-            part = step.part if isinstance(step.part, Range) else None
-            self.missing = Missing(self.number, step.next, part)
+            self.missing = _lacking(self.number, step)
             return 0
         self.missing = None
         data = memoryview(output)
@@ -251,7 +250,7 @@ class PartitionMerger:
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
         self.newest_ms = max_timestamp(data)
-        epoch = None if isinstance(merge, MirrorMerge) and merge.keeps_epochs else merge.epoch
+        epoch = merge.epoch if not merge.is_mirrored else _epoch_of(merge)
         reached = self.log.append(data, base_offset=done, leader_epoch=epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
@@ -287,6 +286,16 @@ class PartitionMerger:
             return None
         scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
         return data if scan.end == len(data) and scan.digest == part.digest else None
+
+
+def _epoch_of(merge: Merge) -> int | None:
+    """What mirrored batches get; None: they keep theirs."""
+    return None if isinstance(merge, MirrorMerge) and merge.keeps_epochs else merge.epoch
+
+
+def _lacking(number: int, step: _Step) -> Missing:
+    part = step.part if isinstance(step.part, Range) else None
+    return Missing(number, step.next, part)
 
 
 def _is_mirrored(merge: MirrorMerge, part: Range, data: bytearray) -> bool:

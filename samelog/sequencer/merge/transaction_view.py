@@ -100,8 +100,13 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        is_any = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
-        return bool(is_any) and bool(self._due())
+        return self.are_due and bool(self._due())
+
+    @property
+    def are_due(self) -> bool:
+        """Whether anything is decided, here or by a promotion, and not marked everywhere."""
+        known = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
+        return bool(known)
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
@@ -110,12 +115,15 @@ class TransactionView:
         self._ended.update(_key(number, end) for number, ends in due for end in ends)
         return due
 
+    def _all_due(self) -> dict[int, list[End]]:
+        due = owed_ends(self._machine.state)
+        for number, ends in self._cluster.state.transactions.markers_due().items():
+            due.setdefault(number, []).extend(ends)
+        return due
+
     def _due(self) -> dict[int, list[End]]:
         found, state = {}, self._machine.state
-        owed = owed_ends(state)
-        for number, ends in self._cluster.state.transactions.markers_due().items():
-            owed.setdefault(number, []).extend(ends)
-        for number, ends in owed.items():
+        for number, ends in self._all_due().items():
             if number not in state.partitions or number in state.placement.partitions:
                 continue  # it is in another group
             if state.placement.is_on_its_way(number):

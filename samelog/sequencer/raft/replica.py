@@ -247,34 +247,39 @@ class Replica:
             self._events.members_changed()
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
-        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
-            self._events.topic_changed(command.topic_id)
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand | PromoteMirrors):
+            self._topics_changed(command)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
             self._merging.compare(outcome.values)
-        elif isinstance(command, VoidRecordsCommand):
-            self._merging.follow_voids(command.partition)
-        elif isinstance(command, ArchiveCommand):
-            self._events.records_archived(command)
-        elif isinstance(command, MirrorGap):
-            self._leave_gap(command)
-        elif isinstance(command, PromoteMirrors):
-            for topic_id in command.topic_ids:
-                self._events.topic_changed(topic_id)
+        elif isinstance(command, VoidRecordsCommand | ArchiveCommand | MirrorGap):
+            self._records_gone(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
 
-    def _leave_gap(self, command: MirrorGap) -> None:
-        """An empty mirror begins later; of another one some offsets are void."""
+    def _topics_changed(
+        self, command: AlterTopicCommand | SetSchemaCommand | PromoteMirrors
+    ) -> None:
+        if not isinstance(command, PromoteMirrors):
+            return self._events.topic_changed(command.topic_id)
+        for topic_id in command.topic_ids:
+            self._events.topic_changed(topic_id)
+        return None
+
+    def _records_gone(self, command: VoidRecordsCommand | ArchiveCommand | MirrorGap) -> None:
+        """Some are void, or archived; an empty mirror begins later."""
+        if isinstance(command, VoidRecordsCommand):
+            return self._merging.follow_voids(command.partition)
+        if isinstance(command, ArchiveCommand):
+            return self._events.records_archived(command)
         self._merging.partition(command.partition)
         archived = archived_by(self.machine.state, command)
         if archived is None:
-            self._merging.follow_voids(command.partition)
-        else:
-            self._events.records_archived(archived)
+            return self._merging.follow_voids(command.partition)
+        return self._events.records_archived(archived)
 
     def _unit_changed(self, command: AnyCommand) -> None:
         """Something that may span groups has moved; what was staged may be published."""

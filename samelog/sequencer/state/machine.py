@@ -369,15 +369,10 @@ class StateMachine:
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
-        if isinstance(command, MergeTransactions):
-            reason = self.state.transactions.problem_with(command)
-            reason = reason or problem_with_ends(self.state, command)
+        if isinstance(command, MergeTransactions | MirrorMerge):
+            reason = self._merge_special(command)
             if reason is not None:
                 return Rejection("PRECONDITION", reason)
-            merged(self, command)
-            settle(self.state, command)
-        elif isinstance(command, MirrorMerge):
-            take_mirrored(self.state, command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
@@ -385,6 +380,18 @@ class StateMachine:
         if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
+
+    def _merge_special(self, command: MergeTransactions | MirrorMerge) -> str | None:
+        """Apply what is more than a plain instruction; why that cannot be, if so."""
+        if isinstance(command, MirrorMerge):
+            take_mirrored(self.state, command)
+            return None
+        reason = self.state.transactions.problem_with(command)
+        reason = reason or problem_with_ends(self.state, command)
+        if reason is None:
+            merged(self, command)
+            settle(self.state, command)
+        return reason
 
     def places_after(
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False

@@ -43,8 +43,7 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
         return None  # proposed twice, because its fate was not known; or nothing new
     if command.follows != newest:
         return "SCHEMA_MOVED", f"the newest version of {topic.name!r} is {newest}"
-    is_agreed = bool(state.placement.own) or state.mirrors.of_topic(topic.topic_id) is not None
-    problem = _misfit(state, topic, schema, is_agreed=is_agreed)
+    problem = _misfit(state, topic, schema, is_agreed=_is_agreed(state, topic))
     if problem is not None:
         return problem
     topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
@@ -52,6 +51,11 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
         if number in state.partitions:  # in a data group, some are elsewhere
             state.partitions[number].begin_version(newest + 1)
     return None
+
+
+def _is_agreed(state: State, topic: Topic) -> bool:
+    """Whether somebody else has found that what comes fits: group 0, or a mirror's source."""
+    return bool(state.placement.own) or state.mirrors.of_topic(topic.topic_id) is not None
 
 
 def _misfit(

@@ -124,9 +124,10 @@ def _leave_gap(state: State, command: MirrorGap) -> Problem:
     first, behind = command.base_offset, command.next_offset
     if _is_left(partition, command):
         return None  # proposed twice, because its fate was not known
-    if partition.next_offset != first or not first < behind:
+    is_empty = place.crc is None and first == partition.start_segment
+    if partition.next_offset != first or not first < behind + is_empty:
         return "PRECONDITION", f"the mirror ends at {partition.next_offset}, not {first}"
-    if place.crc is None and first == partition.start_segment:
+    if is_empty:
         _begin_at(partition, command)
         place.checksum = command.checksum
     else:
@@ -180,7 +181,7 @@ def archived_by(state: State, command: MirrorGap) -> ArchiveCommand | None:
     first, start = command.base_offset, command.next_offset
     if partition.start_segment != start:
         return None
-    whole = ArchivedSegment(first, start, 0, -1, -1, -1, bytes(32))
+    whole = [ArchivedSegment(first, start, 0, -1, -1, -1, bytes(32))] if first < start else []
     return ArchiveCommand(
         command.partition,
         partition.log_start,
@@ -188,7 +189,7 @@ def archived_by(state: State, command: MirrorGap) -> ArchiveCommand | None:
         partition.start_checksum,
         command.at_ms,
         "not at the source",
-        [whole],
+        whole,
     )
 
 

@@ -45,8 +45,9 @@ class CreateMirror(Command, frozen=True, tag=125):
 
 class MirrorGap(Command, frozen=True, tag=126):
     """The source has nothing from `base_offset`, where the mirror ends, up to `next_offset`. An
-    empty mirror begins there, with `checksum` as running checksum (None: not known), and readers
-    begin at `log_start`. Of any other one these offsets become void; `text` says why.
+    empty mirror begins there (perhaps where it ends, too), with `checksum` as running checksum
+    (None: not known), and readers begin at `log_start`. Of any other one these offsets become void;
+    `text` says why.
     """
 
     needs: ClassVar[int] = MIRRORS

@@ -9,7 +9,7 @@ with success is committed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import UNSET
 
@@ -34,7 +34,7 @@ from samelog.sequencer.state.mirrors.commands import (
 )
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.types import Partition, Rejection, State, Topic
+from samelog.sequencer.state.types import Rejection, State, Topic
 from samelog.wire.errors import FaultCode
 
 CODES = {
@@ -42,68 +42,6 @@ CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "PRECONDITION": FaultCode.CHANGE_PENDING,
 }
-
-
-# --- at the source --------------------------------------------------------------------------------
-
-
-async def source_state(
-    node: ServedNode, request: asked.GetSource, identity: str
-) -> told.SourceState:
-    """What may be mirrored from here. Raises TimeoutError."""
-    await node.raft.proposer.catch_up()
-    state, rights = node.logs.machine.state, node.member.rights
-    readable = [t for t in state.topics.values() if rights.may_subscribe(identity, t.name)]
-    topics = [topic for topic in readable if not topic.is_placed]
-    placed = tuple(topic.name for topic in readable if topic.is_placed)
-    read = {number for topic in topics for number in topic.partition_numbers}
-    groups = [name for name in state.groups.by_id if rights.may_use_group(identity, name)]
-    positions = _positions(state, groups, read)
-    return told.SourceState(
-        state.cluster_id,
-        tuple(_source_topic(state, each) for each in topics),
-        tuple(positions),
-        placed,
-    )
-
-
-def _source_topic(state: State, topic: Topic) -> told.SourceTopic:
-    known = state.mirrors.topics.get(topic.topic_id)
-    return told.SourceTopic(
-        topic.name,
-        topic.log_id,
-        topic.settings,
-        len(topic.schemas),
-        () if known is None else tuple(known.source.origins),
-        state.mirrors.of_topic(topic.topic_id) is not None,
-        tuple(_source_partition(state.partitions[number]) for number in topic.partition_numbers),
-    )
-
-
-def _source_partition(partition: Partition) -> told.SourcePartition:
-    return told.SourcePartition(
-        partition.index,
-        partition.log_start,
-        partition.next_offset,
-        partition.start_segment,
-        partition.start_checksum,
-        partition.checked_offset,
-        partition.checked_sum,
-        tuple(partition.schema_since),
-    )
-
-
-def _positions(
-    state: State, groups: Iterable[str], read: set[int]
-) -> Iterable[told.SourcePosition]:
-    for name in groups:
-        for number, known in state.groups.by_id[name].offsets.items():
-            if number in read:
-                partition = state.partitions[number]
-                where = state.topics[partition.topic_id].name, partition.index
-                yield told.SourcePosition(
-                    name, *where, known.offset, known.leader_epoch, known.metadata, known.at_ms
-                )
 
 
 # --- at the destination ---------------------------------------------------------------------------
@@ -248,7 +186,7 @@ async def follow_mirrored(
             committed = numbers[each.partition], CommittedOffset(*where)
             positions.setdefault(each.group, []).append(committed)
     since = [
-        (numbers[each.partition], list(each.since))
+        (numbers[each.partition], [(begin.offset, begin.version) for begin in each.since])
         for each in request.since
         if each.partition < len(numbers)
     ]

@@ -7,6 +7,7 @@ not known is shown as unknown.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -111,22 +112,38 @@ def status(config: MirrorConfig) -> None:
     source, problem = asyncio.run(_source_state(config))
     topics = {} if source is None else {each.topic: each for each in source.topics}
     ours = [each for each in mirrors if source is None or each.cluster_id == source.cluster_id]
-    rows = [row for each in ours for row in _rows(each, topics.get(each.source_topic))]
-    differences = {each.topic: _differences(each, topics.get(each.source_topic)) for each in ours}
+    _show(_Shown(problem, *_compared(ours, topics)))
+
+
+class _Shown(NamedTuple):
+    """All that is shown. `settings`: of a mirror, those that differ, here and at the source."""
+
+    source_problem: str
+    partitions: list[_Row]
+    settings: dict[str, dict[str, tuple[Any, Any]]]
+
+
+def _compared(
+    mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic]
+) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
+    rows, differences = [], {}
+    for each in mirrors:
+        source = topics.get(each.source_topic)
+        rows += _rows(each, source)
+        differences[each.topic] = _differences(each, source)
+    return rows, differences
+
+
+def _show(shown: _Shown) -> None:
     if wants_json():
-        print_json(
-            {
-                "source_problem": problem,
-                "partitions": [row._asdict() for row in rows],
-                "settings": differences,
-            }
-        )
+        rows = [row._asdict() for row in shown.partitions]
+        print_json({**shown._asdict(), "partitions": rows})
         return
-    if problem:
-        talk(f"the source does not answer: {problem}")
-    shown = [tuple(UNKNOWN if cell is None else cell for cell in row) for row in rows]
-    print_table(("mirror", "partition", "of", "mirrored", "end", "lag", "state"), shown)
-    for topic, differing in differences.items():
+    if shown.source_problem:
+        talk(f"the source does not answer: {shown.source_problem}")
+    cells = [tuple(UNKNOWN if cell is None else cell for cell in row) for row in shown.partitions]
+    print_table(("mirror", "partition", "of", "mirrored", "end", "lag", "state"), cells)
+    for topic, differing in shown.settings.items():
         for key, (here, there) in differing.items():
             talk(f"{topic}: {key} is {here or 'not set'}, at the source {there or 'not set'}")
 

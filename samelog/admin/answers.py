@@ -198,7 +198,8 @@ class LevelRaised(AdminAnswer, frozen=True):
 
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
-    shall have, and how many entries each member lacks, by the node that leads it (else empty).
+    shall have, how many entries each member lacks, by the node that leads it (else empty), and
+    whether it has yet to begin its logs anew, as a hard reset asked.
     """
 
     group: int
@@ -206,6 +207,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     members: tuple[str, ...]
     copies: int
     lag: dict[str, int]
+    is_resetting: bool = False
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):
@@ -219,10 +221,13 @@ class PartitionPlacement(AdminAnswer, frozen=True):
 
 
 class PlacementStatus(AdminAnswer, frozen=True):
-    """What is where. Group 0 is on all members."""
+    """What is where. Group 0 is on all members. Members that are drained get no replicas of other
+    groups.
+    """
 
     groups: tuple[GroupPlacement, ...]
     partitions: tuple[PartitionPlacement, ...]
+    drained: tuple[str, ...] = ()
 
 
 class ResetTopic(AdminAnswer, frozen=True):
@@ -383,7 +388,9 @@ class GroupRows(AdminAnswer, frozen=True):
 
 class GroupMemberInfo(AdminAnswer, frozen=True):
     """One member; `assignment` is what a member by the classic protocol was given, in its clients'
-    own encoding; `partitions` what one by the consumer protocol has.
+    own encoding; `partitions` what one by the consumer protocol has. Of a subscriber of samelog's
+    own: its identity, when it joined, and when its partitions changed last. When it was heard of
+    last, and its application asked for more, the coordinator knows. Times are in ms; -1: not known.
     """
 
     member_id: str
@@ -392,6 +399,11 @@ class GroupMemberInfo(AdminAnswer, frozen=True):
     client_host: str
     assignment: bytes
     partitions: tuple[tuple[str, int], ...] = ()
+    identity: str = ""
+    joined_ms: int = -1
+    moved_ms: int = -1
+    heard_ms: int = -1
+    polled_ms: int = -1
 
 
 class GroupPartition(AdminAnswer, frozen=True):

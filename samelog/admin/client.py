@@ -35,7 +35,7 @@ from samelog.admin.requests import (
     ListSchemas,
     LogHistory,
 )
-from samelog.admin.table import OPERATION_OF
+from samelog.admin.table import OPERATION_OF, Operation
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, parse_address
 from samelog.wire.errors import FaultCode
@@ -84,7 +84,7 @@ def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
     deadline = time.monotonic() + timeout_of(request)
     while True:
         failures = []
-        for address, name in _nodes(config):
+        for address, name in known_nodes(config):
             try:
                 return _ask_or_follow(config, address, request, name)
             except AdminError as error:
@@ -122,21 +122,25 @@ def ask_node(
     where = f"{name} at {address}" if name else str(address)
     operation = OPERATION_OF[type(request)]
     exchange = Exchange(config, address, name, timeout_s or timeout_of(request))
-    status, body = exchange.run(operation, request, where)
+    answer: AnswerT = answer_of(operation, *exchange.run(operation, request, where), where)
+    return answer
+
+
+def answer_of(operation: Operation, status: int, body: bytes, where: str) -> Any:
+    """What a node's answer says; raises AdminError, also for a refusal."""
     try:
         if status == HTTPStatus.OK:
-            answer: AnswerT = _decoder(operation.answer).decode(body)
-            return answer
+            return _decoder(operation.answer).decode(body)
         refusal: _Refusal = _decoder(_Refusal).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        kind = type(request).__name__
+        kind = operation.request.__name__
         raise AdminError(f"{where} did not answer {kind}: {error}", sent=True) from error
     raise _refused(status, refusal, where)
 
 
 def node_status(config: ClientConfig, address: Address, timeout_s: float | None = None) -> Status:
     """The cluster as the node at `address` sees it; raises AdminError."""
-    name = dict(_nodes(config)).get(address)
+    name = dict(known_nodes(config)).get(address)
     return ask_node(config, address, GetStatus(), name=name, timeout_s=timeout_s)
 
 
@@ -157,7 +161,7 @@ def ask_each(config: ClientConfig, request: AdminRequest[AnswerT]) -> list[Answe
 
     from concurrent.futures import ThreadPoolExecutor
 
-    nodes = list(_nodes(config))
+    nodes = list(known_nodes(config))
     with ThreadPoolExecutor(len(nodes)) as threads:
         return list(threads.map(answer_of, nodes))
 
@@ -180,7 +184,7 @@ def _ask_or_follow(
     try:
         return ask_node(config, address, request, name=name)
     except NotLeaderError as error:
-        known = {name: address for address, name in _nodes(config)}
+        known = {name: address for address, name in known_nodes(config)}
         told = known.get(error.leader) or parse_address(error.address)
         if not error.leader or told is None:
             raise
@@ -201,7 +205,8 @@ def _may_pass(failures: Sequence[AdminError]) -> bool:
     return any(error.code in TRY_ELSEWHERE for error in failures)
 
 
-def _nodes(config: ClientConfig) -> list[tuple[Address, str | None]]:
+def known_nodes(config: ClientConfig) -> list[tuple[Address, str | None]]:
+    """The nodes of a configuration, with the names that they must have."""
     names = config.node_names or (None,) * len(config.nodes)
     return list(zip(config.nodes, names, strict=True))
 

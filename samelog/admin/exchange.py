@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -46,8 +47,9 @@ class Exchange:
     ) -> tuple[int, bytes]:
         """(status, body) of the answer. Raises AdminError."""
         try:
-            with self._connect() as connected:
-                return self._talk(connected, operation, request)
+            with closing(self.open()) as spoken:
+                status, body, _ = self.converse(spoken, operation, request)
+                return status, body
         except (ConnectFault, IdentityFault) as error:
             nobody_there = error.problem is ConnectProblem.UNREACHABLE
             raise AdminError(str(error), nobody_there=nobody_there) from error
@@ -114,21 +116,35 @@ class Exchange:
                 remedy="check the address, and the node's certificate",
             )
 
-    def _talk(
-        self, connected: ssl.SSLSocket, operation: Operation, request: AdminRequest[Any]
-    ) -> tuple[int, bytes]:
+    def open(self) -> HTTPConnection:
+        """A connection that can be spoken on. Raises ConnectFault, TlsFault."""
+        spoken = HTTPConnection(str(self._address.host), self._address.port)
+        spoken.sock = self._connect()
+        return spoken
+
+    def converse(
+        self,
+        spoken: HTTPConnection,
+        operation: Operation,
+        request: AdminRequest[Any],
+        *,
+        keep: bool = False,
+    ) -> tuple[int, bytes, bool]:
+        """(status, body) of the answer, and whether more can be asked. Raises OSError,
+        HTTPException.
+        """
         path, body = target_of(operation, request)
-        headers = {CLUSTER_HEADER: self._config.cluster, "Connection": "close"}
+        headers = {CLUSTER_HEADER: self._config.cluster}
+        if not keep:
+            headers["Connection"] = "close"
         if body is not None:
             headers["Content-Type"] = "application/json"
-        spoken = HTTPConnection(str(self._address.host), self._address.port)
-        spoken.sock = connected
-        connected.settimeout(self._left_s())
+        spoken.sock.settimeout(self._left_s())
         self._sent = True
         spoken.request(operation.method, path, body, headers)
-        connected.settimeout(self._left_s())
+        spoken.sock.settimeout(self._left_s())
         response = spoken.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(), not response.will_close
 
     def _left_s(self) -> float:
         return max(0.001, self._deadline - time.monotonic())

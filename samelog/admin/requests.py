@@ -321,6 +321,9 @@ class DescribeGroup(AdminRequest[GroupDescription], frozen=True):
     """One consumer group."""
 
     group: GroupName
+    by_coordinator: Annotated[
+        bool, Meta(description="Only the leader answers, which knows when members were heard of.")
+    ] = False
 
 
 class ResetGroup(AdminRequest[GroupDescription], frozen=True):

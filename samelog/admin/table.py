@@ -13,6 +13,7 @@ from http import HTTPStatus
 from string import Formatter
 from typing import Any
 
+from samelog.admin import group_requests as of_groups
 from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
@@ -24,6 +25,7 @@ CLUSTER_HEADER = "Samelog-Cluster"
 BODY_BYTES_MAX = 64 << 10
 STAGE_BYTES_MAX = 4 << 20
 SCHEMA_BYTES_MAX = 512 << 10
+MEMBER_BYTES_MAX = 4 << 20
 NOT_FOUND, CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 REFUSALS = (NOT_FOUND, CONFLICT, HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 STATUS_OF = {
@@ -138,6 +140,12 @@ def _mirror(
     return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
 
 
+def _member(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
+    """Who may use the group and read the topics may: handlers check that."""
+    who_may, limit = WhoMayAsk.ANY_IDENTITY, MEMBER_BYTES_MAX
+    return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
+
+
 OPERATIONS = (
     _read("/status", "The cluster as this node sees it.", ask.GetStatus),
     _read("/topics", "All that who asks may read.", ask.ListTopics, WhoMayAsk.ANY_IDENTITY),
@@ -164,6 +172,14 @@ OPERATIONS = (
     _read("/latest-position", "Where the merged logs end.", ask.GetLatestPositions),
     _read("/groups", "All consumer groups and their lag.", ask.ListGroups),
     _read("/groups/{group}", "One consumer group: members, offsets, lag.", ask.DescribeGroup),
+    Operation(
+        "GET",
+        "/groups/{group}/topics/{topic}",
+        "How far a group, or a named subscriber, has come in a topic.",
+        WhoMayAsk.ANY_IDENTITY,
+        of_groups.GetProcessedOffset,
+        REFUSALS,
+    ),
     _read("/transactions", "All transactional ids of Kafka's producers.", ask.ListTransactions),
     _read(
         "/transactions/{transactional_id}",
@@ -241,6 +257,12 @@ OPERATIONS = (
         "/sessions/{session}/retire",
         "Fence a session's directory, so that another may use the name.",
         ask.RetireSession,
+    ),
+    _member("/groups/{group}/beat", "Join a group, stay, commit, or leave.", of_groups.BeatGroup),
+    _member(
+        "/groups/{group}/positions",
+        "Say how far a subscriber has come that is in no group.",
+        of_groups.NotePositions,
     ),
     _stage("/stages/{stage}/hold", "Wait until staged records are safe.", ask.HoldStage),
     _stage("/stages/{stage}/publish", "Publish staged records.", ask.PublishStage),

@@ -18,6 +18,7 @@ from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
 from samelog.kafka.broker import BrokerParts
+from samelog.kafka.groups.desk import GroupDesk
 from samelog.kafka.service import KafkaService, ListenerFault
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
@@ -80,8 +81,10 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         host = Host(open_http=administration.open)
         given = NodeResources(reload.config, fs, SystemClock(), tls, random.Random(), host)
         running = node = Node(given, bootstrap=bootstrap, place=place)
+        node.services.group_desk = desk = _group_desk(node)
+        node.services.all.append(desk)
         if config.kafka.listeners:
-            node.services.append(KafkaService(_kafka_parts(node)))
+            node.services.all.append(KafkaService(_kafka_parts(node, desk)))
         api.node = node
         return node
 
@@ -109,7 +112,12 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
             await http.close()
 
 
-def _kafka_parts(node: Node) -> BrokerParts:
+def _group_desk(node: Node) -> GroupDesk:
+    member = node.member
+    return GroupDesk(node.raft, node.logs.machine, member.clock, member.config.kafka.groups)
+
+
+def _kafka_parts(node: Node, desk: GroupDesk) -> BrokerParts:
     return BrokerParts(
         node.member,
         node.logs,
@@ -117,6 +125,7 @@ def _kafka_parts(node: Node) -> BrokerParts:
         node.peers,
         lambda: node.care.archive.policy.policy,
         node.data_groups,
+        desk.driver,
     )
 
 

@@ -7,6 +7,7 @@ a terminal or `--json` is given; text that came from elsewhere can't control the
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,6 +64,12 @@ client_option = click.option(
 """Gives the command `config`, a ClientConfig."""
 
 
+def near(path: str) -> str:
+    """A path as people write it: from the working directory, if it is below that."""
+    relative = os.path.relpath(path)
+    return os.path.abspath(path) if relative.startswith(os.pardir) else relative
+
+
 def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
     from samelog.config.document import absolute_place
     from samelog.config.load import load_client
@@ -71,16 +78,22 @@ def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
     return absolute_place(path)
 
 
-client_file_option = click.option(
-    "--config",
-    required=True,
-    envvar=CONFIG_VARIABLE,
-    metavar="FILE|URL",
-    callback=_client_file,
-    help="The client.toml of the cluster, at the same path on all executors; else "
-    f"{CONFIG_VARIABLE} says it.",
-)
+def _client_file_option(what: str) -> Callable[[CommandT], CommandT]:
+    return click.option(
+        "--config",
+        required=True,
+        envvar=CONFIG_VARIABLE,
+        metavar="FILE|URL",
+        callback=_client_file,
+        help=f"The client.toml of the cluster, {what}; else {CONFIG_VARIABLE} says it.",
+    )
+
+
+client_file_option = _client_file_option("or its https:// URL (docs/enrolment.md)")
 """Gives the command `config`, the path of a client.toml that can be read."""
+
+spark_client_file_option = _client_file_option("at the same path on all executors")
+"""The same, for what Spark's executors read, too."""
 
 
 def optional_client(without: str) -> Callable[[CommandT], CommandT]:
@@ -174,6 +187,12 @@ def print_table(
         show_table(columns, rows, cells, title)
     else:
         _print_plain(columns, cells, title)
+
+
+def part() -> None:
+    """On a terminal, a line is left free between what was printed and what comes."""
+    if sys.stdout.isatty():
+        click.echo()
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:

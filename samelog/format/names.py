@@ -45,6 +45,20 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+def check_group_name(name: str) -> str:
+    """Return `name` if it may name a group of subscribers, which is a directory of theirs.
+
+    Raises:
+        InvalidName: it is not 1 to 249 of `a-z A-Z 0-9 . _ -`, or is `.` or `..`.
+    """
+    if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
+        raise InvalidName(
+            f"{_shown(name)} is not a valid name of a group of subscribers: 1 to 249 characters of "
+            "a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..'"
+        )
+    return name
+
+
 def _shown(name: str) -> str:
     """A name from a peer may hold anything of any length: keep it on one line, and short."""
     text = ascii(name)

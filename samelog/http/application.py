@@ -200,6 +200,12 @@ class HttpApplication:
             if isinstance(protocol, HttpConnection):
                 protocol.request_ends()
 
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether who keeps its connection would keep others out."""
+        server = self._runner.server
+        return server is not None and len(server.connections) > CONNECTIONS_MAX // 2
+
     def _refusal(self, request: web.Request) -> HttpProblem | None:
         """Why a request is refused before it is read; None if it is not."""
         if self._is_local and not is_of_this_host(request.host):
@@ -238,7 +244,10 @@ class HttpApplication:
         answer = await route.handle(note.asked, identity or "")
         if isinstance(answer, EventStream):
             return await _stream(request, answer)
-        return _response(answer)
+        response = _response(answer)
+        if self._is_crowded:
+            response.force_close()
+        return response
 
     def _identity(self, request: web.Request) -> str | None:
         """Who asks; None: somebody without a certificate. Raises HttpProblem."""

@@ -61,6 +61,8 @@ class BrokerParts:
     archive_policy: Callable[[], Policy | None]
     """The archiving policy as it is now."""
     data_groups: DataGroups
+    groups: GroupDriver
+    """Whoever made it starts and closes it."""
 
 
 class Broker(AnyBroker):
@@ -74,7 +76,7 @@ class Broker(AnyBroker):
         self.machine = parts.logs.machine
         """The replicated state."""
         self.sent = member.measures.sent
-        self.groups = GroupDriver(parts.raft, self.machine, self.clock, self.config.kafka.groups)
+        self.groups = parts.groups
         self.transactions: TransactionCoordinator = TransactionCoordinator(
             parts.raft, self.machine, self.clock, parts.data_groups
         )

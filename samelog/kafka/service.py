@@ -67,7 +67,6 @@ class KafkaService:
 
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
-        self._broker.groups.start()
         self._broker.batches.start()
         self._read_users()
         if self._keys is not None:
@@ -136,7 +135,6 @@ class KafkaService:
 
     async def close(self) -> None:
         """End every connection."""
-        self._broker.groups.close()
         if self._advertising is not None:
             self._advertising.cancel()
         if self._watch is not None:

@@ -121,6 +121,14 @@ class DrainMember(TableChange, frozen=True, tag=13):
     is_draining: bool
 
 
+class GroupBegunAnew(TableChange, frozen=True, tag=14):
+    """A group has begun its logs anew, as a hard reset asked; its terms are at least `term`."""
+
+    number: Unsigned32
+    reset_id: str
+    term: int
+
+
 AnyChange = (
     StartTask
     | TurnTask
@@ -135,6 +143,7 @@ AnyChange = (
     | WantGroup
     | PartitionMoved
     | DrainMember
+    | GroupBegunAnew
 )
 
 
@@ -154,6 +163,8 @@ def _start(placement: Placement, change: StartTask) -> None:
         other = _task_of(placement, number)
         if other is not None:
             raise PlacementRefused("OCCUPIED", f"task {other.number} has group {number}")
+        if task.partition is not None and number in placement.resetting:
+            raise PlacementRefused("RESETTING", f"group {number} begins its logs anew")
     if task.number != placement.next_task:
         raise PlacementRefused("OVERTAKEN", "other tasks were begun meanwhile")
     if task.replica is not None:
@@ -263,6 +274,7 @@ def _drop_group(placement: Placement, change: DropGroup) -> None:
     if is_used or _task_of(placement, number) or number in placement.moves.values():
         raise PlacementRefused("IN_USE", f"group {number} is in use")
     del placement.groups[number]
+    placement.resetting.pop(number, None)
     placement.declined = [each for each in placement.declined if each[1] != number]
 
 
@@ -381,6 +393,16 @@ def _holds(placement: Placement, member: int, group: int) -> bool:
     return known is not None and member in known.members
 
 
+def _begun_anew(placement: Placement, change: GroupBegunAnew) -> None:
+    if placement.resetting.get(change.number) != change.reset_id:
+        raise PlacementRefused("OVERTAKEN", f"group {change.number} has no such reset to do")
+    del placement.resetting[change.number]
+    for number, each in placement.partitions.items():
+        if each.group == change.number:
+            first_epoch = each.epoch_base + change.term
+            placement.partitions[number] = replace(each, first_epoch=first_epoch)
+
+
 _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     StartTask: _start,
     TurnTask: _turn,
@@ -395,4 +417,5 @@ _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     WantGroup: _want_group,
     PartitionMoved: _partition_moved,
     DrainMember: _drain,
+    GroupBegunAnew: _begun_anew,
 }

@@ -5,6 +5,7 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 import msgspec
@@ -103,6 +104,8 @@ class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
     index: int
     group: Unsigned32
     epoch_base: int = 0
+    first_epoch: int = 0
+    """The epochs of its present log are at least this."""
 
 
 class PassStage(IntEnum):
@@ -185,6 +188,19 @@ class Placement(OwnPlacement):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
+    resetting: dict[int, str] = {}
+    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
+
+    def begin_anew(self, moved: Mapping[int, int], reset_id: str, epoch_step: int) -> None:
+        """A hard reset: partitions have other numbers, and their groups have yet to follow."""
+        self.version += 1
+        self.partitions = {
+            moved[number]: msgspec.structs.replace(
+                each, number=moved[number], epoch_base=each.epoch_base + epoch_step
+            )
+            for number, each in self.partitions.items()
+        }
+        self.resetting = {each.group: reset_id for each in self.partitions.values()}
 
     def let_in(self, member: int) -> None:
         """A member counts again, whatever it has forgotten."""
@@ -198,6 +214,11 @@ class Placement(OwnPlacement):
     def has_replicas(self, member: int) -> bool:
         """Whether a member has a replica of any data group."""
         return any(group.replica_of(member) for group in self.groups.values())
+
+    def is_resetting(self, partition: int) -> bool:
+        """Whether the group of a partition has yet to begin its log anew."""
+        placed = self.partitions.get(partition)
+        return placed is not None and placed.group in self.resetting
 
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range
+from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.files import File
 
@@ -112,7 +113,7 @@ class ApplyEvents(Protocol):
     def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
         """A partition came from another group, with the history of what was archived of it."""
 
-    def reset_applied(self, command: SoftReset | HardReset) -> None:
+    def reset_applied(self, command: SoftReset | HardReset | BeginAnew) -> None:
         """The cluster was reset."""
 
     def members_changed(self) -> None:

@@ -44,6 +44,7 @@ from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
+from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
@@ -430,12 +431,13 @@ class GroupReplica:
     def history_came(self, number: int, records: bytes, targets: Sequence[str]) -> None:
         self.care.archive.history.came(number, records, targets)
 
-    def reset_applied(self, command: SoftReset | HardReset) -> None:
+    def reset_applied(self, command: SoftReset | HardReset | BeginAnew) -> None:
         if isinstance(command, SoftReset):
             self.raft.snapshotter.begin_anew()
         else:
             self.raft.coordinator.logs_begun_anew()
             self.reporter.state_again()
+            self._site.owner.placement_changed()
 
     def members_changed(self) -> None:
         self._site.owner.members_changed()

@@ -22,6 +22,7 @@ from samelog.format.errors import LogFormatError
 from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
+from samelog.sequencer.admin.parts import MembersDesk, NodeServices
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
@@ -42,7 +43,7 @@ from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.host import NodeResources, NodeSyncer, Service
+from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
@@ -77,7 +78,7 @@ class Node:
         self._watched: WatchedFiles | None = None
         self._told = NodeState.OFFLINE
         """The state that the other members were told of last."""
-        self.services: list[Service] = []
+        self.services = NodeServices()
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
         directory, record = self.member.directory, self.member.directory.record
@@ -143,6 +144,11 @@ class Node:
             clock=self._given.clock,
         )
 
+    @property
+    def group_desk(self) -> MembersDesk | None:
+        """See admin.parts.ServedNode."""
+        return self.services.group_desk
+
     def _hello(self) -> Hello:
         config, life = self._given.config, self.life.told()
         number = self.member.directory.record.number
@@ -200,7 +206,7 @@ class Node:
         self.data_groups.start()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
-        self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services))
+        self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services.all))
         self.peers.links.start(self._tasks.spawn)
         return self._server.port
 
@@ -226,7 +232,7 @@ class Node:
         self.logs.quotas.limit(config.quotas)
         if self._server is not None:
             self._server.limits = config.limits
-        for service in self.services:
+        for service in self.services.all:
             service.reconfigure(config)
 
     async def run_until_failure(self) -> None:
@@ -246,7 +252,7 @@ class Node:
         self.data_groups.hand_over()
         if self.raft.group.raft.role is Role.LEADER:
             await self.peers.changes.hand_over()
-        for service in self.services:
+        for service in self.services.all:
             await service.close()
         if self._server is not None:
             self._server.close()
@@ -431,7 +437,7 @@ class Node:
         """With another history than the leader it takes nothing in, and answers no Kafka client."""
         if self.raft.group.halted and self.logs.intake.stopped is None:
             self.logs.intake.room.stop("its replica is halted", for_good=True)
-            for service in self.services:
+            for service in self.services.all:
                 self._tasks.spawn(service.close())
 
     def _measure_disk(self) -> None:

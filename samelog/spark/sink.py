@@ -40,6 +40,7 @@ from samelog.config.tables.client import Compression
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.spark.errors import BadOption, TopicNotFound
+from samelog.spark.heap import settle_modules
 from samelog.spark.logs.access import config_path, shared_nodes
 from samelog.spark.options import LogAccess, ReadMode
 
@@ -304,7 +305,9 @@ def _stage(
     with TaskWriters(_nodes(options), stage, options.compression) as writers:
         for batch in batches:
             writers.add(batch, options.topic)
-        return Staged(stage, writer, writers.hold(), writers.rows)
+        staged = Staged(stage, writer, writers.hold(), writers.rows)
+    settle_modules()
+    return staged
 
 
 def _publish(options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
@@ -318,6 +321,7 @@ def _publish(options: SinkOptions, messages: Sequence[Staged | None], batch: int
     is_new = publish_stage(
         _config(options), stage=first.stage, writer=first.writer, batch=batch, runs=runs
     )
+    settle_modules()
     if not is_new:
         log.warning("batch %d of %s was published before: dropped", batch, first.stage)
 

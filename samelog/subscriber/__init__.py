@@ -13,16 +13,23 @@ if TYPE_CHECKING:
     from samelog.subscriber.async_subscriber import AsyncSubscriber
     from samelog.subscriber.errors import (
         CopyStopped,
+        GroupRefused,
         LogReset,
         NotCaughtUp,
+        NotCommitted,
         OffsetNotHere,
         OffsetOutOfRange,
+        PositionLost,
         SubscriberClosed,
         SubscriberError,
         TopicDeleted,
         UnknownTopic,
         UnreadableRecord,
     )
+    from samelog.subscriber.groups.membership import Claim
+    from samelog.subscriber.groups.position_table import PositionTable
+    from samelog.subscriber.groups.processed import processed_offset
+    from samelog.subscriber.groups.sharing import InHand, OwnPositions
     from samelog.subscriber.setup import Corrupt
     from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
@@ -32,16 +39,23 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncSubscriber",
     "AutoOffsetReset",
+    "Claim",
     "CopyStopped",
     "Corrupt",
+    "GroupRefused",
+    "InHand",
     "Isolation",
     "LogReset",
     "NamedStart",
     "NoSchema",
     "NobodyAnswers",
     "NotCaughtUp",
+    "NotCommitted",
     "OffsetNotHere",
     "OffsetOutOfRange",
+    "OwnPositions",
+    "PositionLost",
+    "PositionTable",
     "Subscriber",
     "SubscriberClosed",
     "SubscriberError",
@@ -49,6 +63,7 @@ __all__ = [
     "TypedRow",
     "UnknownTopic",
     "UnreadableRecord",
+    "processed_offset",
 ]
 
 _MODULES = {
@@ -71,6 +86,14 @@ _MODULES = {
     "TopicDeleted": "samelog.subscriber.errors",
     "UnknownTopic": "samelog.subscriber.errors",
     "UnreadableRecord": "samelog.subscriber.errors",
+    "Claim": "samelog.subscriber.groups.membership",
+    "GroupRefused": "samelog.subscriber.errors",
+    "InHand": "samelog.subscriber.groups.sharing",
+    "NotCommitted": "samelog.subscriber.errors",
+    "OwnPositions": "samelog.subscriber.groups.sharing",
+    "PositionLost": "samelog.subscriber.errors",
+    "PositionTable": "samelog.subscriber.groups.position_table",
+    "processed_offset": "samelog.subscriber.groups.processed",
 }
 
 

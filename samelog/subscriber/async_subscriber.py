@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from samelog.subscriber.groups.sharing import InHand
     from samelog.subscriber.typed_rows import TypedRow
 
 T = TypeVar("T")
@@ -170,6 +171,15 @@ class AsyncSubscriber:
     async def wait_caught_up(self, timeout: float | None = None) -> None:
         """As `Subscriber.wait_caught_up`."""
         await asyncio.to_thread(self._subscriber.wait_caught_up, timeout)
+
+    def in_hand(self) -> list[InHand]:
+        """As `Subscriber.in_hand`."""
+        return self._subscriber.in_hand()
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """As `Subscriber.assignment`."""
+        return self._subscriber.assignment
 
     def position(self, partition: int = 0, *, topic: str | None = None) -> int:
         """As `Subscriber.position`."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.share import Share
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import LoopThreads
@@ -30,6 +32,17 @@ from samelog.subscriber.keeper import KeptCopy
 PULL_THREADS = LoopThreads("samelog-pull")
 
 
+@dataclass(frozen=True, slots=True)
+class CopyListener:
+    """Who is told, in another thread: `on_growth` when a copy has grown, `on_news` of more than
+    that, `on_config` of another configuration.
+    """
+
+    on_growth: Callable[[], None]
+    on_news: Callable[[], None]
+    on_config: Callable[[ClientConfig], None] = lambda config: None
+
+
 class Copier:
     """The embedded pull client: a Keeper."""
 
@@ -42,13 +55,12 @@ class Copier:
         config: ClientConfig,
         *,
         find_start: FindStart,
-        on_growth: Callable[[], None],
-        on_news: Callable[[], None],
+        listener: CopyListener,
         must_exist: bool = False,
+        is_shared: bool = False,
     ) -> None:
-        """Start copying. In another thread `on_growth` is called when a copy has grown, `on_news`
-        for more than that. With `must_exist` a topic that the cluster does not know is an error,
-        not something to wait for.
+        """Start copying. With `must_exist` a topic that the cluster does not know is an error, not
+        something to wait for. `is_shared`: a group says what is copied.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -57,9 +69,9 @@ class Copier:
         """
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._topics = topics
-        self._on_growth = on_growth
-        self._on_news = on_news
+        self._listener = listener
         self._must_exist = must_exist
+        self._is_shared = is_shared
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
         self._waiting = 0
@@ -93,20 +105,26 @@ class Copier:
             ),
             PullOptions(
                 find_start=find_start,
+                is_shared=self._is_shared,
                 on_change=self._note_copy,
                 on_status=lambda: self._note_all_copies(client),
             ),
         )
         client.start()
         self._note_all_copies(client)
-        follower = ConfigFollower(config, client.follow)
+
+        def follow(newer: ClientConfig) -> None:
+            client.follow(newer)
+            self._listener.on_config(newer)
+
+        follower = ConfigFollower(config, follow)
         follower.start()
         return client, follower
 
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _note_copy(self, copy: Copy) -> None:
-        self._on_growth()
+        self._listener.on_growth()
         name = copy.name
         before = self._copies.get(name)
         after = CopySnapshot(
@@ -126,7 +144,7 @@ class Copier:
             if self._waiting:
                 self._moved.notify_all()
         if before is None or after.is_news(before):
-            self._on_news()
+            self._listener.on_news()
 
     def _note_all_copies(self, client: PullClient) -> None:
         for copy in client.copies.values():
@@ -134,7 +152,7 @@ class Copier:
         with self._state_lock:
             self._status = client.status
             self._moved.notify_all()
-        self._on_news()
+        self._listener.on_news()
 
     # --- in any thread -------------------------------------------------------------------------
 
@@ -149,7 +167,7 @@ class Copier:
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
         """Whether these are all partitions that are copied."""
         partitions = self._partitions(topic)
-        return bool(partitions) and known == partitions
+        return (bool(partitions) or self._is_shared) and known == partitions
 
     def _partitions(self, topic: str) -> frozenset[int]:
         with self._state_lock:
@@ -165,6 +183,16 @@ class Copier:
             check_copy(name, copy)
         if status is not None:
             check_topics(status.problems, must_exist=self._must_exist)
+
+    def share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        """Keep copies of these partitions only. Raises LogFormatError."""
+        self._thread.run(self._share(held))
+
+    async def _share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        with self._state_lock:
+            for name in [name for name in self._copies if name not in held]:
+                del self._copies[name]
+        self._client.share(held)
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
@@ -192,7 +220,9 @@ class Copier:
 
     def _holds_all(self) -> bool:
         has_topics = {topic for topic, _ in self._copies} >= set(self._topics)
-        return has_topics and all(copy.is_caught_up for copy in self._copies.values())
+        return (has_topics or self._is_shared) and all(
+            copy.is_caught_up for copy in self._copies.values()
+        )
 
     def wait_caught_up(self, timeout_s: float | None) -> None:
         """Wait until they do. Raises NotCaughtUp, and as `check`."""

@@ -143,13 +143,13 @@ class Cursor:
             return None
         if self._table is None or self._table_position != self.position:
             self._table = self._rest_of(chunk)
-        taken, self._table = self._table.slice(0, count), self._table.slice(count)
-        if taken.num_rows:
-            self.position = self._table_position = taken["offset"][-1].as_py() + 1
-            self._decoded.clear()
-        if self._table.num_rows == 0:
+        if (rest := self._table).num_rows <= count:
             self.finish(chunk)
-        return taken if taken.num_rows else None
+            return rest if rest.num_rows else None
+        taken, self._table = rest.slice(0, count), rest.slice(count)
+        self.position = self._table_position = taken["offset"][-1].as_py() + 1
+        self._decoded.clear()
+        return taken
 
     def _rest_of(self, chunk: Chunk) -> Any:
         reader = self.reader

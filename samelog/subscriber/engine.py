@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from samelog.format.file_names import parse_input_name
 from samelog.format.transactions import Isolation
@@ -19,10 +20,12 @@ from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper
-from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, WantedStart
 from samelog.subscriber.tail_reader import TailReader
 from samelog.subscriber.waiter import Waiter
+
+if TYPE_CHECKING:
+    from samelog.subscriber.groups.sharing import Sharing
 
 Name = tuple[str, int]
 """(topic, partition)."""
@@ -51,11 +54,26 @@ class Choice:
     partitions: frozenset[int] | None
     follow: bool
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    sharing: Sharing | None = None
+    """What the member of a group has."""
 
     @property
     def reader(self) -> type[TailReader]:
         """What reads a partition."""
         return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
+
+
+class PositionKeeper(Protocol):
+    """Where positions are kept: a file, or the cluster."""
+
+    def put(self, topic: str, topic_id: str, partition: int, offset: int) -> None:
+        """Note a position; `save` makes it last."""
+
+    def save(self, *, durable: bool) -> None:
+        """Keep what was noted; `durable` waits for it."""
+
+    def close(self) -> None:
+        """No more is noted."""
 
 
 class Engine:
@@ -68,7 +86,7 @@ class Engine:
         choice: Choice,
         *,
         finder: StartFinder,
-        store: PositionStore | None,
+        store: PositionKeeper | None,
         is_kept_here: bool,
     ) -> None:
         """`is_kept_here`: what keeps the copies, in this process, wakes the waiter."""
@@ -90,6 +108,11 @@ class Engine:
         self.next_rescan = 0.0
         """When everything is looked at again, in monotonic seconds."""
         self._has_looked = False
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """What the member of a group has; None: it is none."""
+        return self.choice.sharing
 
     # --- finding partitions --------------------------------------------------------------------
 
@@ -135,6 +158,8 @@ class Engine:
         chosen = self.choice.partitions
         is_chosen = topic in self.choice.topics and (chosen is None or partition in chosen)
         is_known = name in self.cursors or name in self._starting
+        if self.sharing is not None and not self.sharing.holds(name):
+            return False
         return is_chosen and not is_known and self.keeper.kept(topic, partition, 0) is not None
 
     def _start(self, name: Name, starting: _Starting) -> None:
@@ -148,7 +173,7 @@ class Engine:
         cursor = Cursor(reader, starting.stop)
         self.cursors[name] = cursor
         self._turn.append(cursor)
-        self._saved[name] = cursor.position
+        self._saved[name] = cursor.position if self.sharing is None else -1
 
     def _seek_start(self, name: Name, starting: _Starting) -> bool:
         """Put the reader where it is to start; False: that is not known, or not here yet."""
@@ -290,12 +315,26 @@ class Engine:
         LogReset, if there is no rule for it.
         """
         name = reset.topic, reset.partition
-        self._finder.begin_anew(*name)
-        self._let_go(name)
+        self.allow_anew(name)
+        self.let_go(name)
         self.keeper.begin_anew(*name)
         self.next_rescan = 0.0
 
-    def _let_go(self, name: Name) -> None:
+    def allow_anew(self, name: Name) -> None:
+        """What was wanted of a log that was begun anew means nothing. Raises LogReset, if there is
+        no rule for it.
+        """
+        self._finder.begin_anew(*name)
+
+    def hold_back(self, name: Name) -> bool:
+        """Hand out no more of a partition; whether all that was handed out is dealt with."""
+        cursor = self.cursors.get(name)
+        if cursor in self._turn:
+            self._turn.remove(cursor)
+        return cursor is None or cursor.done == cursor.position
+
+    def let_go(self, name: Name) -> None:
+        """Read a partition no more; no position of it is stored."""
         path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
         for watched in (path, self._watched.pop(name, path)):
             self.waiter.forget(watched)
@@ -305,14 +344,15 @@ class Engine:
         cursor = self.cursors.pop(name, None)
         if cursor is not None:
             cursor.leave()
-            self._turn.remove(cursor)
+            if cursor in self._turn:
+                self._turn.remove(cursor)
             self._saved.pop(name)
 
     # --- positions -----------------------------------------------------------------------------
 
     def settle(self) -> None:
         """The application asks for more: what it was handed is dealt with."""
-        for cursor in self._turn:
+        for cursor in self.cursors.values():
             cursor.done = cursor.position
 
     def undone(self) -> list[tuple[Name, int, int]]:
@@ -328,8 +368,22 @@ class Engine:
         for name, done, _ in self.undone():
             self.cursors[name].put_back(done)
 
+    def lose(self) -> None:
+        """Be a member of the group no more, and join again: what was handed out and is not dealt
+        with comes again, to whoever has it then.
+        """
+        self.rewind()
+        if self.sharing is not None:
+            self.sharing.membership.lose()
+
+    def commit_one(self, name: Name) -> None:
+        """Note what is dealt with of a partition."""
+        cursor = self.cursors.get(name)
+        if cursor is not None and self._store is not None:
+            self._store.put(name[0], cursor.reader.topic_id, name[1], cursor.done)
+
     def commit(self, *, durable: bool) -> None:
-        """Store what is dealt with, if that is news. Raises DiskFault."""
+        """PositionKeeper what is dealt with, if that is news. Raises DiskFault."""
         if self._store is None:
             return
         moved = {
@@ -346,8 +400,10 @@ class Engine:
 
     def close(self) -> None:
         """Close all files."""
-        for cursor in self._turn:
+        for cursor in self.cursors.values():
             cursor.reader.close()
         for starting in self._starting.values():
             starting.reader.close()
+        if self._store is not None:
+            self._store.close()
         self.waiter.close()

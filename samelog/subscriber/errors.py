@@ -74,5 +74,19 @@ class LogReset(SubscriberError):
         self.topic, self.partition = topic, partition
 
 
+class GroupRefused(SubscriberError):
+    """The coordinator does not take the subscriber into its group: a right is missing, or the group
+    has Kafka consumers.
+    """
+
+
+class NotCommitted(SubscriberError):
+    """It is not known that a group's positions are committed; what they cover may come again."""
+
+
+class PositionLost(SubscriberError):
+    """Another member of the group has the partition: what was begun in it is not to be kept."""
+
+
 class TopicDeleted(SubscriberError):
     """The topic was deleted in the cluster; what the local copy holds was handed out."""

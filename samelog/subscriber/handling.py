@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, TypedDict
 
 from samelog.subscriber.engine import Engine
+from samelog.subscriber.errors import PositionLost
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,10 @@ class Handling:
         while not self._closed.is_set():
             try:
                 self._handler(item)
+            except PositionLost as lost:
+                log.warning("what the handler was given is another member's: %s", lost)
+                self._engine.lose()
+                return True
             except Exception as error:
                 if self._on_error is OnError.SKIP:
                     self._skip(error)

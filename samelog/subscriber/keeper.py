@@ -5,8 +5,11 @@ Invariant: what a keeper says of the cluster was true when it last heard of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from samelog.replicator.pull.share import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Keeper(Protocol):
     def begin_anew(self, topic: str, partition: int) -> str:
         """Move the copy of a replaced log away. Returns the id of the new log."""
 
+    def share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        """Keep copies of these partitions only, which are the member's of a group."""
+
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""
 
@@ -71,6 +77,9 @@ class NoKeeper:
     def begin_anew(self, topic: str, partition: int) -> str:
         """Do nothing: the process that keeps the copies begins them anew."""
         return ""
+
+    def share(self, held: Mapping[tuple[str, int], Share]) -> None:
+        """Do nothing: members of groups have a cluster."""
 
     def is_caught_up(self) -> bool:
         """True: the cluster's end is not known."""

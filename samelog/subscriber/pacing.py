@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import SubscriberClosed, SubscriberError
 from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
+
+if TYPE_CHECKING:
+    from samelog.subscriber.groups.sharing import Sharing
 
 FOREVER = float("inf")
 
@@ -41,16 +44,37 @@ class Pacing:
         self._setup: Setup = prepare(topics, options)
         self._engine = self._setup.engine
         self._commit_interval_s = options.get("commit_interval_s", 1.0)
-        self._commits = options.get("auto_commit", True) and self._setup.name is not None
+        sharing = self._engine.sharing
+        self._commits = options.get("auto_commit", True) and self.has_positions
         now = time.monotonic()
-        self._next_commit = now + self._commit_interval_s if self._commits else FOREVER
+        self._ticks = self._commits or sharing is not None
+        self._next_commit = now + self._commit_interval_s if self._ticks else FOREVER
         self._using = threading.Lock()
         """Held while the engine is used; not while the application has a record."""
         self._is_closed = False
         self._closed = threading.Event()
         self._is_paused = False
         self._attention = False
-        """Closed or paused: look before handing out another record."""
+        """Closed or paused, or the group says something: look before handing out another record."""
+        if sharing is not None:
+            self._join(sharing)
+
+    def _join(self, sharing: Sharing) -> None:
+        """Be a member of the group. Raises GroupRefused."""
+        client, engine = self._setup.client, self._engine
+        if client is None:
+            raise ValueError("the member of a group needs a config")
+        try:
+            sharing.join(client, self._notice)
+        except BaseException:
+            engine.keeper.stop()
+            engine.close()
+            raise
+
+    def _notice(self) -> None:
+        """The group says something. In any thread."""
+        self._attention = True
+        self._engine.waiter.wake()
 
     # --- waiting -------------------------------------------------------------------------------
 
@@ -77,27 +101,52 @@ class Pacing:
         if limits.more_until is None:
             limits.more_until = time.monotonic() + limits.throttle_s
         try:
-            return self._ready(limits.more_until, limits.limit_bytes)
+            return self._ready(limits.more_until, limits.limit_bytes, has_taken=True)
         except (SubscriberError, LogFormatError):
             return None
 
-    def _ready(self, deadline: float | None, limit_bytes: int) -> Cursor | None:
-        """A partition with something to hand out; None: not in time, or never more."""
+    def _ready(
+        self, deadline: float | None, limit_bytes: int, *, has_taken: bool = False
+    ) -> Cursor | None:
+        """A partition with something to hand out; None: not in time, or never more. `has_taken`:
+        something was taken, and not handed out yet.
+        """
         engine = self._engine
         with self._using:
             while not self._is_closed:
-                if not self._is_paused:
-                    cursor = engine.next_filled(limit_bytes)
-                    if cursor is not None:
-                        return cursor
-                    if not engine.choice.follow and engine.is_finished:
-                        return None
+                if has_taken and self._is_due_in_group:
+                    return None  # what was taken is dealt with first
+                cursor = self._filled(limit_bytes, heeds=not has_taken)
+                if cursor is not None:
+                    return cursor
+                if engine.is_finished and not self._is_paused:
+                    return None
                 left_s = FOREVER if deadline is None else deadline - time.monotonic()
                 if left_s > 0:
                     engine.waiter.wait(min(self._wait_s(), left_s))
                 elif not engine.rescan_if_due():
                     return None
         return None
+
+    def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
+        """A partition with something to hand out now. `heeds`: the group is heeded before."""
+        if heeds:
+            self._heed()
+        return None if self._is_paused else self._engine.next_filled(limit_bytes)
+
+    @property
+    def _is_due_in_group(self) -> bool:
+        sharing = self._engine.sharing
+        return sharing is not None and sharing.is_due
+
+    def _heed(self) -> None:
+        """Take up and let go of partitions, as the group says; nothing that was taken is left to be
+        handed out. Raises GroupRefused.
+        """
+        sharing = self._engine.sharing
+        if sharing is not None:
+            is_done = sharing.heed(self._engine, commits=self._commits)
+            self._attention = self._is_closed or self._is_paused or not is_done
 
     def _wait_s(self) -> float:
         """Do what is due; how long to wait for the engine's waiter before reading again."""
@@ -129,9 +178,16 @@ class Pacing:
                 self._commit_if_due()
 
     def _commit_if_due(self) -> None:
-        if time.monotonic() >= self._next_commit:
+        now = time.monotonic()
+        if now < self._next_commit:
+            return
+        if self._commits:
             self._engine.commit(durable=False)
-            self._next_commit = time.monotonic() + self._commit_interval_s
+        self._next_commit = time.monotonic() + self._commit_interval_s
+        sharing = self._engine.sharing
+        if sharing is not None:
+            sharing.membership.expire(now)
+            self._attention |= sharing.is_due
 
     # --- control -------------------------------------------------------------------------------
 
@@ -144,6 +200,11 @@ class Pacing:
         self._is_paused = False
         self._attention = self._is_closed
         self._engine.waiter.wake()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether its positions are stored anywhere: it has a name, or is in a group."""
+        return self._setup.name is not None or self._engine.sharing is not None
 
     @property
     def is_paused(self) -> bool:

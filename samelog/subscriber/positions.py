@@ -64,6 +64,9 @@ class PositionStore:
             self._file_system.make_directory(self._folder)
         write_json_file(self._file_system, self._path, self._stored, durable=durable)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _load(self, name: str) -> StoredPositions:
         stored = read_json_file(self._file_system, self._path, StoredPositions)
         return StoredPositions(name=name, topics={}) if stored is None else stored

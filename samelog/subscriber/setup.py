@@ -6,17 +6,21 @@ Invariant: what is returned works; if anything is wrong, nothing is left running
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
-from samelog.format.names import check_topic_name
+from samelog.format.names import check_group_name, check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
+from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
+from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
@@ -47,6 +51,9 @@ class SubscriberKeywords(TypedDict, total=False):
     corrupt: str | Corrupt
     where: str | None
     columns: Sequence[str] | None
+    group: str | None
+    positions: OwnPositions | None
+    rebalance_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +85,19 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
-    start = parse_start(given.get("start"), is_named=name is not None)
+    sharing = _share(chosen, client, given)
+    chosen = replace(chosen, sharing=sharing)
+    is_shared = sharing is not None
+    start = parse_start(given.get("start"), is_named=name is not None or is_shared)
     root = _root(given.get("directory"), client)
+    if sharing is not None:
+        root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
-    store = None if name is None else PositionStore(fs, root, name)
-    finder = StartFinder(start, reset, store)
+    store = sharing or (
+        None if name is None else _named(PositionStore(fs, root, name), name, client)
+    )
+    finder = StartFinder(start, reset, store, is_shared=is_shared)
     engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
@@ -105,17 +119,56 @@ def _keep(
     """Begin to keep copies, if there is a configuration."""
     if client is None:
         return NoKeeper()
-    from samelog.subscriber.copier import Copier
+    from samelog.subscriber.copier import Copier, CopyListener
 
     return Copier(
         root,
         chosen.topics,
         client,
         find_start=finder.begin_copy,
-        on_growth=engine.waiter.wake,
-        on_news=engine.waiter.wake_to_rescan,
+        listener=CopyListener(
+            engine.waiter.wake, engine.waiter.wake_to_rescan, _follow_in_group(engine.sharing)
+        ),
         must_exist=not chosen.follow,
+        is_shared=engine.sharing is not None,
     )
+
+
+def _named(
+    store: PositionStore, name: str, client: ClientConfig | None
+) -> PositionStore | ReportedPositions:
+    """Positions under a name, of which the cluster is told, if there is one."""
+    return store if client is None else ReportedPositions(store, PositionReporter(client, name))
+
+
+def _follow_in_group(sharing: Sharing | None) -> Callable[[ClientConfig], None]:
+    def follow(config: ClientConfig) -> None:
+        if sharing is not None and sharing.speaker is not None:
+            sharing.speaker.follow(config)
+
+    return follow
+
+
+def _share(
+    chosen: Choice, client: ClientConfig | None, given: SubscriberKeywords
+) -> Sharing | None:
+    """What a member of a group has. Raises ValueError, InvalidName."""
+    group = given.get("group")
+    if group is None:
+        if given.get("positions") is not None:
+            raise ValueError("positions of one's own go with a group")
+        return None
+    if client is None:
+        raise ValueError("the member of a group needs a config: the cluster knows the group")
+    for option in ("name", "partitions"):
+        if given.get(option) is not None:
+            raise ValueError(f"{option} does not go with group: the group has it")
+    if not chosen.follow:
+        raise ValueError("the member of a group follows: what others have it does not know")
+    rebalance_s = given.get("rebalance_timeout_s", 300.0)
+    host = socket.gethostname()
+    options = MemberOptions(check_group_name(group), chosen.topics, host, rebalance_s)
+    return Sharing(GroupMembership(options), given.get("positions"))
 
 
 def _checked_topics(

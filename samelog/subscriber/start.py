@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import KeptCopy
-from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.tail_reader import TailReader
 from samelog.wire.messages import Start
 from samelog.wire.pull.copies import StartAt
@@ -108,6 +107,13 @@ class Known:
     is_local: bool = False
 
 
+class StoredStarts(Protocol):
+    """Where a subscriber goes on."""
+
+    def get(self, topic: str, topic_id: str, partition: int) -> int | None:
+        """The stored next offset, None if there is none for this very log."""
+
+
 class StartFinder:
     """Finds the start of each partition."""
 
@@ -115,11 +121,17 @@ class StartFinder:
         self,
         wanted: Mapping[int, WantedStart] | WantedStart,
         reset: AutoOffsetReset,
-        store: PositionStore | None,
+        store: StoredStarts | None,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: the store is a group's, and whatever is wanted counts only where it has
+        nothing.
+        """
         self._wanted = wanted
         self._reset = reset
         self._store = store
+        self._is_shared = is_shared
         self._anew: set[tuple[str, int]] = set()
         """Partitions whose logs were begun anew since the start."""
 
@@ -130,10 +142,12 @@ class StartFinder:
         wanted = self._wanted
         if not isinstance(wanted, WantedStart):
             wanted = wanted.get(partition, EARLIEST)
-        if wanted.at is not NamedStart.STORED or self._store is None:
-            return wanted
-        offset = self._store.get(topic, topic_id, partition)
-        return EARLIEST if offset is None else WantedStart(offset=offset, was_stored=True)
+        is_stored = wanted.at is NamedStart.STORED
+        if self._store is not None and (is_stored or self._is_shared):
+            offset = self._store.get(topic, topic_id, partition)
+            if offset is not None:
+                return WantedStart(offset=offset, was_stored=True)
+        return EARLIEST if is_stored else wanted
 
     def settle(self, wanted: WantedStart, kept: KeptCopy) -> WantedStart:
         """Where the cluster, when first asked, said that a latest or timed start is."""
@@ -183,7 +197,8 @@ class StartFinder:
         """The log was begun anew: what was wanted of the old one means nothing. Raises LogReset."""
         if self._reset is AutoOffsetReset.ERROR:
             raise LogReset(topic, partition)
-        self._anew.add((topic, partition))
+        if not self._is_shared:  # the group's positions say which log they are of
+            self._anew.add((topic, partition))
 
     def begin_copy(self, topic: str, topic_id: str, partition: int) -> StartAt:
         """Where a copy that does not exist yet begins, as a node is asked for it.

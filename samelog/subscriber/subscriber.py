@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from samelog.subscriber.groups.sharing import InHand
     from samelog.subscriber.typed_rows import RowReader, TypedRow
 
 
@@ -42,6 +43,13 @@ class Subscriber(Pacing):
             datetime
             (the first record at or after it). Default: "stored" with a name, else "earliest".
         name: the positions are stored under this name in the directory.
+        group: be a member of this consumer group: its partitions are shared among its members, on
+            whatever hosts; each copies what it is given, from the committed position on (`start`
+            counts where there is none). Needs a config. Positions are in the cluster.
+        rebalance_timeout_s: how long the application may take to ask for more when its member is to
+            give a partition up; then it is no member any more.
+        positions: where an application has its group's positions beside its results, such as a
+            PositionTable: they count, and those in the cluster are for showing.
         partitions: read these only. Default: all, also those that come later.
         auto_commit: store positions every `commit_interval_s`, and on close. A record counts once
             the application asks for the next one.
@@ -105,12 +113,12 @@ class Subscriber(Pacing):
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
         """The rest of a partition's chunk; ends early on `pause`, `close` and `seek`."""
-        chunk, commits = cursor.chunk, self._commits
+        chunk, ticks = cursor.chunk, self._ticks
         for record in cursor.records():
             cursor.position = record.offset + 1
             yield record
             cursor.done = cursor.position
-            if self._attention or (commits and time.monotonic() >= self._next_commit):
+            if self._attention or (ticks and time.monotonic() >= self._next_commit):
                 self._tend()
                 if self._attention:
                     return
@@ -317,6 +325,19 @@ class Subscriber(Pacing):
         self._engine.keeper.wait_caught_up(timeout)
         self._engine.rescan_soon()
 
+    def in_hand(self) -> list[InHand]:
+        """What was handed out and is not dealt with, by partition: for a transaction of one's own,
+        in which it is dealt with.
+        """
+        sharing = self._engine.sharing
+        return [] if sharing is None else sharing.in_hand(self._engine.undone())
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """(topic, partition) of what a member of a group has now."""
+        sharing = self._engine.sharing
+        return [] if sharing is None else sharing.assignment
+
     def position(self, partition: int = 0, *, topic: str | None = None) -> int:
         """The offset that is handed out next. Raises UnknownTopic before that is known."""
         return self._cursor(partition, topic).position
@@ -339,10 +360,10 @@ class Subscriber(Pacing):
     def commit(self) -> None:
         """Store, durably, that everything handed out so far is dealt with.
 
-        Raises: ValueError without a name; DiskFault.
+        Raises: ValueError without a name or a group; DiskFault; NotCommitted.
         """
-        if self._setup.name is None:
-            raise ValueError("a subscriber without a name has no stored positions")
+        if not self.has_positions:
+            raise ValueError("a subscriber without a name or a group has no stored positions")
         with self._using:
             self._engine.settle()
             self._engine.commit(durable=True)
@@ -360,7 +381,7 @@ class Subscriber(Pacing):
             self._engine.keeper.stop()
             try:
                 if self._commits:
-                    self._engine.commit(durable=True)
+                    self._engine.commit(durable=self._engine.sharing is None)
             finally:
                 self._engine.close()
 

@@ -200,7 +200,8 @@ class Field:
 
     def start(self) -> None:
         """Start everything; return when records flow to the subscriber."""
-        self.client_file.write_text(to_toml(self.client), encoding="utf-8")
+        if not self.client_file.exists():
+            self.client_file.write_text(to_toml(self.client), encoding="utf-8")
         for node in self.nodes:
             node.start()
         self.wait_live(START_S)

@@ -22,7 +22,7 @@ OLD_BUILD = SUPPORTED
 NEW_BUILD = SUPPORTED + 1
 
 
-class NewKind(Command, frozen=True, tag=120):
+class NewKind(Command, frozen=True, tag=1000):
     """Leaves an event."""
 
     needs: ClassVar[int] = NEW_BUILD

@@ -30,6 +30,8 @@ FLAGS = (
     "about:blank",
 )
 POLL_S = 0.05
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), "ArrowRight": (39, "")}
+"""Of a key: its number, and what it types."""
 LOUD = ("error", "warning", "assert")
 
 
@@ -114,6 +116,13 @@ class Page:
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         given = [{"name": name, "value": value} for name, value in features.items()]
         await self.call("Emulation.setEmulatedMedia", features=given)
+
+    async def press(self, key: str) -> None:
+        """Press a key of KEYS, and let it go."""
+        code, text = KEYS[key]
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **given)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **given)
 
     async def picture(self) -> bytes:
         """What it looks like now, all of it, as PNG."""

@@ -140,7 +140,7 @@ def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
         for number, (topic, index) in enumerate((t, n) for t in TOPICS for n in range(TOPICS[t]))
         for group in (groups[number % 6],)
     )
-    return answers.PlacementStatus(groups, partitions)
+    return answers.PlacementStatus(groups, partitions, ("rt-3",))
 
 
 def _task(number: int, kind: str, group: int, *said: str | None, ago: int = 0) -> TaskInfo:

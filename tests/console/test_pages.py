@@ -185,9 +185,9 @@ async def _check_placement() -> None:
         given = (
             ("Cancel", "Cancel the task", place.CancelTask(12)),
             ("Resume", "Resume", place.ResumeTask(13)),
-            ("Begin none", "Begin none", place.PauseTask()),
+            ("Begin no tasks", "Begin none", place.PauseTask()),
             ("Drain", "Drain", place.DrainNode("rt-1")),
-            ("Let it have replicas", "Let it", place.DrainNode("rt-1", ends=True)),
+            ("Let it have replicas", "Let it", place.DrainNode("rt-3", ends=True)),
             ("Balance", "Balance", place.BalanceCluster()),
         )
         for label, confirm, request in given:

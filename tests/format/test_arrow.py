@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
-from samelog.format.arrow import ArrowMissing, to_arrow
+from samelog.format.arrow import KEPT_BYTES, ArrowMissing, to_arrow
 from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import CorruptBatch, DecompressionError
 from tests.format import oracle
@@ -170,6 +170,24 @@ def test_a_crc_that_was_just_verified_is_not_verified_again() -> None:
     table = to_arrow(data, 0, len(data), topic="t", partition=0, verify_crc=False)
     [record] = kernels.decode_records(data, 0, len(data), "t", 0, decompress, verify_crc=False)
     assert table["value"].to_pylist() == [record.value] == [b"value"]
+
+
+def test_topic_and_partition_of_many_logs_and_sizes_are_their_own() -> None:
+    most = KEPT_BYTES // (len("a") + 8)
+    for topic, partition, rows in [
+        *(("a", number % 3, 1 + number) for number in range(12)),
+        ("b", 0, 2),
+        ("a", 2, most),
+        ("a", 2, most + 1),
+        ("\N{SNOWMAN}" * 99, 7, 3),
+    ]:
+        data = kernels.build_batches(
+            [b""] * rows, timestamps=1, batch_bytes=64 << 10, max_record_bytes=99
+        )
+        table = to_arrow(data, 0, len(data), topic=topic, partition=partition)
+        assert table.num_rows == rows
+        assert set(table["topic"].to_pylist()) == {topic}
+        assert set(table["partition"].to_pylist()) == {partition}
 
 
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from samelog.http.server import HttpServer
 from samelog.runtime.clock import SystemClock
 from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
+from tests.console.seeded import document
 from tests.console.seeded_node import SeededApi
 from tests.patience import PATIENCE_S
 
@@ -170,18 +171,27 @@ def test_a_look_lets_others_run_in_between(monkeypatch: pytest.MonkeyPatch) -> N
 
 # --- over sockets ---------------------------------------------------------------------------------
 
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what others do."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 Body = Callable[[aiohttp.ClientSession, str], Awaitable[None]]
 
 
-def serve(body: Body) -> None:
-    """A seeded node's port."""
+def serve(body: Body, connections: int = 10) -> None:
+    """A seeded node's port, and so many connections to it."""
 
     async def main() -> None:
         config = HttpConfig(listen=Address("127.0.0.1", 0))
         server = HttpServer(config, TlsFiles(ca="", cert="", key=""), SeededApi())
         await server.start()
         try:
-            async with aiohttp.ClientSession() as session:
+            several = aiohttp.TCPConnector(limit=connections)
+            async with aiohttp.ClientSession(connector=several) as session:
                 await body(session, f"http://{server.address}")
         finally:
             await server.close()
@@ -221,6 +231,53 @@ def test_events_are_a_document_and_then_changes() -> None:
             assert (kind, list(change["nodes"])) == ("change", ["rt-1", "rt-2", "rt-3"])
 
     serve(body)
+
+
+def test_fifty_browsers_cost_one_look_and_none_once_they_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, readers_there, allowed = 0, 0, asyncio.Semaphore(0)
+    opened = Producer.open
+
+    def open_counted(producing: Producer) -> AsyncIterator[bytes]:
+        nonlocal readers_there
+        found = opened(producing)
+        readers_there += 1
+        return found
+
+    async def look(api: SeededApi) -> Document:
+        nonlocal begun
+        begun += 1
+        await allowed.acquire()
+        return document(begun)
+
+    async def body(session: aiohttp.ClientSession, base: str) -> None:
+        async with AsyncExitStack() as readers:
+            asked = [
+                asyncio.create_task(readers.enter_async_context(session.get(f"{base}/ui/events")))
+                for _ in range(READERS_MAX)
+            ]
+            await until(lambda: readers_there == READERS_MAX)
+            async with session.get(f"{base}/ui/events") as refused:
+                assert refused.status == 503
+            allowed.release()
+            answers = await asyncio.gather(*asked)
+            events = [told(await anext(_events(each))) for each in answers]
+            check(events, "document")
+            allowed.release()
+            check([told(await anext(_events(each))) for each in answers], "change")
+            assert begun <= 3
+        allowed.release()
+        await until(lambda: not any("Producer._run" in repr(each) for each in asyncio.all_tasks()))
+
+    def check(events: list[tuple[str, Any]], wanted: str) -> None:
+        """All are told the same."""
+        assert {kind for kind, _ in events} == {wanted}
+        assert len({found["cluster"][""]["now_ms"] for _, found in events}) == 1
+
+    monkeypatch.setattr(SeededApi, "_look", look)
+    monkeypatch.setattr(Producer, "open", open_counted)
+    serve(body, connections=READERS_MAX + 1)
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -52,6 +52,7 @@ from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
 from tests.mutants.mirroring import MIRRORING
+from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
@@ -59,7 +60,7 @@ from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
-from tests.mutants.resets import forget_dedup_at_resets
+from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
@@ -344,11 +345,13 @@ PLANTED = (
             *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
+            *RESETS,
             *SHARING,
             *SPANNING,
             *STATE_TOPICS,
             *TELLING,
             *MIRRORING,
+            *NATIVE_GROUPS,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

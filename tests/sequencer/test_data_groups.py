@@ -256,6 +256,6 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     refused = machine.apply(ArchiveCommand(1, 5, 0, 0, 1, ""))
     assert isinstance(refused, Rejection)
     assert refused.code == "ELSEWHERE"
-    assert machine.apply(HardReset("x", 1, 1)).code == "DATA_GROUPS"
+    assert machine.apply(HardReset("x", 1, 1)).code == "LEVEL"
     machine.apply(DeleteTopicCommand("id"))
     assert not machine.state.placement.partitions

@@ -46,7 +46,7 @@ from samelog.wire.peer_messages import MemberState, Report
 from tests.cluster_sim.new_kind import NEW_BUILD, OLD_BUILD, NewKind, known
 from tests.sequencer.cluster import Session, batch, leader_of, merged, offset, resources, until
 
-UNKNOWN = b"\x91\x92\x78\xa1x"
+UNKNOWN = b"\x91\x92\xcd\x03\xe8\xa1x"
 """An entry with a command that no build knows."""
 
 

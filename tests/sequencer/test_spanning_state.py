@@ -6,7 +6,7 @@ import pytest
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PartitionPass, PassStage
-from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.spanning.steps import lost_groups, next_steps
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -28,6 +28,7 @@ from samelog.sequencer.state.placement.commands import (
     PassPartition,
     PlaceTopic,
 )
+from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.transactions.commands import (
     BeginStage,
     SettleUnit,
@@ -248,3 +249,14 @@ def test_a_group_that_is_gone_has_done_its_part(cluster: StateMachine) -> None:
     for each in (settle(0, UnitStep.PREPARED), settle(1, UnitStep.PREPARED), gone):
         cluster.apply(each)
     assert decision(cluster) is Decision.COMMIT
+
+
+def test_nothing_is_pinned_in_a_group_that_begins_its_logs_anew(cluster: StateMachine) -> None:
+    """The unit names partitions that the group does not know yet: that is not refused."""
+    cluster.state.level = GROUP_RECOVERY
+    cluster.apply(HardReset("r1", 1, 1))
+    cluster.apply(begin(parts=[StagedPart(*RUN, [(3, 0, 10), (4, 0, 10)])]))
+    group = data_group(1)
+    assert next_steps(cluster.state, group.state, 1).pin == []
+    cluster.state.placement.resetting.pop(1)
+    assert next_steps(cluster.state, group.state, 1).pin == [UNIT]

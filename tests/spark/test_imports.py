@@ -51,3 +51,29 @@ def test_no_more_than_is_used(program: str, unwanted: tuple[str, ...]) -> None:
         check=False,
     )
     assert (run.stdout, run.returncode) == ("[]\n", 0), run.stderr
+
+
+SETTLED = """
+import gc
+
+from samelog.spark.heap import settle_modules
+
+settle_modules()
+before = gc.get_freeze_count()
+later = [[]]
+settle_modules()
+assert gc.get_freeze_count() <= before
+assert any(each is later for each in gc.get_objects())
+print(before > 1000)
+"""
+
+
+def test_what_is_imported_is_not_gone_through_by_the_collector() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SETTLED],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (run.stdout, run.returncode) == ("True\n", 0), run.stderr

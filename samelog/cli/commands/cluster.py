@@ -15,7 +15,7 @@ import click
 from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
-from samelog.admin.placement_requests import BalanceCluster
+from samelog.admin.placement_requests import BalanceCluster, GetPlacement
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import members, why_not_ready
@@ -196,7 +196,7 @@ def reset(config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float) 
     if not yes:
         fail(_warning(config, hard=not soft))
     done = ask(config, ResetCluster(not soft, uuid.uuid4().hex))
-    away = _wait(config, done.index, wait_s)
+    away = _wait(config, done.index, wait_s, hard=not soft)
     if wants_json():
         logs = {each.topic: each.log_id for each in done.topics}
         print_json({"hard": not soft, "index": done.index, "logs": logs, "not_yet": away})
@@ -221,11 +221,15 @@ def _warning(config: ClientConfig, *, hard: bool) -> str:
     )
 
 
-def _wait(config: ClientConfig, index: int, wait_s: float) -> list[str]:
-    """Wait until every node that answers has done it: those that do not answer, or have not yet."""
+def _wait(config: ClientConfig, index: int, wait_s: float, *, hard: bool) -> list[str]:
+    """Wait until every node that answers, and every data group, has done it: those that do not
+    answer, or have not yet.
+    """
     deadline = time.monotonic() + wait_s
     while True:
         behind, away = _sort(all_statuses(config), index)
+        if hard and not behind:
+            behind = _groups_behind(config)
         if not behind or time.monotonic() >= deadline:
             return behind + away
         time.sleep(LOOK_S)
@@ -239,6 +243,15 @@ def _sort(answers: Sequence[Status | AdminError], index: int) -> tuple[list[str]
         if isinstance(answer, Status) and _applied(answer) < index
     ]
     return behind, [str(answer) for answer in answers if isinstance(answer, AdminError)]
+
+
+def _groups_behind(config: ClientConfig) -> list[str]:
+    """Data groups that have yet to begin their logs anew."""
+    try:
+        known = ask(config, GetPlacement()).groups
+    except AdminError as error:
+        return [str(error)]
+    return [f"group {each.group} has not begun anew yet" for each in known if each.is_resetting]
 
 
 def _applied(status: Status) -> int:

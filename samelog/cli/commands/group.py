@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 
 import click
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
-from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
+from samelog.admin.answers import GroupDescription, GroupMemberInfo, GroupPartition
 from samelog.admin.client import ask
+from samelog.admin.errors import AdminError
+from samelog.admin.group_requests import GetProcessedOffset
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
@@ -27,12 +29,13 @@ ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, describe and reset consumer groups.
+    """List, describe and reset consumer groups; show how far they have come.
 
     \b
     Examples:
       samelog group list --config client.toml
       samelog group describe billing --config client.toml --json
+      samelog group processed flights billing --config client.toml
       samelog group reset billing --topic flights --to earliest --config client.toml
     """
 
@@ -49,12 +52,11 @@ def list_command(config: ClientConfig) -> None:
       samelog group list --config client.toml
     """
     groups = sorted(ask(config, ListGroups()).groups, key=lambda each: each.group)
-    infos = [{name: getattr(each, name) for name in GroupInfo.__struct_fields__} for each in groups]
     if wants_json():
-        print_json(infos)
+        print_json([asdict(each) for each in groups])
     else:
-        columns = ("group", "state", "type", "protocol", "members", "generation")
-        print_table(columns, [tuple(info.values()) for info in infos])
+        columns = ("group", "state", "type", "protocol", "members", "generation", "lag")
+        print_table(columns, [astuple(each) for each in groups])
 
 
 @command.command()
@@ -72,7 +74,55 @@ def describe(config: ClientConfig, group: str) -> None:
     Example:
       samelog group describe billing --config client.toml
     """
-    _show(ask(config, DescribeGroup(group)))
+    _show(_described(config, group))
+
+
+def _described(config: ClientConfig, group: str) -> GroupDescription:
+    """As the coordinator knows it, which has heard of the members; else as any node does."""
+    try:
+        return ask(config, DescribeGroup(group, by_coordinator=True))
+    except AdminError:
+        return ask(config, DescribeGroup(group))
+
+
+@command.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument("name", shell_complete=complete_groups)
+@client_option
+@json_option
+@watchable
+def processed(config: ClientConfig, topic: str, name: str) -> None:
+    """Show how far NAME has come in TOPIC: a group, or a subscriber with this name.
+
+    The offset is that of the next record to be dealt with.
+
+    \b
+    Example:
+      samelog group processed flights billing --config client.toml
+    """
+    found = ask(config, GetProcessedOffset(name, topic))
+    if wants_json():
+        parts = [
+            {
+                "partition": each.partition,
+                "offset": None if each.offset < 0 else each.offset,
+                "lag": each.lag,
+                "at": _time(each.at_ms),
+            }
+            for each in found.partitions
+        ]
+        print_json({"topic": found.topic, "name": name, "partitions": parts})
+        return
+    rows = [
+        (
+            each.partition,
+            "" if each.offset < 0 else each.offset,
+            "" if each.lag is None else each.lag,
+            _time(each.at_ms) or "",
+        )
+        for each in found.partitions
+    ]
+    print_table(("partition", "offset", "lag", "at"), rows)
 
 
 @command.command()
@@ -163,7 +213,7 @@ def _show(found: GroupDescription) -> None:
     names = ("topic", "partition", "begin", "end", "committed", "lag", "member")
     print_table(names, [_row(each, owners) for each in found.partitions], title=title)
     if found.members:
-        columns = ("member", "instance", "client", "host")
+        columns = ("member", "instance", "client", "host", "joined", "rebalanced", "polled")
         print_table(columns, [_member_row(each) for each in found.members])
 
 
@@ -183,7 +233,9 @@ def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[obje
 
 
 def _member_row(member: GroupMemberInfo) -> tuple[object, ...]:
-    return (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+    times = (member.joined_ms, member.moved_ms, member.polled_ms)
+    named = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+    return (*named, *(_time(each) or "" for each in times))
 
 
 def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dict[str, object]:
@@ -193,6 +245,11 @@ def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dic
             "instance_id": member.instance_id,
             "client_id": member.client_id,
             "client_host": member.client_host,
+            "identity": member.identity or None,
+            "joined_at": _time(member.joined_ms),
+            "rebalanced_at": _time(member.moved_ms),
+            "heard_at": _time(member.heard_ms),
+            "polled_at": _time(member.polled_ms),
             "partitions": sorted(p for p, owner in owners.items() if owner == member.member_id),
         }
         for member in found.members

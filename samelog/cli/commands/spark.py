@@ -16,11 +16,11 @@ import click
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
 from samelog.cli.output import (
-    client_file_option,
     fail,
     json_option,
     print_json,
     print_table,
+    spark_client_file_option,
     wants_json,
 )
 from samelog.config.document import absolute_place
@@ -103,7 +103,7 @@ def verify(
 @click.argument("topic")
 @click.option("--archive", required=True, help="The copies: a directory, or a URL.")
 @click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
-@client_file_option
+@spark_client_file_option
 @click.option(
     "--checkpoint",
     required=True,

@@ -1,7 +1,7 @@
 """`samelog subscribe`: the records of topics on standard output.
 
-Invariant: with --name, a position is stored only after its records were written out; with --replay,
-a record is shown no earlier than its time has come, and in the order it was read.
+Invariant: with --name or --group, a position is stored only after its records were written out;
+with --replay, a record is shown no earlier than its time has come, and in the order it was read.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict, Unpack
 
 import click
 
-from samelog.cli.live_names import complete_topics
+from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.cli.record_text import as_line, as_value
 from samelog.config.tables.client import ClientConfig
@@ -28,6 +28,16 @@ from samelog.subscriber.subscriber import Subscriber
 
 BATCH_RECORDS = 1000
 FORMATS = ("value", "json")
+
+
+class _Reading(TypedDict):
+    """Options that are the subscriber's own."""
+
+    start: StartOption | None
+    partitions: tuple[int, ...] | None
+    name: str | None
+    group: str | None
+    follow: bool
 
 
 def parse_from(
@@ -62,8 +72,19 @@ def parse_from(
     help="earliest, latest, stored, an offset, or a time (ISO 8601).  [default: earliest; stored "
     "with --name]",
 )
-@click.option("--partition", "partitions", multiple=True, type=click.IntRange(min=0))
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(min=0),
+    callback=lambda context, parameter, given: given or None,
+)
 @click.option("--name", help="Store positions under this name, and go on there.")
+@click.option(
+    "--group",
+    shell_complete=complete_groups,
+    help="Be a member of this group, which shares the partitions and has the positions.",
+)
 @click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--replay", is_flag=True, help="Show records as far apart as they were written.")
@@ -80,15 +101,12 @@ def command(
     *,
     topics: tuple[str, ...],
     directory: str | None,
-    start: StartOption | None,
-    partitions: tuple[int, ...],
-    name: str | None,
     limit: int | None,
-    follow: bool,
     replay: bool,
     speed: float | None,
     kind: str,
     as_json: bool,
+    **reading: Unpack[_Reading],
 ) -> None:
     """Print the records of topics: their values, a line each, or JSON objects with all there is.
 
@@ -101,23 +119,16 @@ def command(
       samelog subscribe --config client.toml --topic flights --dir copies --from latest
       samelog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       samelog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
+      samelog subscribe --config client.toml --topic trades --dir copies --group billing
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
       samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
     """
     topics = _checked(config, topics, replay=replay, speed=speed)
     show = as_line if as_json or kind == "json" else as_value
     if config is None and directory is not None:
-        _check_there(directory, topics, follow=follow)
+        _check_there(directory, topics, follow=reading["follow"])
     with api_usage():
-        subscriber = Subscriber(
-            topics,
-            directory=directory,
-            config=config,
-            start=start,
-            name=name,
-            partitions=partitions or None,
-            follow=follow,
-        )
+        subscriber = Subscriber(topics, directory=directory, config=config, **reading)
     with subscriber:
         paced = Replay(subscriber, speed or 1.0) if replay else None
         stop = subscriber.stop_soon if paced is None else paced.stop_soon
@@ -128,7 +139,7 @@ def command(
             count = copy_out(subscriber, out, show, limit)
         else:
             count = paced.copy_out(out, show, limit)
-        if name is not None and not (paced and paced.is_cut_short):
+        if subscriber.has_positions and not (paced and paced.is_cut_short):
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")

@@ -21,7 +21,7 @@ from samelog.cli.local_cluster import (
     LocalCluster,
     ended,
 )
-from samelog.cli.output import EXIT_FAILED, fail, json_option, print_json, talk, wants_json
+from samelog.cli.output import EXIT_FAILED, fail, json_option, near, print_json, talk, wants_json
 from samelog.config.load import with_kafka_settings
 from samelog.config.tables.node import Fsync
 from samelog.config.values import ConfigError
@@ -105,8 +105,8 @@ def _announce(cluster: LocalCluster) -> None:
         where = f", http://{node.http}" if node.http else ""
         talk(f"{node.name} is Live on {node.address} (pid {node.pid}){where}")
     talk(f"kafka: {config.kafka_bootstrap}")
-    talk(f"clients: --config {os.path.relpath(cluster.client_file)}")
-    talk(f"stop with: samelog down --dir {os.path.relpath(cluster.directory)}")
+    talk(f"clients: --config {near(cluster.client_file)}")
+    talk(f"stop with: samelog down --dir {near(cluster.directory)}")
 
 
 def go_behind(directory: str) -> Callable[[], None]:

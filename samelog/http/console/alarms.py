@@ -109,7 +109,8 @@ def _certificate(name: str, row: ShownRow, cluster: ShownRow) -> Iterator[Alarm]
     if days < EXPIRES_DAYS:
         is_urgent = days < EXPIRES_NOW_DAYS
         alert = "SamelogCertificateExpiresNow" if is_urgent else "SamelogCertificateExpires"
-        when = f"expires in {days:.1f} days" if days > 0 else "has expired"
+        left = f"{days:.0f} days" if days >= EXPIRES_NOW_DAYS else f"{24 * days:.0f} hours"
+        when = f"expires in {left}" if days > 0 else "has expired"
         about = f"{cluster['node']} {name}"
         yield Alarm(CRITICAL if is_urgent else WARNING, alert, about, f"{name} {when}")
 

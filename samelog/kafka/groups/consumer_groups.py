@@ -15,22 +15,34 @@ up what it was asked to within its rebalance timeout is fenced.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.groups import natives
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
 from samelog.sequencer.state.access_state import SESSION_MS
-from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
+from samelog.sequencer.state.group_commands import (
+    ConsumerMember,
+    NativeMember,
+    Phase,
+    SaveConsumerGroup,
+    SaveNativeGroup,
+)
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
 
+ValueT = TypeVar("ValueT")
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that will come back."""
+
+
+GroupSaved = tuple[dict[str, ConsumerMember], dict[str, list[int]], dict[str, NativeMember]]
 
 
 @dataclass(slots=True)
@@ -43,14 +55,18 @@ class ConsumerGroup:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, list[int]] = field(default_factory=dict)
     was_used: bool = False
-    saved: tuple[dict[str, ConsumerMember], dict[str, list[int]]] = ({}, {})
+    natives: dict[str, NativeMember] = field(default_factory=dict)
+    heard: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """When members were heard of last, and polled, since this coordinator is one."""
+    saved: GroupSaved = ({}, {}, {})
 
     @classmethod
     def restored(cls, group_id: str, state: GroupState) -> ConsumerGroup:
         """A group as the replicated state remembers it."""
         group = cls(group_id, state.generation, state.since_ms)
         group.members, group.targets = dict(state.consumers), dict(state.targets)
-        group.saved = (dict(group.members), dict(group.targets))
+        group.natives = dict(state.natives)
+        group.note_saved()
         return group
 
     # --- questions --------------------------------------------------------------------------------
@@ -59,6 +75,11 @@ class ConsumerGroup:
     def protocol_type(self) -> str:
         """Always "consumer"."""
         return "consumer"
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its members are samelog's own subscribers."""
+        return bool(self.natives)
 
     @property
     def phase(self) -> Phase:
@@ -145,16 +166,27 @@ class ConsumerGroup:
         if changed != member:
             self.members[member.member_id] = changed
 
+    def note_saved(self) -> None:
+        """The replicated state is equal to this, or will be."""
+        self.saved = (dict(self.members), dict(self.targets), dict(self.natives))
+
     def difference(self) -> SaveConsumerGroup | None:
         """What makes the replicated state equal to this, and is taken to be proposed."""
-        members, targets = self.saved
-        changed = [m for name, m in self.members.items() if members.get(name) != m]
+        members, targets, natives = self.saved
+        changed = [member for _, member in _news(self.members, members)]
         gone = [name for name in members if name not in self.members]
-        moved = [(name, hand) for name, hand in self.targets.items() if targets.get(name) != hand]
-        self.saved = (dict(self.members), dict(self.targets))
-        if not (changed or gone or moved):
+        moved = _news(self.targets, targets)
+        noted = _news(self.natives, natives)
+        self.note_saved()
+        if not (changed or gone or moved or noted):
             return None
-        return SaveConsumerGroup(self.group_id, self.epoch, changed, gone, moved, self.since_ms)
+        said = self.group_id, self.epoch, changed, gone, moved, self.since_ms
+        return SaveNativeGroup(*said, noted) if noted else SaveConsumerGroup(*said)
+
+
+def _news(now: Mapping[str, ValueT], before: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
+    """What is new, or is not as it was."""
+    return [(name, value) for name, value in now.items() if before.get(name) != value]
 
 
 CONSUMER, REVOKING = "consumer ", "revoking "
@@ -188,11 +220,20 @@ class ConsumerGroups:
 
     # --- the request ------------------------------------------------------------------------------
 
-    def beat(self, group: ConsumerGroup, request: GroupBeat, waiter: Requester) -> None:
+    def beat(
+        self,
+        group: ConsumerGroup,
+        request: GroupBeat,
+        waiter: Requester,
+        not_committed: tuple[int, ...] = (),
+    ) -> None:
         """Answer a heartbeat."""
         group.was_used = True
         try:
-            if request.caller.generation in (LEAVE, LEFT_FOR_A_WHILE):
+            refused = natives.stranger(group, request)
+            if refused is not None:
+                raise _HeartbeatRejected(*refused)
+            if request.leaves or request.caller.generation in (LEAVE, LEFT_FOR_A_WHILE):
                 answer = self._leave(group, request.caller)
             else:
                 answer = self._stay(group, request)
@@ -200,7 +241,7 @@ class ConsumerGroups:
             name, epoch = request.caller.member_id, request.caller.generation
             answer = Beaten(refused.error, name, epoch, None, refused.message)
         self._save(group)
-        self._outbox.answer(waiter, answer)
+        self._outbox.answer(waiter, replace(answer, not_committed=not_committed))
 
     def _stay(self, group: ConsumerGroup, request: GroupBeat) -> Beaten:
         caller = request.caller
@@ -222,6 +263,8 @@ class ConsumerGroups:
         self._keep_alive(group, updated)
         self._move(group, request)
         after = group.members[caller.member_id]
+        natives.note(group, request, before, self._outbox.wall_ms)
+        group.heard[caller.member_id] = self._outbox.wall_ms, request.polled_ms
         changed = before is None or before.assigned != after.assigned
         stale = caller.generation != after.epoch or request.owned is not None
         told = tuple(after.assigned) if joins or changed or stale else None
@@ -302,9 +345,9 @@ class ConsumerGroups:
         return member
 
     def check_commit(self, group: ConsumerGroup, caller: Caller) -> ErrorCode:
-        """Whether a member may commit, or see what is committed."""
+        """Whether a member may commit, or see what is committed, by Kafka's requests."""
         member = group.members.get(caller.member_id)
-        if member is None:
+        if member is None or group.is_native:
             return ErrorCode.unknown_member_id
         fits = caller.generation == member.epoch
         return ErrorCode.none if fits else ErrorCode.stale_member_epoch
@@ -330,6 +373,8 @@ class ConsumerGroups:
 
     def _forget(self, group: ConsumerGroup, member_id: str) -> None:
         del group.members[member_id]
+        group.natives.pop(member_id, None)
+        group.heard.pop(member_id, None)
         for name in (CONSUMER, REVOKING):
             self._outbox.timers.cancel(group.group_id, name + member_id)
 

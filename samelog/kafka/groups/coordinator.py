@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.groups import natives
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
 from samelog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from samelog.kafka.groups.joining import Joining, check_member
@@ -183,21 +184,37 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat."""
         caller = request.caller
         error = _check_id(caller.group)
-        group = None if error else self._for_consumers(caller)
+        group = None if error else self._for_consumers(request)
         if group is None:
-            error = error or ErrorCode.unknown_member_id
-            self._outbox.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
+            is_native = request.identity is not None and caller.generation == 0
+            unknown = natives.OTHERS if is_native else (ErrorCode.unknown_member_id, None)
+            error, text = (error, None) if error else unknown
+            epoch = caller.generation
+            self._outbox.answer(waiter, Beaten(error, caller.member_id, epoch, None, text))
         else:
-            self._consumers.beat(group, request, waiter)
+            left = self._commit_with_beat(group, request)
+            self._consumers.beat(group, request, waiter, left)
 
-    def _for_consumers(self, caller: Caller) -> ConsumerGroup | None:
+    def _commit_with_beat(self, group: ConsumerGroup, request: GroupBeat) -> tuple[int, ...]:
+        """Have committed what a heartbeat commits; the partitions of which it may not be."""
+        taken = natives.committable(group, request)
+        errors = self._offsets.commit(group, taken)
+        done = {each.partition for each, error in zip(taken, errors, strict=True) if not error}
+        asked = (each.partition for each in request.commits)
+        return tuple(number for number in asked if number is not None and number not in done)
+
+    def _for_consumers(self, request: GroupBeat) -> ConsumerGroup | None:
         """The group, which becomes one of the consumer protocol if it has no members."""
+        caller = request.caller
         known = self._consumers.groups.get(caller.group)
         classic = self._find(caller.group) if known is None else None
         is_free = classic is None or not (classic.members or classic.pending)
         if known is not None or not is_free or caller.generation != 0:
             return known
-        group = ConsumerGroup(caller.group, 0 if classic is None else classic.generation)
+        epoch = 0 if request.identity is None else natives.first_epoch(self._outbox.wall_ms)
+        group = ConsumerGroup(
+            caller.group, epoch if classic is None else max(epoch, classic.generation)
+        )
         self._groups.pop(caller.group, None)
         self._ending.discard(caller.group)
         self._consumers.groups[caller.group] = group
@@ -376,6 +393,11 @@ class GroupCoordinator:
                 for group in self._consumers.groups.values()
             ),
         )
+
+    def times(self, group_id: str, member_id: str) -> tuple[int, int]:
+        """When a member by the consumer protocol was heard of last, and polled; -1: not known."""
+        group = self._consumers.groups.get(group_id)
+        return (-1, -1) if group is None else group.heard.get(member_id, (-1, -1))
 
     def delete(self, group_ids: Sequence[str], waiter: Requester) -> None:
         """DeleteGroups: those that have no members."""

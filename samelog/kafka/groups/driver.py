@@ -97,6 +97,11 @@ class GroupDriver:
         coordinator = self._current()
         return ErrorCode.not_coordinator if coordinator is None else coordinator.may_fetch(caller)
 
+    def times(self, group: str, member: str) -> tuple[int, int]:
+        """When a member was heard of last, and polled; -1: not known here."""
+        coordinator = self._current()
+        return (-1, -1) if coordinator is None else coordinator.times(group, member)
+
     def _current(self) -> GroupCoordinator | None:
         """The coordinator for this node's term as leader; None if it does not lead."""
         group, clock = self._raft.group, self._clock

@@ -52,7 +52,12 @@ class OffsetKeeper:
             return ErrorCode.unknown_topic_or_partition
         if len(commit.metadata) > self._limits.offset_metadata_max_bytes:
             return ErrorCode.offset_metadata_too_large
-        if 0 <= commit.leader_epoch < self._state.epochs.first:
+        table = self._state.placement
+        if table.is_resetting(commit.partition):
+            return ErrorCode.coordinator_load_in_progress  # clients ask again
+        placed = table.partitions.get(commit.partition)
+        first = self._state.epochs.first if placed is None else placed.first_epoch
+        if 0 <= commit.leader_epoch < first:
             return ErrorCode.fenced_leader_epoch  # it speaks of a log before a hard reset
         return ErrorCode.none
 

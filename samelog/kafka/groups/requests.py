@@ -75,6 +75,16 @@ class SyncGroupResponse(ResponseBody, frozen=True):
     assignment: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """One partition's offset; `partition` is its cluster-wide number, None if there is none."""
+
+    partition: int | None
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
 def _nothing(pattern: str) -> Sequence[str]:
     return ()
 
@@ -84,6 +94,10 @@ class GroupBeat:
     """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
     for a while. `topics`, `pattern` and `owned` (partition numbers) are None where nothing has
     changed; `find` gives the topics that a pattern means and the client may read, sorted.
+
+    `identity` is that of one of samelog's own subscribers, None if it is none. Only those commit
+    with their heartbeats, say that they leave with `leaves`, and when their application asked for
+    more (`polled_ms`, by the wall clock; -1: not said).
     """
 
     caller: Caller
@@ -95,6 +109,10 @@ class GroupBeat:
     owned: Sequence[int] | None = None
     pattern: str | None = None
     find: Callable[[str], Sequence[str]] = _nothing
+    identity: str | None = None
+    commits: Sequence[OffsetCommit] = ()
+    leaves: bool = False
+    polled_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +124,8 @@ class Beaten:
     epoch: int
     assigned: tuple[int, ...] | None
     message: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetCommit:
-    """One partition's offset; `partition` is its cluster-wide number, None if there is none."""
-
-    partition: int | None
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
+    not_committed: tuple[int, ...] = ()
+    """Partitions of which it committed, and which it has not."""
 
 
 class DescribedMember(Entity, frozen=True):

@@ -40,8 +40,11 @@ async def txn_offset_commit(call: NodeCall, request: Any) -> TxnOffsetCommitResp
 def _refusal(call: NodeCall, topic: str, partition: Any) -> ErrorCode:
     if not call.broker.may_read(call.client, topic):
         return ErrorCode.topic_authorization_failed
-    if call.broker.partition_number(topic, partition.partition_index) is None:
+    number = call.broker.partition_number(topic, partition.partition_index)
+    if number is None:
         return ErrorCode.unknown_topic_or_partition
+    if call.broker.machine.state.placement.is_resetting(number):
+        return ErrorCode.coordinator_load_in_progress
     longest = call.broker.config.kafka.groups.offset_metadata_max_bytes
     too_long = len(partition.committed_metadata or "") > longest
     return ErrorCode.offset_metadata_too_large if too_long else ErrorCode.none

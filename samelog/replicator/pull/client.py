@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
+from samelog.replicator.interfaces import InputName
 from samelog.replicator.known_nodes import KnownNodes, nodes_of
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import Copy
@@ -23,6 +24,7 @@ from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
 from samelog.replicator.pull.lane import PullLane
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.share import Share
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.loop import end_all, spawn
@@ -62,6 +64,8 @@ class PullClient:
         self.on_change = options.on_change
         self.directory = CopyDirectory(directory, parts.fs, options.on_change)
         self.copies = self.directory.copies
+        if options.is_shared:
+            self.directory.shared = {}
         self._config = config
         self._parts = parts
         self._options = options
@@ -140,6 +144,17 @@ class PullClient:
         elif self._link.connection is not None:
             self._link.connection.close()
         self._options.on_status()
+
+    def share(self, held: Mapping[InputName, Share]) -> None:
+        """Copy these partitions only, from now on. Raises LogFormatError."""
+        before = set(self.copies.values())
+        new = self.directory.share(held)
+        for copy in before - set(self.copies.values()):
+            self._upkeep.forget(copy)
+        for conversation in self._conversations():
+            conversation.found(new)
+        for copy in new:
+            self.on_change(copy)
 
     def _ask_again(self) -> None:
         for copy in self.copies.values():

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
+from samelog.replicator.pull.share import Share
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.partition_file import find_partition_directories
+from samelog.store.merged.partition_file import (
+    copy_path,
+    find_partition_directories,
+    read_partition_topic,
+)
 from samelog.wire.pull.copies import CopyState
 
 log = logging.getLogger(__name__)
@@ -29,6 +34,8 @@ class CopyDirectory:
 
     def __init__(self, path: str, fs: FileSystem, on_change: Callable[[Copy], None]) -> None:
         self.copies: dict[InputName, Copy] = {}
+        self.shared: Mapping[InputName, Share] | None = None
+        """Those that a member of a group copies; None: it is in no group, and copies all."""
         self._path = path
         self._fs = fs
         self._on_change = on_change
@@ -60,6 +67,8 @@ class CopyDirectory:
 
     def find(self, topic: str) -> None:
         """Open the copies there are. Raises LogFormatError."""
+        if self.shared is not None:
+            return
         found = find_partition_directories(self._fs, self._path, topic)
         for name, topic_id, partition in found:
             if (name, partition) not in self.copies:
@@ -76,7 +85,7 @@ class CopyDirectory:
     def of_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
         """The copies of a topic, made if need be: all are told of before any catches up."""
         for partition in range(partitions):
-            if (topic, partition) not in self.copies:
+            if (topic, partition) not in self.copies and self.shared is None:
                 self._on_change(self._add(topic, topic_id, partition))
         return [copy for copy in self.copies.values() if copy.log.topic == topic]
 
@@ -86,6 +95,34 @@ class CopyDirectory:
         for damage in copy.log.damaged:
             log.error("a copy was damaged: %s", damage)
         self.copies[copy.name] = copy
+        return copy
+
+    def share(self, held: Mapping[InputName, Share]) -> list[Copy]:
+        """Copy these only; what is new. Copies of others are closed, and kept as they are. Raises
+        LogFormatError.
+        """
+        self.shared = held
+        for name, copy in tuple(self.copies.items()):
+            if name not in held or copy.log.topic_id != held[name].topic_id:
+                del self.copies[name]
+                _close(copy)
+                copy.state = CopyState.GONE
+        new = [name for name in held if name not in self.copies]
+        return [self._take_up(name, held[name]) for name in new]
+
+    def _take_up(self, name: InputName, share: Share) -> Copy:
+        """A copy that goes on where the group is: what is elsewhere is removed, as all that is in
+        it is in the cluster, and was or will be another member's.
+        """
+        self._check_place()
+        path = copy_path(self._path, *name)
+        if self._fs.exists(path) and read_partition_topic(self._fs, path) != share.topic_id:
+            self._fs.remove_tree(path)
+        copy = self._add(name[0], share.topic_id, name[1])
+        if not share.is_held_by(copy.log) and copy.is_begun:
+            copy.log.close()
+            self._fs.remove_tree(path)
+            copy = self._add(name[0], share.topic_id, name[1])
         return copy
 
     def begin_anew(self, old: Copy) -> Copy:

@@ -46,6 +46,8 @@ class PullParts:
 class PullOptions:
     """How a pull client copies, and whom it tells.
 
+    With `is_shared` it copies what it is told to with `share`, and nothing else.
+
     `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
     log the cluster began anew does so too, at once. `on_change` is called when a copy grew, caught
     up, or changed its state; `on_status` when `status` has changed.
@@ -53,6 +55,7 @@ class PullOptions:
 
     find_start: FindStart = lambda topic, topic_id, partition: EARLIEST
     begins_anew: bool = False
+    is_shared: bool = False
     on_change: Callable[[Copy], None] = lambda copy: None
     on_status: Callable[[], None] = lambda: None
     poll_s: float = 0.5

@@ -1,12 +1,14 @@
-"""Answers administrators about consumer groups: list, describe, reset.
+"""Answers administrators about consumer groups: list, describe, reset; and subscribers: as members,
+and how far somebody has come.
 
-Any node answers, from the replicated state as it was when asked, or newer. Invariant: a group is
-reset only while it has no members; what is answered is committed.
+Any node answers, from the replicated state as it was when asked, or newer; members speak to who
+leads. Invariant: a group is reset only while it has no members; what is answered is committed;
+whoever is not allowed a group, or a topic, gets and changes nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from msgspec import UNSET
@@ -20,14 +22,22 @@ from samelog.admin.answers import (
     GroupRow,
     GroupRows,
 )
+from samelog.admin.group_answers import (
+    GroupBeaten,
+    PositionsNoted,
+    ProcessedOffset,
+    ProcessedOffsets,
+)
+from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
+from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of
+from samelog.sequencer.admin.parts import MembersDesk, ServedNode, parts_here, parts_of
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -42,8 +52,10 @@ async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRo
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
-    """One group. Raises ChangeRefused, TimeoutError."""
+    """One group. Raises ChangeRefused, NotLeader, TimeoutError."""
     await node.raft.proposer.catch_up()
+    if request.by_coordinator and not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
     return _describe(node, request.group)
 
 
@@ -62,6 +74,14 @@ def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]
             yield number, max(0, end - max(known.offset, begin))
 
 
+def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
+    """How many records a partition has from an offset on; None: other nodes have it."""
+    if parts_of(node, number) is None:
+        return None
+    begin, end = _span(node, number)
+    return max(0, end - max(offset, begin))
+
+
 def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
     """A group, as this node knows it now."""
     return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(node, group)))
@@ -72,7 +92,7 @@ def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
     return (
         name,
         group.state_name,
-        group.protocol_type[:NAME_CHARACTERS],
+        "native" if group.natives else group.protocol_type[:NAME_CHARACTERS],
         (group.protocol or "")[:NAME_CHARACTERS],
         len(group.members) + len(group.consumers),
         group.generation,
@@ -91,20 +111,35 @@ def _describe(node: ServedNode, name: str) -> GroupDescription:
         )
         for each in group.members.values()
     )
-    consumers = tuple(_consumer(logs.machine, each) for each in group.consumers.values())
+    consumers = tuple(_consumer(node, name, group, each) for each in group.consumers.values())
     partitions = [_partition(node, number, known) for number, known in group.offsets.items()]
     partitions.sort(key=lambda each: (each.topic, each.partition))
     info = GroupInfo(*_facts(name, group))
     return GroupDescription(info, members + consumers, tuple(partitions))
 
 
-def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
+def _consumer(
+    node: ServedNode, group: str, known: GroupState, member: ConsumerMember
+) -> GroupMemberInfo:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
-    state = machine.state
+    state, name = node.logs.machine.state, member.member_id
+    native = known.natives.get(name)
+    desk = node.group_desk
+    heard_ms, polled_ms = (-1, -1) if desk is None else desk.times(group, name)
     living = (state.partitions[n] for n in member.assigned if n in state.partitions)
     names = tuple((state.topics[each.topic_id].name, each.index) for each in living)
     return GroupMemberInfo(
-        member.member_id, member.instance_id, member.client_id, member.client_host, b"", names
+        name,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        b"",
+        names,
+        identity="" if native is None else native.identity,
+        joined_ms=-1 if native is None else native.joined_ms,
+        moved_ms=-1 if native is None else native.moved_ms,
+        heard_ms=heard_ms,
+        polled_ms=polled_ms,
     )
 
 
@@ -205,3 +240,75 @@ def _committed(logs: LogParts, number: int, name: str) -> int:
         message = f"group {name!r} has committed nothing in partition {_index(logs, number)}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, "set it to an offset")
     return known.offset
+
+
+# --- members, and how far somebody has come -------------------------------------------------------
+
+
+async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> GroupBeaten:
+    """Raises ChangeRefused, NotLeader."""
+    _check(node, identity, request.group, request.topics)
+    _check_level(node)
+    return await _desk(node).beat(request, identity)
+
+
+async def note_positions(node: ServedNode, request: NotePositions, identity: str) -> PositionsNoted:
+    """Raises ChangeRefused, NotLeader."""
+    _check(node, identity, request.group, (request.topic,))
+    topic = find_topic(node, request.topic)
+    if topic.log_id != request.topic_id:
+        return PositionsNoted(noted=False)
+    numbers = topic.partition_numbers
+    given = ((int(index), offset) for index, offset in request.offsets.items())
+    known = [(numbers[index], offset) for index, offset in given if index < len(numbers)]
+    return PositionsNoted(noted=await _desk(node).note(request.group, known))
+
+
+async def processed_offset(
+    node: ServedNode, request: GetProcessedOffset, identity: str
+) -> ProcessedOffsets:
+    """Raises ChangeRefused, TimeoutError."""
+    if not node.member.rights.is_admin(identity):
+        _check(node, identity, request.group, (request.topic,))
+    await node.raft.proposer.catch_up()
+    topic = find_topic(node, request.topic)
+    group = node.logs.machine.state.groups.by_id.get(request.group)
+    if group is None:
+        text = f"there is no group, and no named subscriber, {request.group!r}"
+        raise ChangeRefused(FaultCode.UNKNOWN_GROUP, text, "samelog group list")
+    found = []
+    for index, number in enumerate(topic.partition_numbers):
+        known = group.offsets.get(number)
+        offset, at_ms = (-1, -1) if known is None else (known.offset, known.at_ms)
+        found.append(ProcessedOffset(index, offset, lag_of(node, number, offset), at_ms))
+    return ProcessedOffsets(topic.name, tuple(found))
+
+
+def _check_level(node: ServedNode) -> None:
+    """Only who leads knows. Raises ChangeRefused, NotLeader."""
+    if not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
+    level = node.raft.replica.level
+    if level < NATIVE_GROUPS:
+        text = f"groups of subscribers need feature level {NATIVE_GROUPS}, the cluster has {level}"
+        is_new = level == 0
+        code = FaultCode.NOT_READY if is_new else FaultCode.OUT_OF_RANGE
+        raise ChangeRefused(code, text, "samelog cluster upgrade --finalize")
+
+
+def _desk(node: ServedNode) -> MembersDesk:
+    if node.group_desk is None:
+        raise ChangeRefused(FaultCode.NOT_READY, "this node coordinates no groups", "ask another")
+    return node.group_desk
+
+
+def _check(node: ServedNode, identity: str, group: str, topics: Iterable[str]) -> None:
+    """Raises ChangeRefused."""
+    rights = node.member.rights
+    if not rights.may_use_group(identity, group):
+        text = f"{identity} may not use group {group!r}"
+        raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, "grant subscribe with this group")
+    for topic in topics:
+        if not rights.may_subscribe(identity, topic):
+            text = f"{identity} may not subscribe to {topic!r}"
+            raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, "grant subscribe with this topic")

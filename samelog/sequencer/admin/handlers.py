@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
+from samelog.admin import group_requests as of_groups
 from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
@@ -87,6 +88,9 @@ IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.ListTopics: topics.list_topics,
     ask.GetIdentity: access.whoami,
     ask.PeekRecords: records.peek_records,
+    of_groups.BeatGroup: groups.beat_group,
+    of_groups.NotePositions: groups.note_positions,
+    of_groups.GetProcessedOffset: groups.processed_offset,
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.group_answers import GroupBeaten
+from samelog.admin.group_requests import BeatGroup
 from samelog.admin.requests import DropStage, HoldStage, PublishStage
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.host import NodeSyncer
+from samelog.sequencer.host import NodeSyncer, Service
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
 from samelog.wire.errors import FaultCode
 
@@ -81,6 +84,31 @@ class StageDesk(Protocol):
         """End the runs of a stage."""
 
 
+class MembersDesk(Protocol):
+    """Coordinates consumer groups, while this node leads."""
+
+    async def beat(self, request: BeatGroup, identity: str) -> GroupBeaten:
+        """A subscriber joins, stays or leaves. Raises NotLeader, ChangeRefused."""
+
+    async def note(self, group: str, positions: Iterable[tuple[int, int]]) -> bool:
+        """Have positions of somebody committed who is no member; whether they are. Raises
+        NotLeader.
+        """
+
+    def times(self, group: str, member: str) -> tuple[int, int]:
+        """When a member was heard of last, and polled, in ms of the wall clock; -1: not known."""
+
+
+@dataclass(slots=True)
+class NodeServices:
+    """What else a node offers once it knows what the cluster knows, in the order in which it
+    begins; one of them coordinates consumer groups, if anything does.
+    """
+
+    all: list[Service] = field(default_factory=list)
+    group_desk: MembersDesk | None = None
+
+
 class ServedNode(Protocol):
     """Its parts, in records."""
 
@@ -115,6 +143,10 @@ class ServedNode(Protocol):
     @property
     def stages(self) -> StageDesk:
         """What writers stage."""
+
+    @property
+    def group_desk(self) -> MembersDesk | None:
+        """What coordinates consumer groups; None: nothing on this node ever does."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

@@ -28,7 +28,9 @@ LOOK_S = 0.05
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
     """As this node knows it."""
     groups = {each.group: each for each in _groups(node)}
-    return PlacementStatus(tuple(groups.values()), tuple(_partitions(node, groups)))
+    drained = sorted(node.logs.machine.state.placement.draining)
+    partitions = tuple(_partitions(node, groups))
+    return PlacementStatus(tuple(groups.values()), partitions, _names(node, drained))
 
 
 def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
@@ -49,6 +51,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             _names(node, group.members),
             group.copies,
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
+            number in state.placement.resetting,
         )
 
 

@@ -33,7 +33,7 @@ async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> Clu
         else SoftReset(reset_id, now_ms)
     )
     outcome = await node.raft.proposer.propose(command)
-    if isinstance(outcome, Rejection) and outcome.code == "DATA_GROUPS":  # else it is done already
+    if isinstance(outcome, Rejection) and outcome.code != "RESET_DONE":
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
     topics = node.logs.machine.state.topics.values() if request.hard else ()
     return ClusterReset(

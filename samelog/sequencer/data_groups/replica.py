@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from samelog.placement.changes import AnyChange, ConfirmGroup
+from samelog.placement.changes import AnyChange, ConfirmGroup, GroupBegunAnew
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
 from samelog.replicator.interfaces import LogSource
@@ -301,7 +301,7 @@ class DataReplica:
         """See upkeep.DataGroupUpkeep."""
         self._upkeep.carry_out(order)
 
-    def unconfirmed(self) -> ConfirmGroup | None:
+    def unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
         """See upkeep.DataGroupUpkeep."""
         return self._upkeep.unconfirmed()
 

@@ -10,10 +10,12 @@ from samelog.replicator.interfaces import (
     HeldElsewhere,
     LogSource,
     MergedStream,
+    RequestRefused,
     SessionStream,
 )
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.errors import FaultCode
 
 
 class RoutedLogs:
@@ -36,7 +38,11 @@ class RoutedLogs:
         replica = self._groups.holding(number)
         if replica is None:
             raise HeldElsewhere(topic, partition, self._groups.holders(number))
-        return replica.group_replica.logs.source
+        logs = replica.group_replica.logs
+        if number not in logs.machine.state.partitions:  # or known under the number before a reset
+            text = f"partition {partition} of {topic!r} is being made here"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry")
+        return logs.source
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises RequestRefused."""

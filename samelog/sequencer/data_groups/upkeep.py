@@ -13,15 +13,16 @@ from contextlib import suppress
 import msgspec
 
 from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState
-from samelog.placement.changes import ConfirmGroup
+from samelog.placement.changes import ConfirmGroup, GroupBegunAnew
 from samelog.placement.orders import ordered
 from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
-from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.placement.commands import BeginAnew, SetReplicas
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.bounds import Life
@@ -130,11 +131,14 @@ class DataGroupUpkeep:
         self._whole.add(replica.replica)
         return True
 
-    def unconfirmed(self) -> ConfirmGroup | None:
+    def unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
         """What group 0 does not know of this group, if this leads it."""
-        state, known = self._replica.logs.machine.state.placement, self._group()
+        here, known = self._replica.logs.machine.state, self._group()
+        state = here.placement
         if not self._raft.is_leader or not state.own or state.version < known.version:
             return None
+        if (begun := begun_anew(here, self._cluster(), known.number)) is not None:
+            return begun
         replicas = tuple(
             msgspec.structs.replace(each, is_whole=self._is_whole(each)) for each in state.own
         )
@@ -162,6 +166,8 @@ class DataGroupUpkeep:
         """
         here, cluster = self._replica.logs.machine.state, self._cluster()
         table, number = cluster.placement, self._group().number
+        if (reset := self._owed_reset()) is not None:
+            return [reset]  # what is opened before would be of the old logs
         commands: list[AnyCommand] = [
             DeleteTopicCommand(topic_id)
             for topic_id, topic in here.topics.items()
@@ -170,9 +176,17 @@ class DataGroupUpkeep:
         for placed in filter(None, map(table.partitions.get, self._contents())):
             topic = cluster.topics[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
-                commands.append(_opening(placed.number, topic))
+                commands.append(opening(cluster, placed.number))
         commands += _new_versions(here, cluster)
         return commands
+
+    def _owed_reset(self) -> BeginAnew | None:
+        here, cluster = self._replica.logs.machine.state, self._cluster()
+        owed = owed_reset(here, cluster, self._group().number, self._contents())
+        if owed is None:
+            return None
+        now_ms = self._replica.raft.proposer.clock.wall_ms()
+        return BeginAnew(owed[0], now_ms, self._raft.raft.term, owed[1])
 
     def _let_suspects_in(self) -> None:
         raft, lives = self._raft.raft, self._lives()
@@ -243,14 +257,3 @@ def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:
             version = topic.schemas[newest]
             text = cluster.schemas.texts[version.fingerprint].text
             yield SetSchemaCommand(topic_id, newest, text, version.set_ms)
-
-
-def _opening(number: int, topic: Topic) -> OpenPartition:
-    return OpenPartition(
-        number,
-        topic.topic_id,
-        topic.name,
-        dict(topic.settings),
-        topic.created_ms,
-        list(topic.partition_numbers),
-    )

@@ -53,7 +53,9 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import archived_by
 from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import (
+    BeginAnew,
     ClosePlacedRun,
+    OpenNewLog,
     OpenPartition,
     OpenPlacedInput,
     PassPartition,
@@ -87,6 +89,7 @@ TOPIC_CHANGES = (
     AddPartitions,
     *PLACED,
     OpenPartition,
+    OpenNewLog,
 )
 
 
@@ -245,6 +248,8 @@ class Replica:
         """What a command means here that is about neither topics nor runs."""
         if isinstance(command, SetMembers | LetIn):
             self._events.members_changed()
+        elif isinstance(command, SoftReset | HardReset | BeginAnew):
+            self._reset(command)
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
         elif isinstance(command, AlterTopicCommand | SetSchemaCommand | PromoteMirrors):
@@ -257,8 +262,6 @@ class Replica:
             self._records_gone(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
-        elif isinstance(command, SoftReset | HardReset):
-            self._reset(command)
 
     def _topics_changed(
         self, command: AlterTopicCommand | SetSchemaCommand | PromoteMirrors
@@ -291,11 +294,11 @@ class Replica:
                     self._events.run_changed(session)
         self._events.units_moved()
 
-    def _reset(self, command: SoftReset | HardReset) -> None:
+    def _reset(self, command: SoftReset | HardReset | BeginAnew) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,
         and all of it is released.
         """
-        if isinstance(command, HardReset):
+        if not isinstance(command, SoftReset):
             self._merging.follow()
             self._mark_planned()
             self._release(list(self._marks))

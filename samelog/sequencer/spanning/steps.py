@@ -39,12 +39,18 @@ def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
         step = known.unit.participants.get(group)
         if step is not None and step is not Step.DONE:
             _of_unit(found, (number, group), known, own)
+    if _is_resetting(cluster, group):
+        found.pin.clear()  # what the units name is of logs that the group has yet to begin
     for number in own.pins.keys() - units.units.keys():
         if number <= units.last:  # group 0 has done with it, without what was pinned too late
             found.end.append((number, False))
     if cluster.transactions.deciding and group:
         _tell_markers(found, cluster.transactions, here.transactions)
     return found
+
+
+def _is_resetting(cluster: State, group: int) -> bool:
+    return group in cluster.placement.resetting
 
 
 def _of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:

@@ -10,9 +10,11 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import ClassVar
 
 import msgspec
 
+from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -150,4 +152,23 @@ class SaveConsumerGroup(Command, frozen=True, tag=44):
     at_ms: int
 
 
-GroupCommand = SaveConsumerGroup | SaveGroup | CommitOffsets | DropOffsets | DeleteGroups
+class NativeMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What is known besides of a member that is one of samelog's own subscribers: whose it is, when
+    it joined, and when it last was given or gave up partitions.
+    """
+
+    identity: str
+    joined_ms: int
+    moved_ms: int
+
+
+class SaveNativeGroup(SaveConsumerGroup, frozen=True, tag=120):
+    """The same of a group of samelog's own subscribers; `natives` are new or changed."""
+
+    needs: ClassVar[int] = NATIVE_GROUPS
+    natives: list[tuple[str, NativeMember]]
+
+
+GroupCommand = (
+    SaveNativeGroup | SaveConsumerGroup | SaveGroup | CommitOffsets | DropOffsets | DeleteGroups
+)

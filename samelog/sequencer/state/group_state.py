@@ -24,9 +24,11 @@ from samelog.sequencer.state.group_commands import (
     DeleteGroups,
     DropOffsets,
     GroupCommand,
+    NativeMember,
     Phase,
     SaveConsumerGroup,
     SaveGroup,
+    SaveNativeGroup,
 )
 
 
@@ -46,6 +48,8 @@ class GroupState(msgspec.Struct):
     """Members by the consumer protocol; then there are none by the classic one."""
     targets: dict[str, list[int]] = {}
     """What those are to have."""
+    natives: dict[str, NativeMember] = {}
+    """What is known besides of those that are samelog's own subscribers: all, or none."""
 
     @property
     def state_name(self) -> str:
@@ -99,8 +103,8 @@ class Groups(msgspec.Struct):
         group.generation, group.phase = command.generation, command.phase
         group.protocol_type, group.protocol = command.protocol_type, command.protocol
         group.leader, group.since_ms = command.leader, command.at_ms
-        group.consumers.clear()
-        group.targets.clear()
+        for known in (group.consumers, group.targets, group.natives):
+            known.clear()
         _change_members(group.members, command)
         return None
 
@@ -112,12 +116,19 @@ class Groups(msgspec.Struct):
         for member_id in command.gone:
             group.consumers.pop(member_id, None)
             group.targets.pop(member_id, None)
+            group.natives.pop(member_id, None)
         group.consumers.update((member.member_id, member) for member in command.members)
         group.targets.update(command.targets)
         group.generation, group.since_ms = command.epoch, command.at_ms
         group.phase = Phase.STABLE if group.consumers else Phase.EMPTY
         group.protocol_type, group.protocol = "consumer", None
         return None
+
+    def _save_natives(self, command: SaveNativeGroup, living: Container[int]) -> str | None:
+        problem = self._save_consumers(command, living)
+        if problem is None:
+            self.by_id[command.group].natives.update(command.natives)
+        return problem
 
     def _commit(self, command: CommitOffsets, living: Container[int]) -> str | None:
         for group_id, _ in command.commits if command.only_empty else ():
@@ -159,6 +170,7 @@ def _change_members(members: dict[str, ClassicMember], command: SaveGroup) -> No
 _APPLY: dict[type, Callable[[Groups, Any, Container[int]], str | None]] = {
     SaveGroup: Groups._save,
     SaveConsumerGroup: Groups._save_consumers,
+    SaveNativeGroup: Groups._save_natives,
     CommitOffsets: Groups._commit,
     DropOffsets: Groups._drop,
     DeleteGroups: Groups._delete,

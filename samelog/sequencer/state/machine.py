@@ -59,7 +59,7 @@ from samelog.sequencer.state.placement.topics import (
     why_no_input,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
-from samelog.sequencer.state.reset_state import RESETS, event_of
+from samelog.sequencer.state.reset_state import RESETS, event_of, why_no_hard_reset
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
@@ -336,15 +336,18 @@ class StateMachine:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
         if problem is not None:
             return Rejection(*problem)
-        if isinstance(command, placed.OpenPartition):
+        if isinstance(command, placed.OpenPartition | placed.OpenNewLog):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        elif isinstance(command, placed.PassPartition):
+        elif isinstance(command, placed.PassPartition | placed.BeginAnew):
             self.reindex()
+        if isinstance(command, placed.BeginAnew):
+            self.state.remember(event_of(command, len(command.logs)))
         return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
-        if isinstance(command, HardReset) and self.state.placement.partitions:
-            return Rejection("DATA_GROUPS", "topics in data groups cannot be begun anew yet")
+        is_news = command.reset_id not in self.state.resets
+        if isinstance(command, HardReset) and is_news and (why := why_no_hard_reset(self.state)):
+            return Rejection(*why)
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()

@@ -5,6 +5,9 @@ said of the old ones (reports, instructions on their way, committed offsets) mea
 Inputs stay where they are: what was merged is never merged again, what was not is merged into the
 new log. So does what dedup remembers, but for offsets, which were the old log's.
 
+Of what is in data groups, group 0 decides the new ids and numbers. Each group begins anew by an
+entry of its own; until it has, nothing of it is found under the numbers that group 0 names.
+
 Invariant: leader epochs of the new logs are above all those of the old ones; a partition number is
 never used twice; a reset that is proposed twice is done once.
 """
@@ -17,8 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from samelog.sequencer.levels import GROUP_RECOVERY
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
+from samelog.sequencer.state.placement.commands import BeginAnew, NewLog
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 
 if TYPE_CHECKING:
@@ -45,15 +51,74 @@ def hard_reset(state: State, command: HardReset) -> bool:
     for topic in state.topics.values():
         places |= places_of(topic)
         moved |= _begin_anew(state, topic, command.reset_id)
-    for entry in state.inputs.values():
-        entry.partition = moved[entry.partition]
-    _move_dedup(state, moved)
+    _move_what_is_known(state, moved)
     forget_places(state, places)
+    if state.placement.partitions:
+        state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
     state.mirrors.begin_anew(moved)
     return True
 
 
-def event_of(command: SoftReset | HardReset, topics: int) -> RecordEvent:
+def why_no_hard_reset(state: State) -> WhyNot:
+    """What of data groups is in the way of a hard reset; None: nothing."""
+    table = state.placement
+    if not table.partitions:
+        return None
+    if state.level < GROUP_RECOVERY:
+        return "LEVEL", f"topics in data groups need feature level {GROUP_RECOVERY} for this"
+    moves = [str(each.number) for each in table.tasks.values() if each.partition is not None]
+    if moves or table.moves:
+        text = f"partitions move (tasks {', '.join(moves) or 'to come'}): wait, or cancel that"
+        return "MOVING", text
+    if state.transactions.spanning.units:
+        return "UNITS", "a staged batch is being published: try again in a moment"
+    return None
+
+
+def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
+    """A hard reset, in a data group: of the topics that are older here."""
+    logs = [each for each in command.logs if _is_older(state, each)]
+    if not _is_news(state, command.reset_id) and not logs:
+        return "RESET_DONE", f"reset {command.reset_id} is done already"
+    state.epochs = state.epochs._replace(first=max(state.epochs.first, command.term))
+    moved: dict[int, int] = {}
+    for each in logs:
+        moved |= _renumber(state, state.topics[each.topic_id], each)
+    _move_what_is_known(state, moved)
+    state.transactions.forget_partitions(moved)
+    bases = state.placement.epoch_bases
+    for number in moved:
+        bases.pop(number, None)
+    return None
+
+
+def _is_older(state: State, log: NewLog) -> bool:
+    topic = state.topics.get(log.topic_id)
+    return topic is not None and topic.partition_numbers[0] < log.numbers[0]
+
+
+def _renumber(state: State, topic: Topic, log: NewLog) -> dict[int, int]:
+    """Old number -> new number of the partitions that are here."""
+    here = [each for each in state.partitions.values() if each.topic_id == topic.topic_id]
+    topic.former_logs.append(topic.log_id)
+    topic.present_log, topic.partition_numbers = log.log_id, list(log.numbers)
+    moved = {}
+    for old in here:
+        del state.partitions[old.number]
+        number = log.numbers[old.index]
+        state.add_empty(topic, number, old.index)
+        state.placement.epoch_bases[number] = log.epoch_bases[old.index]
+        moved[old.number] = number
+    return moved
+
+
+def _move_what_is_known(state: State, moved: Mapping[int, int]) -> None:
+    for entry in state.inputs.values():
+        entry.partition = moved.get(entry.partition, entry.partition)
+    _move_dedup(state, moved)
+
+
+def event_of(command: SoftReset | HardReset | BeginAnew, topics: int) -> RecordEvent:
     """The event that remains of a reset."""
     if isinstance(command, SoftReset):
         return RecordEvent(command.at_ms, "soft-reset", "Raft's log was begun anew on every node")
@@ -87,13 +152,13 @@ def log_id(topic_id: str, reset_id: str) -> str:
 
 
 def _move_dedup(state: State, moved: Mapping[int, int]) -> None:
-    for producer_id, batches in state.producers.items():
-        state.producers[producer_id] = {
-            moved[number]: [msgspec.structs.replace(batch, offset=-1) for batch in remembered]
-            for number, remembered in batches.items()
-        }
-    for dedup_id, marks in state.watermarks.items():
-        state.watermarks[dedup_id] = {moved[number]: mark for number, mark in marks.items()}
+    for batches in state.producers.values():
+        for number in [each for each in batches if each in moved]:
+            remembered = batches.pop(number)
+            batches[moved[number]] = [msgspec.structs.replace(b, offset=-1) for b in remembered]
+    for marks in state.watermarks.values():
+        for number in [each for each in marks if each in moved]:
+            marks[moved[number]] = marks.pop(number)
 
 
 RESETS: Mapping[type, Callable[[Any, Any], bool]] = {SoftReset: soft_reset, HardReset: hard_reset}

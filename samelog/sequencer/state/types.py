@@ -347,22 +347,21 @@ class State(msgspec.Struct):
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         if command.number not in self.partitions:
-            index = command.numbers.index(command.number)
-            partition = Partition(command.number, command.topic_id, index)
-            if topic.schemas:
-                partition.begin_version(len(topic.schemas))
-            self.partitions[command.number] = partition
-            self.next_partition = max(self.next_partition, command.number + 1)
+            self.add_empty(topic, command.number, command.numbers.index(command.number))
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""
         number = self.next_partition
-        self.next_partition += 1
-        partition = Partition(number, topic.topic_id, topic.partitions)
+        self.add_empty(topic, number, topic.partitions)
+        topic.partition_numbers.append(number)
+
+    def add_empty(self, topic: Topic, number: int, index: int) -> None:
+        """A topic has a partition of that number here."""
+        partition = Partition(number, topic.topic_id, index)
         if topic.schemas:
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
-        topic.partition_numbers.append(number)
+        self.next_partition = max(self.next_partition, number + 1)
 
 
 @dataclass(frozen=True, slots=True)

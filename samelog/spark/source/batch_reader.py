@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from samelog.spark.heap import settle_modules
 from samelog.spark.logs.access import open_logs
 from samelog.spark.options import Options
 from samelog.spark.plan.catalogue import Logs, ids_of, partitions_of
@@ -37,6 +38,7 @@ class SamelogBatchReader(DataSourceReader):
         """The tasks. Raises SourceError."""
         with closing(open_logs(self._options.access)) as logs:
             ranges = self._narrow(plan(logs, self._options), logs)
+        settle_modules()
         return tasks_of(ranges, self._options.splits)
 
     def _narrow(self, ranges: list[OffsetRange], logs: Logs) -> list[OffsetRange]:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from samelog.spark.errors import BadOption
+from samelog.spark.heap import settle_modules
 from samelog.spark.options import Options, ValueFormat, parse_options
 from samelog.spark.payload.payload import (
     Payload,
@@ -51,6 +52,7 @@ class SamelogDataSource(DataSource):
         BadOption.
         """
         options = self._parsed
+        settle_modules()
         if options.values.format is ValueFormat.BINARY:
             return select_columns(
                 kafka_schema(include_headers=options.include_headers), options.columns
@@ -116,6 +118,7 @@ class SamelogDataSource(DataSource):
         if overwrite:
             raise BadOption("a log cannot be overwritten: use mode append")
         check_columns(schema, options.topic)
+        settle_modules()
         return options
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

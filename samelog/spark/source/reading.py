@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
 from samelog.spark.errors import NotReadable, TopicNotFound
+from samelog.spark.heap import settle_modules
 from samelog.spark.logs.access import read_range
 from samelog.spark.options import LogAccess, Splits, TopicSelection
 from samelog.spark.payload.payload import KAFKA_COLUMNS, Payload, Shape
@@ -98,6 +99,7 @@ class TaskReader:
             shape = Shape(self.schema)
             for each in partition.task:
                 yield from self._read(each, shape)
+        settle_modules()
 
     def _read(self, wanted: OffsetRange, shape: Shape) -> Iterator[pa.RecordBatch]:
         for table in self._tables(wanted, shape):

@@ -22,8 +22,13 @@ FIRST_VERSION = BUILD / "first-version" / "installed"
 MAKE = f"""
 import sys
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-LocalCluster(sys.argv[1], ClusterOptions(segment_bytes={SEGMENT_BYTES})).prepare()
+from samelog.config.schema.render import to_toml
+cluster = LocalCluster(sys.argv[1], ClusterOptions(segment_bytes={SEGMENT_BYTES}))
+cluster.prepare()
+with open(sys.argv[2], "w", encoding="utf-8") as client_file:
+    client_file.write(to_toml(cluster.client_config()))
 """
+"""Also what clients are told: later versions write what this one does not know."""
 
 
 def is_missing() -> str | None:
@@ -37,7 +42,8 @@ def begin_with_first_version(field: Field) -> None:
     """Nodes, publishers and subscriber. The first makes anew what this version has prepared."""
     directory = field.cluster.directory
     shutil.rmtree(directory)
-    subprocess.run([sys.executable, "-c", MAKE, directory], cwd=FIRST_VERSION, check=True)
+    made = [directory, str(field.client_file)]
+    subprocess.run([sys.executable, "-c", MAKE, *made], cwd=FIRST_VERSION, check=True)
     field.cluster.nodes.clear()
     field.prepare()
     for node in field.nodes:

@@ -137,9 +137,14 @@ class Bench:
         return error
 
     def commit(
-        self, caller: Caller, partition: int | None = 1, offset: int = 5, metadata: str = ""
+        self,
+        caller: Caller,
+        partition: int | None = 1,
+        offset: int = 5,
+        metadata: str = "",
+        epoch: int = -1,
     ) -> ErrorCode:
-        commits = [OffsetCommit(partition, offset, -1, metadata)]
+        commits = [OffsetCommit(partition, offset, epoch, metadata)]
         return self.answer(self.coordinator.commit, caller, commits)[0]  # type: ignore[no-any-return]
 
     def offsets(self, group: str = "g") -> dict[int, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, OffsetCommit
+from samelog.placement.values import PlacedPartition
 from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from tests.kafka.groups.group_client import Bench
@@ -50,6 +51,20 @@ def test_consumers_without_a_group_may_commit_where_nobody_is_a_member(bench: Be
     assert bench.commit(Caller("")) is ErrorCode.invalid_group_id
     bench.stable()
     assert bench.commit(Caller("g")) is ErrorCode.unknown_member_id
+
+
+def test_what_begins_anew_takes_no_offsets_before_its_group_has_done_so(bench: Bench) -> None:
+    """Until then nobody can tell which log an offset is of; then the epoch tells."""
+    table = bench.machine.state.placement
+    table.partitions = {1: PlacedPartition(1, "t", 0, group=3, epoch_base=1000)}
+    assert bench.commit(Caller("g"), offset=4) is ErrorCode.none
+    table.resetting = {3: "r1"}
+    assert bench.commit(Caller("g"), offset=5) is ErrorCode.coordinator_load_in_progress
+    table.resetting = {}
+    table.partitions = {1: PlacedPartition(1, "t", 0, group=3, epoch_base=1000, first_epoch=1007)}
+    assert bench.commit(Caller("g"), offset=6, epoch=7) is ErrorCode.fenced_leader_epoch
+    assert bench.commit(Caller("g"), offset=7, epoch=1007) is ErrorCode.none
+    assert bench.offsets() == {1: 7}
 
 
 def test_each_partition_has_its_own_answer(bench: Bench) -> None:

@@ -10,7 +10,7 @@ import click
 from samelog.admin.answers import GroupPlacement, PlacementStatus
 from samelog.admin.client import ask
 from samelog.admin.placement_requests import GetPlacement
-from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.output import client_option, json_option, part, print_json, print_table, wants_json
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
@@ -43,7 +43,9 @@ def _print(found: PlacementStatus) -> None:
     print_table(
         ("group", "leader", "members", "lag"),
         [(each.group, each.leader or "-", _members(each), _lag(each)) for each in found.groups],
+        title=f"drained nodes: {', '.join(found.drained)}" if found.drained else None,
     )
+    part()
     print_table(
         ("topic", "partition", "group", "leader", "replicas"),
         [
@@ -54,9 +56,11 @@ def _print(found: PlacementStatus) -> None:
 
 
 def _members(group: GroupPlacement) -> str:
-    """Their names, and how many are missing."""
+    """Their names, how many are missing, and what the group has yet to do."""
     names, missing = ", ".join(group.members), group.copies - len(group.members)
-    return f"{names} ({missing} missing)" if missing > 0 and group.group else names
+    if missing > 0 and group.group:
+        names = f"{names} ({missing} missing)"
+    return f"{names} (begins anew)" if group.is_resetting else names
 
 
 def _lag(group: GroupPlacement) -> str:

@@ -14,7 +14,16 @@ import click
 from samelog.admin.answers import FRESH_S, NodeState, PartitionInfo, Status
 from samelog.admin.client import all_statuses
 from samelog.admin.errors import AdminError
-from samelog.cli.output import client_option, fail, json_option, print_json, print_table, wants_json
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    part,
+    print_json,
+    print_table,
+    utc,
+    wants_json,
+)
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
@@ -103,20 +112,23 @@ def _print(found: dict[str, Any]) -> None:
         [_node_row(node) for node in found["nodes"]],
         title=f"cluster {found['cluster']}, leader {found['leader'] or 'none'}",
     )
+    part()
     print_table(
         ("topic", "partition", "end", "merged", "checksum", "copies", "trouble"),
         [_partition_row(partition) for partition in found["partitions"]],
         title="partitions: the next offset, and up to where it is merged durably",
     )
+    part()
     print_table(
         ("session", "identity", "run", "open", "unmerged bytes"),
         [_session_row(session) for session in found["sessions"]],
         title="sessions",
     )
     if found["events"]:
+        part()
         print_table(
             ("at", "event", "what"),
-            [(event["at_ms"], event["kind"], event["text"]) for event in found["events"]],
+            [(utc(event["at_ms"]), event["kind"], event["text"]) for event in found["events"]],
             title="events",
         )
 

@@ -24,6 +24,7 @@ from samelog.cli.output import (
     client_option,
     fail,
     json_option,
+    part,
     print_json,
     print_table,
     wants_json,
@@ -259,12 +260,14 @@ def show_tables(found: dict[str, Any], limit: int) -> None:
         title=f"cluster {found['cluster']}, leader {leader}, {sessions}",
     )
     topics = _busiest(found["topics"], limit)
+    part()
     print_table(
         ("topic", "parts", "records", "bytes", "records/s", "bytes/s", "lag", "trouble"),
         _rows(topics, TOPIC_KEYS),
         title=f"topics ({len(topics)} of {len(found['topics'])})",
     )
     groups = found["groups"][:limit]
+    part()
     print_table(
         ("group", "state", "members", "lag", "lag/s"),
         _rows(groups, ("group", "state", "members", "lag_records", "lag_per_s")),

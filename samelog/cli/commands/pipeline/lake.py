@@ -18,10 +18,10 @@ from samelog.cli.commands.pipeline.common import (
 )
 from samelog.cli.output import (
     CommandT,
-    client_file_option,
     print_json,
     print_table,
     report,
+    spark_client_file_option,
     talk,
     wants_json,
 )
@@ -79,7 +79,7 @@ def _lake(config: str, path: str, partition_by: str, told: dict[str, Any], name:
 
 
 @click.command("lake")
-@client_file_option
+@spark_client_file_option
 @path_option
 @checkpoint_option
 @source_options
@@ -133,7 +133,7 @@ def lake(
 
 
 @click.command("lake-replay")
-@client_file_option
+@spark_client_file_option
 @path_option
 @checkpoint_option
 @source_options

@@ -15,7 +15,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import client_file_option, report
+from samelog.cli.output import report, spark_client_file_option
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("query-topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
-@client_file_option
+@spark_client_file_option
 @click.option("--checkpoint", required=True, metavar="URL", help="Where Spark notes how far it is.")
 @click.option("--sql", help="The statement.")
 @click.option("--to", metavar="TOPIC", help="The topic that it defines; made if it is not there.")

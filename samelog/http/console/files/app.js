@@ -97,7 +97,6 @@ function content() {
 
 function header() {
   const [cluster, troubles] = [one("cluster"), rows("alarms")];
-  const worst = troubles.some((each) => each.severity === "critical") ? "bad" : "warn";
   return [
     h("button", { type: "button", class: "menu", "aria-expanded": String(isMenuOpen()), "aria-controls": "nav",
       onclick: toggleMenu }, "Menu"),
@@ -105,13 +104,15 @@ function header() {
     h("span", { class: "where" }, cluster.cluster
       ? [h("b", {}, cluster.cluster), h("span", { class: "from" }, ` as ${cluster.node} sees it`)] : ""),
     h("span", { class: "leader" }, cluster.cluster ? leader(cluster) : ""),
-    h("a", { class: `alarms ${troubles.length ? worst : "good"}`, href: "#/alarms" },
+    h("a", { class: `alarms ${troubles.length ? worst() : "good"}`, href: "#/alarms" },
       troubles.length ? plural(troubles.length, "alarm") : "no alarms"),
     connection(),
     h("label", { class: "theme" }, h("span", { class: "hidden" }, "Colours"),
       h("select", { onchange: (event) => setTheme(event.target.value) }, choices(THEMES, theme()))),
   ];
 }
+
+const worst = () => (rows("alarms").some((each) => each.severity === "critical") ? "bad" : "warn");
 
 function leader(cluster) {
   if (!cluster.leader) return h("b", { class: "bad" }, "no leader");
@@ -136,7 +137,7 @@ const COUNTED = ["topics", "groups", "sessions", "nodes", "alarms"];
 function badge(name) {
   if (!COUNTED.includes(name) || !live.document) return null;
   const many = rows(name).length;
-  if (name === "alarms") return many ? h("span", { class: "badge bad" }, count(many)) : null;
+  if (name === "alarms") return many ? h("span", { class: `badge ${worst()}` }, count(many)) : null;
   return h("span", { class: "badge" }, count(many));
 }
 

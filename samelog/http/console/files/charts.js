@@ -5,6 +5,7 @@ import { short } from "./format.js";
 
 const HEIGHT = 28;
 const WIDTH = 120;
+const HEADROOM = 1.25;
 
 function line(points, width, height, top) {
   const from = points[0].at;
@@ -19,28 +20,37 @@ function line(points, width, height, top) {
 export function spark(points, label) {
   if (points.length < 2) return s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true" });
   const top = Math.max(...points.map((each) => each.value));
-  const drawn = line(points, WIDTH, HEIGHT, top);
+  const drawn = line(points, WIDTH, HEIGHT, top * HEADROOM);
   return s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
     "aria-label": `${label}: ${short(points.at(-1).value)}, at most ${short(top)}` },
   s("path", { class: "area", d: `${drawn}L${WIDTH} ${HEIGHT}L0 ${HEIGHT}Z` }),
   s("path", { class: "line", d: drawn }));
 }
 
+// The next number that people count by, so that half of it is one, too.
+function roundUp(value) {
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 6, 10].map((each) => each * unit).find((each) => each >= value);
+}
+
+const tick = (value) => short(value).replace(/\.0(?=\D)/, "");
+const back = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s ago` : `${+(seconds / 60).toFixed(1)} min ago`);
+
 // Lines over the same time, each with a name and a class.
 export function chart(lines, label) {
   const drawn = lines.filter((each) => each.points.length > 1);
-  if (!drawn.length) return h("p", { class: "empty" }, "Nothing was seen for long enough yet: stay on this page.");
+  if (!drawn.length) return h("p", { class: "none" }, "Nothing was seen for long enough yet: stay on this page.");
   const [width, height] = [720, 150];
-  const top = Math.max(1, ...drawn.flatMap((each) => each.points.map((point) => point.value)));
+  const top = roundUp(Math.max(2, ...drawn.flatMap((each) => each.points.map((point) => point.value))));
   const spanMs = Math.max(...drawn.map((each) => each.points.at(-1).at - each.points[0].at));
   return h("figure", { class: "chart" },
     h("div", { class: "axis", "aria-hidden": "true" },
-      h("span", {}, short(top)), h("span", {}, short(top / 2)), h("span", {}, "0")),
+      h("span", {}, tick(top)), h("span", {}, tick(top / 2)), h("span", {}, "0")),
     s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
       "aria-label": `${label}: ${drawn.map((each) => `${each.name} ${short(each.points.at(-1).value)}`).join(", ")}` },
     [0, 0.5, 1].map((share) => s("path", { class: "grid", d: `M0 ${1 + share * (height - 2)}H${width}` })),
     drawn.map((each) => s("path", { class: `line ${each.tone ?? ""}`, d: line(each.points, width, height, top) }))),
-    h("figcaption", {}, h("span", {}, `the last ${Math.round(spanMs / 1000)} s`), h("span", {}, "now")));
+    h("figcaption", {}, [1000, 2000].map((each) => h("span", {}, back(spanMs / each))), h("span", {}, "now")));
 }
 
 const TONES = 8;

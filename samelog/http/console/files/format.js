@@ -1,6 +1,7 @@
 // Numbers, sizes and times as people read them; null is a dash.
 
 const THIN = "\u202f";
+const SPACE = "\u00a0";
 const DASH = "–";
 
 export function count(value) {
@@ -20,7 +21,7 @@ function scaled(value, step, units) {
 
 export function bytes(value) {
   if (value === null || value === undefined) return DASH;
-  return scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]).join(THIN);
+  return scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]).join(SPACE);
 }
 
 export function short(value) {
@@ -34,16 +35,16 @@ export const bytesPerSecond = (value) => (value === null || value === undefined 
 
 export function seconds(value) {
   if (value === null || value === undefined) return DASH;
-  if (value < 0.001) return `${Math.round(value * 1e6)}${THIN}µs`;
-  if (value < 1) return `${+(value * 1000).toPrecision(2)}${THIN}ms`;
+  if (value < 0.001) return `${Math.round(value * 1e6)}${SPACE}µs`;
+  if (value < 1) return `${+(value * 1000).toPrecision(2)}${SPACE}ms`;
   return span(value);
 }
 
 function span(value) {
-  if (value < 60) return `${Math.floor(value)}${THIN}s`;
-  if (value < 3600) return `${Math.floor(value / 60)}${THIN}min`;
-  if (value < 172_800) return `${Math.floor(value / 3600)}${THIN}h`;
-  return `${Math.floor(value / 86_400)}${THIN}days`;
+  if (value < 60) return `${Math.floor(value)}${SPACE}s`;
+  if (value < 3600) return `${Math.floor(value / 60)}${SPACE}min`;
+  if (value < 172_800) return `${Math.floor(value / 3600)}${SPACE}h`;
+  return `${Math.floor(value / 86_400)}${SPACE}days`;
 }
 
 export const ago = (now, at) => (at < 0 ? "never" : now - at < 1000 ? "now" : `${span((now - at) / 1000)} ago`);

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { now, one } from "./live.js";
 import { get } from "./api.js";
 import { count, time } from "./format.js";
-import { chip, code, empty, head, panel, state, table } from "./parts.js";
+import { chip, code, empty, head, list, panel, state, table } from "./parts.js";
 import { meter } from "./charts.js";
 import { me } from "./actions.js";
 
@@ -17,24 +17,22 @@ function left(each, days, tone) {
 }
 
 function certificateRow(each) {
-  const days = Math.floor((each.expires_ms - now()) / DAY_MS);
+  const days = Math.round((each.expires_ms - now()) / DAY_MS);
   const tone = days < 2 ? "bad" : days < 14 ? "warn" : "good";
   const year = meter(days / YEAR_DAYS, `${count(days)} days left`, tone);
   return { key: each.name, cells: [each.name, left(each, days, tone), year, time(each.expires_ms)] };
 }
-
-const list = (found) => (found.length ? found.map((each, index) => [index ? " " : "", code(each)]) : "–");
 
 const grantRow = (each, index) => ({
   key: String(index),
   cells: [
     code(each.identity),
     each.admin ? chip("admin", "accent") : "–",
-    list(each.publish_sessions),
-    list(each.publish_topics),
-    list(each.publish_dedup_ids),
-    list(each.subscribe_topics),
-    list(each.subscribe_groups),
+    list(each.publish_sessions.map(code)),
+    list(each.publish_topics.map(code)),
+    list(each.publish_dedup_ids.map(code)),
+    list(each.subscribe_topics.map(code)),
+    list(each.subscribe_groups.map(code)),
   ],
 });
 

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { rows } from "./live.js";
 import { get } from "./api.js";
 import { time } from "./format.js";
-import { chip, empty, head, panel, prose, state, table } from "./parts.js";
+import { chip, head, none, panel, prose, state, table, text } from "./parts.js";
 
 const spaced = (name) => name.replace("Samelog", "").replace(/([a-z])([A-Z])/g, "$1 $2");
 
@@ -16,7 +16,7 @@ function alarm(each, runbooks) {
     h("div", { class: "runbook" }, h("h2", {}, "What to do"), prose(runbooks?.[each.name] ?? "")));
 }
 
-const eventRow = (each, index) => ({ key: String(index), cells: [time(each.at_ms), chip(each.kind), each.text] });
+const eventRow = (each, index) => ({ key: String(index), cells: [time(each.at_ms), chip(each.kind), text(each.text)] });
 
 export default {
   title: () => "Alarms",
@@ -26,7 +26,7 @@ export default {
     return [
       head("Alarms"),
       found.length ? h("div", { class: "list" }, found.map((each) => alarm(each, data)))
-        : empty("Nothing is wrong that this node can see now. What an alert concludes from hours, Prometheus knows."),
+        : none("Nothing is wrong that this node can see now. What an alert concludes from hours, Prometheus knows."),
       panel("What the cluster remembers", table("Events",
         ["When", "Kind", "What"], [...rows("events")].reverse().map(eventRow),
         "Nothing has happened that must not be forgotten.")),

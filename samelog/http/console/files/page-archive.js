@@ -3,7 +3,7 @@
 import { h, link, path } from "./dom.js";
 import { get } from "./api.js";
 import { bytes, count, plural, sum } from "./format.js";
-import { code, empty, figure, head, number, panel, table } from "./parts.js";
+import { code, empty, figure, head, none, number, panel, table, text } from "./parts.js";
 import { meter } from "./charts.js";
 
 const warning = (text) => (text ? h("p", { class: "banner warn" }, text) : null);
@@ -28,7 +28,7 @@ const plannedRow = (each) => ({
     number(count(each.next_offset)),
     number(count(each.files)),
     number(bytes(each.size_bytes)),
-    each.reason,
+    text(each.reason),
   ],
 });
 
@@ -49,7 +49,7 @@ export default {
         data.planned.map(plannedRow), "Nothing: the policy keeps all there is.")),
       held.length ? panel("Held: a consumer group has not read it", h("ul", { class: "plain" }, held)) : null,
       panel("Policy in force", data.policy
-        ? h("pre", { tabindex: "0" }, data.policy) : empty("There is no policy: only topics' own settings archive.")),
+        ? h("pre", { tabindex: "0" }, data.policy) : none("There is no policy: only topics' own settings archive.")),
       warning(data.differing.length ? `These nodes have another policy: ${data.differing.join(", ")}.` : ""),
     ];
   },

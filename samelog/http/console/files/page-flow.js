@@ -3,7 +3,7 @@
 import { h, link, path, s } from "./dom.js";
 import { byTopic, now, one, quantile, rate, rates, rows, series } from "./live.js";
 import { ago, bytes, bytesPerSecond, count, perSecond, plural, seconds, short, sum } from "./format.js";
-import { empty, figure, head, number, panel, partitionsState, table } from "./parts.js";
+import { figure, head, none, number, panel, partitionsState, table } from "./parts.js";
 import { spark } from "./charts.js";
 
 const [CARD, GAP, SHOWN] = [46, 8, 8];
@@ -102,27 +102,30 @@ const card = (each) => h("li", { "data-key": each.key },
     h("span", { class: "said" }, each.said),
     h("span", { class: "more" }, each.aside)));
 
-function column(title, found, none) {
+function column(title, found, lacking) {
   const rest = found.length - SHOWN;
   return h("div", { class: "column" },
     h("h2", {}, title, " ", h("span", { class: "many" }, count(found.length))),
-    found.length ? h("ul", {}, found.slice(0, SHOWN).map(card)) : empty(none),
+    found.length ? h("ul", {}, found.slice(0, SHOWN).map(card)) : none(lacking),
     rest > 0 ? h("p", { class: "rest" }, `and ${count(rest)} more`) : null);
 }
 
 const middle = (index) => index * (CARD + GAP) + CARD / 2;
 
-function wire(from, to, flow) {
+// As wide as its flow is, of the widest.
+function wire(from, to, flow, most) {
   const [a, b] = [middle(from), middle(to)];
-  const width = (1 + Math.min(2.5, Math.log10(1 + flow) / 2.5)).toFixed(2);
+  const width = (0.8 + 2.4 * Math.sqrt(flow / (most || 1))).toFixed(2);
   return s("path", { class: flow > 0 ? "wire flows" : "wire", d: `M0 ${a}C50 ${a} 50 ${b} 100 ${b}`,
     "stroke-width": width });
 }
 
 // Wires carry what the publisher or reader at one of their ends does: nodes have no rate.
 function wires(from, to, height, reaches) {
+  const flow = (left, right) => left.rate ?? right.rate;
+  const most = Math.max(...from.map((left) => Math.max(0, ...to.map((right) => flow(left, right)))), 0);
   const drawn = from.slice(0, SHOWN).flatMap((left, i) => to.slice(0, SHOWN).map((right, j) => (
-    left.linked && right.linked && reaches(left, right) ? wire(i, j, left.rate ?? right.rate) : null)));
+    left.linked && right.linked && reaches(left, right) ? wire(i, j, flow(left, right), most) : null)));
   return s("svg", { class: "wires", viewBox: `0 0 100 ${height}`, height, preserveAspectRatio: "none",
     "aria-hidden": "true" }, drawn);
 }
@@ -191,7 +194,7 @@ export default {
       head("Flow"),
       figures(),
       picture(),
-      panel(title, table(title, COLUMNS, found, "There are no topics."), h("p", { class: "note" }, NOTE)),
+      panel(title, table(title, COLUMNS, found, "There are no topics yet."), h("p", { class: "note" }, NOTE)),
     ];
   },
 };

@@ -3,8 +3,8 @@
 import { h, link, path } from "./dom.js";
 import { live, now, rows, series } from "./live.js";
 import { get } from "./api.js";
-import { ago, count, plural, short, sum } from "./format.js";
-import { empty, figure, filtered, head, number, panel, state, table } from "./parts.js";
+import { ago, count, plural, short } from "./format.js";
+import { empty, figure, filtered, head, list, number, panel, state, table } from "./parts.js";
 import { chart, meter, spark } from "./charts.js";
 import { ask, button } from "./actions.js";
 
@@ -45,7 +45,7 @@ const groupRow = (each) => ({
     state(each.state),
     number(count(each.members)),
     each.protocol || "–",
-    Object.keys(each.lags).join(", ") || "–",
+    list(Object.keys(each.lags)),
     number(short(each.lag)),
     number(trend(each.group)),
     spark(series(`group ${each.group}`), "lag"),
@@ -88,7 +88,7 @@ const memberRow = (each) => ({
     each.instance_id ?? each.member_id,
     each.client_id,
     each.client_host,
-    each.partitions.map(([topic, part]) => `${topic}/${part}`).join(", ") || "–",
+    list(each.partitions.map(([topic, part]) => `${topic}/${part}`)),
   ],
 });
 
@@ -116,8 +116,6 @@ export const group = {
         data.partitions.map(partitionRow), "It has committed nothing.")),
       panel("Members", table("Members",
         ["Member", "Client", "Host", "Partitions"], data.members.map(memberRow), "It has no members now.")),
-      h("p", { class: "note" },
-        `In all partitions: ${plural(sum(data.partitions.map((each) => each.lag)), "record")} behind.`),
     ];
   },
 };

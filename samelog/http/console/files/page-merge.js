@@ -4,7 +4,9 @@ import { h } from "./dom.js";
 import { live, rows } from "./live.js";
 import { get } from "./api.js";
 import { bytes, count, hex, plural, sum, time } from "./format.js";
-import { choices, code, empty, head, legend, number, panel, partitionChoices, state, table } from "./parts.js";
+import {
+  choices, code, empty, head, legend, list, none, number, panel, partitionChoices, state, table,
+} from "./parts.js";
 import { tones } from "./charts.js";
 
 const [LIMIT, ROWS, CHECKSUMS] = [200, 20, 8];
@@ -60,7 +62,7 @@ const instructionRow = (each) => ({
     number(count(sum(each.ranges.map((part) => part.records)))),
     number(bytes(sum(each.ranges.map((part) => part.size_bytes)))),
     time(each.append_ms),
-    [...new Set(each.ranges.map((part) => part.session))].join(", "),
+    list([...new Set(each.ranges.map((part) => part.session))]),
   ],
 });
 
@@ -114,7 +116,7 @@ export default {
       head("Merge order"),
       form(params),
       panel("The newest instructions, a colour for each session", instructions.length
-        ? strip(instructions) : empty("Raft's log has no instruction of this partition any more.")),
+        ? strip(instructions) : none("Raft's log has no instruction of this partition any more.")),
       panel("Running checksums of every copy", copies(data)),
       panel("Instructions", table("Instructions",
         ["Offset", "Entry#", "Term#", "Records#", "Size#", "Planned", "Sessions"], newest.map(instructionRow),

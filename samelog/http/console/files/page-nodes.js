@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { now, one, rows, series } from "./live.js";
 import { ago, bytes, count, short, time } from "./format.js";
-import { chip, code, figure, head, legend, number, panel, state, table } from "./parts.js";
+import { chip, code, figure, head, legend, number, panel, state, table, text } from "./parts.js";
 import { chart, meter, tones } from "./charts.js";
 import { ask, button } from "./actions.js";
 
@@ -49,6 +49,11 @@ function figures() {
     figure("feature level", count(cluster.level), `samelog ${cluster.version}`));
 }
 
+function said(each) {
+  const told = [each.not_ready, each.detail].filter(Boolean).join("; ");
+  return told ? text(told) : "–";
+}
+
 function memberRow(each) {
   const { leader, node } = one("cluster");
   return {
@@ -61,7 +66,7 @@ function memberRow(each) {
       number(each.lag_records === null ? "–" : short(each.lag_records)),
       number(count(each.applied_index)),
       each.name === node ? "this node" : ago(now(), now() - 1000 * each.age_s),
-      [each.not_ready, each.detail].filter(Boolean).join("; ") || "–",
+      said(each),
       actions(each, leader),
     ],
   };
@@ -88,7 +93,7 @@ function reigns(found) {
 
 const electionRow = (each) => ({
   key: `${each.term} ${each.leader}`,
-  cells: [time(each.at_ms), each.leader, number(count(each.term)), each.why],
+  cells: [time(each.at_ms), each.leader, number(count(each.term)), text(each.why)],
 });
 
 export default {

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { now, rows } from "./live.js";
 import { get } from "./api.js";
 import { ago, count, plural, short, sum } from "./format.js";
-import { empty, figure, head, number, panel, state, table } from "./parts.js";
+import { empty, figure, head, list, none, number, panel, state, table, text } from "./parts.js";
 import { ask, button } from "./actions.js";
 
 const NOT_BEGUN = -1;
@@ -20,7 +20,7 @@ const resume = (task, reload) => change(`Resume task ${task}`, "It goes on where
   () => ["/tasks/resume", { task }], reload);
 const cancel = (task, reload) => change(`Cancel task ${task}`, "It is undone, or ends where that is too late.",
   "Cancel the task", () => ["/tasks/cancel", { task }], reload);
-const pauseAll = (reload) => change("Begin no task", "Those that run go on.", "Begin none",
+const pauseAll = (reload) => change("Begin no tasks", "Those that run go on.", "Begin none",
   () => ["/tasks/pause", {}], reload);
 const resumeAll = (reload) => change("Begin tasks again", "Also those that were cancelled.", "Begin tasks",
   () => ["/tasks/resume", {}], reload);
@@ -34,7 +34,7 @@ const fill = (name, reload) => change(`Let ${name} have replicas`, "It may get r
 
 // --- tasks ----------------------------------------------------------------------------------------
 
-const TASKS = ["Task", "What", "Group#", "To", "From", "State", "Begun", "Why", "Waits for", ""];
+const TASKS = ["Task", "State", "What", "Group#", "To", "From", "Begun", "Why", "Waits for", ""];
 
 const buttons = (each, reload) => h("span", { class: "buttons" },
   each.state === "running" ? button("Pause", () => pause(each.number, reload)) : null,
@@ -44,31 +44,26 @@ const buttons = (each, reload) => h("span", { class: "buttons" },
 const taskRow = (each, index, reload) => ({
   key: each.number === NOT_BEGUN ? `next ${index}` : String(each.number),
   cells: [
-    each.number === NOT_BEGUN ? "–" : count(each.number),
+    each.number === NOT_BEGUN ? "next" : count(each.number),
+    state(each.state, TONES[each.state]),
     each.kind,
     number(count(each.group)),
     each.gets ?? "–",
     each.loses ?? "–",
-    state(each.state, TONES[each.state]),
     each.began_ms < 0 ? "–" : ago(now(), each.began_ms),
-    each.reason || "–",
-    each.waits_for || "–",
-    reload ? buttons(each, reload) : null,
+    each.reason ? text(each.reason) : "–",
+    each.waits_for ? text(each.waits_for) : "–",
+    buttons(each, reload),
   ],
 });
 
 function tasks({ tasks: found, problem }, reload) {
-  if (!found) return panel("Tasks", empty(problem));
-  const list = (title, shown, none, mine = null) => panel(title,
-    table(title, mine ? TASKS : TASKS.slice(0, -1), shown.map((each, index) => {
-      const row = taskRow(each, index, mine);
-      return mine ? row : { ...row, cells: row.cells.slice(0, -1) };
-    }), none));
+  if (!found) return panel("Tasks", none(problem));
+  const all = [...found.running, ...found.waiting, ...found.ended];
   return [
     found.are_paused ? h("p", { class: "banner warn" }, "No task is begun until an administrator says so.") : null,
-    list("Tasks that run", found.running, "Nothing moves.", reload),
-    list("To be done next", found.waiting, "All is where it should be."),
-    list("Tasks that ended", found.ended, "None that is remembered."),
+    panel("Tasks that run, wait and ended", table("Tasks", TASKS,
+      all.map((each, index) => taskRow(each, index, reload)), "Nothing moves: all is where it should be.")),
   ];
 }
 
@@ -89,32 +84,33 @@ function figures({ groups, partitions }, found) {
       found ? `${count(found.waiting.length)} wait` : "the leader knows"));
 }
 
-const memberRow = (name, groups, reload) => {
+const memberRow = (name, { groups, drained = [] }, reload) => {
+  const isDrained = drained.includes(name);
   const own = groups.filter((each) => each.group > 0 && each.members.includes(name));
   return {
     key: name,
     cells: [
       name,
+      isDrained ? state(own.length ? "is drained" : "drained", "warn") : state("may have replicas", "good"),
       number(count(own.length)),
       number(count(own.filter((each) => each.leader === name).length)),
-      h("span", { class: "buttons" }, button("Drain", () => drain(name, reload)),
-        button("Let it have replicas", () => fill(name, reload))),
+      isDrained ? button("Let it have replicas", () => fill(name, reload)) : button("Drain", () => drain(name, reload)),
     ],
   };
 };
 
-const lagging = (found) => Object.entries(found).filter(([, lag]) => lag > 0)
-  .map(([name, lag]) => `${name} ${short(lag)}`).join(", ");
+const lagging = (found) => list(Object.entries(found).filter(([, lag]) => lag > 0)
+  .map(([name, lag]) => `${name} ${short(lag)}`));
 
 const groupRow = (each, partitions) => ({
   key: String(each.group),
   cells: [
     each.group ? count(each.group) : "0, of all nodes",
     each.leader ?? state("none", "bad"),
-    each.members.join(", "),
+    list(each.members),
     lacks(each) ? state(`${each.members.length} of ${each.copies}`, "warn") : `${count(each.copies)}`,
     number(count(partitions.filter((one) => one.group === each.group).length)),
-    lagging(each.lag) || "–",
+    lagging(each.lag),
   ],
 });
 
@@ -139,11 +135,12 @@ export default {
     return [
       head("Placement", data.tasks ? h("span", { class: "buttons" },
         button("Balance", () => balance(reload)),
-        paused ? button("Begin tasks", () => resumeAll(reload)) : button("Begin none", () => pauseAll(reload))) : null),
+        paused ? button("Begin tasks", () => resumeAll(reload))
+          : button("Begin no tasks", () => pauseAll(reload))) : null),
       figures(data.placement, data.tasks),
       tasks(data, reload),
-      panel("Replicas by node", table("Replicas by node", ["Node", "Replicas#", "Leads#", ""],
-        names.map((name) => memberRow(name, groups, reload)))),
+      panel("Replicas by node", table("Replicas by node", ["Node", "State", "Replicas#", "Leads#", ""],
+        names.map((name) => memberRow(name, data.placement, reload)))),
       panel("Groups", table("Groups", GROUPS, groups.map((each) => groupRow(each, partitions)))),
     ];
   },

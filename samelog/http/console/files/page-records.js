@@ -4,7 +4,7 @@ import { h, link } from "./dom.js";
 import { live, rows } from "./live.js";
 import { get } from "./api.js";
 import { count } from "./format.js";
-import { choices, empty, head, panel, partitionChoices } from "./parts.js";
+import { choices, empty, head, none, panel, partitionChoices } from "./parts.js";
 import { avroReader } from "./avro.js";
 import { asJson, recordRow } from "./payload.js";
 import { schemasOf } from "./schemas.js";
@@ -117,7 +117,7 @@ function found(params, { page, schemas, problem }) {
   return panel("Records found", around(params, page), problem
     ? h("p", { class: "note" }, `The topic's schema is not known: ${problem}.`) : null, page.records.length
     ? h("div", { class: "records" }, page.records.map(shown))
-    : empty(`No record up to offset ${count(page.next_offset)} is as asked for.`));
+    : none(`No record up to offset ${count(page.next_offset)} is as asked for.`));
 }
 
 async function load(params) {

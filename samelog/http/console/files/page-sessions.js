@@ -3,7 +3,7 @@
 import { link, path } from "./dom.js";
 import { now, one, rows } from "./live.js";
 import { ago, bytes, bytesPerSecond, count, sum } from "./format.js";
-import { filtered, head, number, panel, state, table } from "./parts.js";
+import { filtered, head, list, number, panel, state, table } from "./parts.js";
 import { ask, button } from "./actions.js";
 
 const retire = (name) => ask({
@@ -28,7 +28,7 @@ const sessionRow = (each) => ({
     each.session,
     said(each),
     number(count(each.run)),
-    each.topics.flatMap((name, index) => [index ? ", " : "", link(path("topic", name), name)]),
+    list(each.topics.map((name) => link(path("topic", name), name))),
     number(bytesPerSecond(each.bytes_per_s)),
     number(bytes(each.received_bytes)),
     number(bytes(each.unmerged_bytes)),

@@ -5,7 +5,7 @@ import { byTopic, live, now, one, rate, rates, rows } from "./live.js";
 import { get } from "./api.js";
 import { ago, bytes, count, hex, perSecond, plural, sum, time } from "./format.js";
 import {
-  code, empty, figure, filtered, head, legend, number, pairs, panel, partitionsState, state, table,
+  code, empty, figure, filtered, head, legend, none, number, pairs, panel, partitionsState, state, table,
 } from "./parts.js";
 import { spark } from "./charts.js";
 import { ask, button } from "./actions.js";
@@ -29,11 +29,13 @@ const create = () => ask({
   fields: [
     { name: "topic", label: "Name", required: true, pattern: "[a-zA-Z0-9._\\-]{1,249}" },
     { name: "partitions", label: "Partitions", type: "number", min: 1, value: 1, required: true },
+    { name: "copies", label: "Copies of each partition", type: "number", min: 1, hint: "Empty: one on every node." },
     SETTING,
   ],
   request: (given) => {
-    const settings = settingsOf(given.settings);
-    return ["/topics", { topic: given.topic, partitions: Number(given.partitions), settings }];
+    const body = { topic: given.topic, partitions: Number(given.partitions), settings: settingsOf(given.settings) };
+    if (given.copies !== "") body.replication_factor = Number(given.copies);
+    return ["/topics", body];
   },
   done: (found) => { location.hash = `#/${path("topic", found.name)}`; },
 });
@@ -95,7 +97,8 @@ export const topics = {
       head("Topics", input, button("Create a topic", create, "primary")),
       table("Topics",
         ["Topic", "Partitions#", "Records kept#", "Size#", "Rate#", "Last minutes", "Settings", "State"],
-        found.map((each) => topicRow(each, parts.get(each.name) ?? [])), "There are no topics yet."),
+        found.map((each) => topicRow(each, parts.get(each.name) ?? [])), 
+        "There are no topics yet. Create one here; or a publisher's first record does."),
     ];
   },
 };
@@ -151,10 +154,12 @@ function held(topic, partitions) {
 
 function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
+  if (!data.files.length) return none("No segment yet: nothing was published to this topic.");
   return [
     legend(Object.entries(FATES)),
     held(topic, partitions),
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
+    h("p", { class: "note" }, `The newest segment began ${ago(now(), data.files.at(-1).first_ms)}.`),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
   ];
 }
@@ -203,7 +208,6 @@ export const topic = {
     if (!known) return [head(name), empty("There is no such topic.")];
     const own = byTopic().get(name) ?? [];
     const settings = Object.entries(known.settings).map(([key, value]) => [code(key), code(value)]);
-    const newest = data?.files?.at(-1);
     return [
       head(name,
         link(`records?topic=${encodeURIComponent(name)}`, "Records"),
@@ -214,8 +218,7 @@ export const topic = {
         ["Partition", "First#", "End#", "Acknowledged#", "Synced here#", "On a majority#", "Size#", "Segments#",
           "Running checksum", "State"], own.map(partitionRow))),
       panel("Segments, oldest first", timeline(name, data, own)),
-      panel("Settings", settings.length ? pairs(settings) : empty("All settings have their defaults.")),
-      newest ? h("p", { class: "note" }, `The newest segment began ${ago(now(), newest.first_ms)}.`) : null,
+      panel("Settings", settings.length ? pairs(settings) : none("All settings have their defaults.")),
     ];
   },
 };

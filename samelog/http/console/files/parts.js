@@ -21,7 +21,13 @@ export const state = (text, tone = TONE_OF[text] ?? "warn") => h("span", { class
 export const chip = (text, tone = "") => h("span", { class: `chip ${tone}` }, text);
 export const code = (text) => h("code", {}, text);
 export const empty = (text) => h("p", { class: "empty" }, text);
-export const number = (...content) => ({ content, numeric: true });
+export const none = (text) => h("p", { class: "none" }, text);
+
+// Cells: numbers are on the right; a text may have several lines, and a list too, between its words.
+export const number = (...content) => ({ content, kind: "number" });
+export const text = (...content) => ({ content, kind: "text" });
+export const list = (words) => (words.length
+  ? text(words.map((each, index) => [index ? ", " : "", h("span", { class: "word" }, each)])) : "–");
 
 export function partitionsState(found) {
   const halted = found.filter((each) => each.halted).length;
@@ -44,18 +50,25 @@ export const partitionChoices = (partitions, chosen) => choices(
 const heading = (name) => h("th", { scope: "col", class: name.endsWith("#") ? "number" : null },
   name === "" ? h("span", { class: "hidden" }, "actions") : name.replace("#", ""));
 
-function cell(each, index) {
-  const { content, numeric } = each?.numeric ? each : { content: [each] };
+// Of first columns: what is counted, and names that may break.
+const [DIGITS, LONG] = [/^\d[\d\u202f: -]*$/, 28];
+
+function cell(each, index, columns) {
+  const { content, kind = columns[index] === "" ? "actions" : null } = each?.kind ? each : { content: [each] };
   const [tag, scope] = index === 0 ? ["th", "row"] : ["td", null];
-  return h(tag, { scope, class: numeric ? "number" : null }, ...content);
+  const made = h(tag, { scope, class: kind }, ...content);
+  if (index === 0) made.classList.toggle("digits", DIGITS.test(made.textContent));
+  if (index === 0) made.classList.toggle("long", made.textContent.length > LONG);
+  return made;
 }
 
 const ROWS_MAX = 200;
 
-// Columns: texts; those of numbers end with "#". Rows: {key, cells}; a cell is content or number().
-export function table(caption, columns, found, none = "Nothing.") {
-  if (!found.length) return empty(none);
-  const shown = found.slice(0, ROWS_MAX).map((row) => h("tr", { "data-key": row.key }, row.cells.map(cell)));
+// Columns: names; those of numbers end with "#". Rows: {key, cells}; a cell is content, number(), text() or list().
+export function table(caption, columns, found, lacking = "Nothing.") {
+  if (!found.length) return none(lacking);
+  const shown = found.slice(0, ROWS_MAX).map((row) => (
+    h("tr", { "data-key": row.key }, row.cells.map((each, index) => cell(each, index, columns)))));
   const rest = found.length - shown.length;
   return [
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", {},

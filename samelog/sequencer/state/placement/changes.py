@@ -14,8 +14,10 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.commands import (
+    BeginAnew,
     ChangePlacement,
     MakeGroups,
+    OpenNewLog,
     OpenPartition,
     PassPartition,
     PlacePartitions,
@@ -23,6 +25,7 @@ from samelog.sequencer.state.placement.commands import (
     SetReplicas,
 )
 from samelog.sequencer.state.placement.passing import pass_partition
+from samelog.sequencer.state.reset_state import begin_group_anew
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -126,11 +129,28 @@ def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
 
 
 def _open_partition(state: State, command: OpenPartition) -> WhyNot:
-    """Again, too: the settings may be others, and the topic may have more partitions."""
+    """Again, too: the settings may be others, and the topic may have more partitions. Who has not
+    heard of a hard reset names partitions that are gone.
+    """
     if command.number in state.placement.left:
         return "LEFT", f"partition {command.number} went to another group"
+    known = state.topics.get(command.topic_id)
+    if known is not None and known.partition_numbers[0] != command.numbers[0]:
+        return "OVERTAKEN", f"the log of topic {command.name!r} is another one"
     state.open_partition(command)
     return None
+
+
+def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
+    opening = command.opening
+    is_new = opening.number not in state.partitions
+    problem = _open_partition(state, opening)
+    if problem is None:
+        topic = state.topics[opening.topic_id]
+        topic.present_log, topic.former_logs = command.log_id, list(command.former_logs)
+        if is_new:
+            state.placement.epoch_bases[opening.number] = command.epoch_base
+    return problem
 
 
 PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
@@ -138,6 +158,8 @@ PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     ChangePlacement: _change,
     PlacePartitions: _place_partitions,
     OpenPartition: _open_partition,
+    OpenNewLog: _open_new_log,
+    BeginAnew: begin_group_anew,
     SetReplicas: _set_replicas,
     PassPartition: pass_partition,
 }

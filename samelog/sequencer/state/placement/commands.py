@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from samelog.format.numbers import Unsigned32
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -82,6 +84,44 @@ class OpenPartition(Command, frozen=True, tag=77):
     numbers: list[Unsigned32]
 
 
+class NewLog(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A topic's log after a hard reset: its id, the numbers of the topic's partitions in the
+    cluster, and what their leader epochs are more than their groups' terms.
+    """
+
+    topic_id: str
+    log_id: str
+    numbers: list[Unsigned32]
+    epoch_bases: list[int]
+
+
+class BeginAnew(Command, frozen=True, tag=135):
+    """In a data group: a hard reset, as group 0 has decided it. Of the topics of this group those
+    begin anew that are older here. `term`: of the leader who proposed it.
+    """
+
+    needs: ClassVar[int] = GROUP_RECOVERY
+    reset_id: str
+    at_ms: int
+    term: int
+    logs: list[NewLog]
+
+
+class OpenNewLog(Command, frozen=True, tag=136):
+    """In a data group: as OpenPartition, of a topic whose log was begun anew before."""
+
+    needs: ClassVar[int] = GROUP_RECOVERY
+    opening: OpenPartition
+    log_id: str
+    former_logs: list[str]
+    epoch_base: int
+
+    @property
+    def topic_id(self) -> str:
+        """Of the partition's topic."""
+        return self.opening.topic_id
+
+
 class ClosePlacedRun(Command, frozen=True, tag=73):
     """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts at
     (partition, roll, byte).
@@ -146,6 +186,8 @@ PlacementCommand = (
     | PlacePartitions
     | ClosePlacedRun
     | OpenPartition
+    | BeginAnew
+    | OpenNewLog
     | OpenPlacedInput
     | PassPartition
     | SetReplicas

@@ -45,8 +45,8 @@ class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
     last_id: int | None
 
 
-class Carried(msgspec.Struct, frozen=True, array_like=True):
-    """All that a group knows of a partition. Without `inputs` and what follows, while it is only
+class CarriedPartition(msgspec.Struct, frozen=True, array_like=True):
+    """What a group knows of a partition. Without `inputs` and what follows, while it is only
     copied.
     """
 
@@ -69,6 +69,13 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     """Of what was archived, which is no replicated state; targets by their place in the list."""
 
 
+class Carried(CarriedPartition, frozen=True, array_like=True):
+    """All of it. `log_id` is that of the topic's log, if it was begun anew: it had others."""
+
+    log_id: str = ""
+    former_logs: list[str] = []
+
+
 # --- at the source --------------------------------------------------------------------------------
 
 
@@ -81,6 +88,9 @@ def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -
     texts = state.schema_texts(topic.topic_id, len(topic.schemas))
     schemas = [(text, each.set_ms) for text, each in zip(texts, topic.schemas, strict=True)]
     carried = Carried(*whose, list(topic.partition_numbers), partition, epoch_base, schemas)
+    if topic.present_log:
+        logs = topic.present_log, list(topic.former_logs)
+        carried = msgspec.structs.replace(carried, log_id=logs[0], former_logs=logs[1])
     if is_sealed:
         producers = _of(number, state.producers)
         carried = msgspec.structs.replace(
@@ -230,6 +240,7 @@ def _take_up(state: State, carried: Carried) -> None:
     if topic is None:
         topic = Topic(carried.topic_id, carried.name, carried.settings, carried.created_ms, [])
         topic.is_placed = True
+        topic.present_log, topic.former_logs = carried.log_id, carried.former_logs
         state.topics[topic.topic_id] = topic
         state.names[topic.name] = topic.topic_id
         topic.partition_numbers = carried.numbers

@@ -1,0 +1,1 @@
+"""Subscribers that share partitions: members of consumer groups."""

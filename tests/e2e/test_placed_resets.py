@@ -1,0 +1,195 @@
+"""Hard resets of what is in data groups: nobody mixes what was before with what is after."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from samelog import Publisher, Subscriber
+from samelog.admin.client import ask
+from samelog.admin.placement_requests import GetPlacement
+from samelog.admin.requests import CreateTopic, DescribeTopic
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.subscriber import LogReset
+from tests.e2e.commands import as_json
+from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    path = tmp_path_factory.mktemp("placed-resets")
+    with LocalCluster(str(path / "cluster"), ClusterOptions()) as cluster:
+        cluster.prepare()
+        cluster.start()
+        yield World(cluster, path)
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Of two copies on three nodes."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    ask(world.cluster.client_config(), CreateTopic(name, PARTITIONS, {}, 2))
+    return name
+
+
+def reset(world: World) -> list[str]:
+    """Who has not done it yet."""
+    config = ("--config", world.cluster.client_file)
+    done = as_json("cluster", "reset", "--hard", "--yes", "--wait", str(PATIENCE_S), *config)
+    return list(done["not_yet"])
+
+
+def publish(world: World, topic: str, *values: str) -> None:
+    directory = str(world.directory / "publishers")
+    config = world.cluster.client_file
+    with Publisher(topic, session=f"p-{topic}", config=config, directory=directory) as publisher:
+        for number, value in enumerate(values):
+            publisher.append(value.encode(), partition=number % PARTITIONS)
+        publisher.wait_merged(PATIENCE_S)
+
+
+def take(subscriber: Subscriber, count: int) -> list[str]:
+    found: list[str] = []
+
+    def has_all() -> bool:
+        records = subscriber.batch(count - len(found), timeout=0.5)
+        found.extend((record.value or b"").decode() for record in records)
+        return len(found) >= count
+
+    wait_for(has_all, f"{count} records")
+    return sorted(found)
+
+
+def numbers(prefix: str, count: int) -> list[str]:
+    return [f"{prefix} {n}" for n in range(count)]
+
+
+def parked(world: World) -> list[str]:
+    """What is set aside of data groups' logs, on all nodes."""
+    found = []
+    for node in world.cluster.nodes:
+        for folder in Path(node.data, "groups").glob("*/merged/replaced"):
+            found += os.listdir(folder)
+    return found
+
+
+def test_subscribers_and_publishers_across_it(world: World, topic: str, tmp_path: Path) -> None:
+    publish(world, topic, *numbers("old", 10))
+    config, parked_before = world.cluster.client_file, Counter(parked(world))
+    options: dict[str, Any] = {"config": config, "start": "earliest"}
+    with (
+        Subscriber(topic, directory=str(tmp_path / "strict"), **options) as strict,
+        Subscriber(
+            topic, directory=str(tmp_path / "easy"), auto_offset_reset="earliest", **options
+        ) as easy,
+    ):
+        assert take(strict, 10) == take(easy, 10) == numbers("old", 10)
+        assert reset(world) == []
+        groups = ask(world.cluster.client_config(), GetPlacement()).groups
+        assert not any(each.is_resetting for each in groups)
+        with pytest.raises(LogReset, match="was begun anew"):
+            take(strict, 1)
+        publish(world, topic, *numbers("new", 6))
+        assert take(easy, 6) == numbers("new", 6)
+    copies = Counter(parked(world)) - parked_before
+    assert list(copies.values()) == [2] * PARTITIONS, "each of both copies is kept"
+    with Subscriber(topic, directory=str(tmp_path / "late"), **options) as late:
+        assert take(late, 6) == numbers("new", 6)
+
+
+def test_who_is_away_does_it_later_and_new_partitions_are_of_the_new_log(
+    world: World, topic: str, tmp_path: Path
+) -> None:
+    publish(world, topic, *numbers("old", 4))
+    away = world.followers()[0]
+    away.kill()
+    reset(world)
+    away.start()
+    world.wait_live(away)
+
+    def has_all_done() -> bool:
+        groups = ask(world.cluster.client_config(), GetPlacement()).groups
+        return not any(each.is_resetting for each in groups)
+
+    wait_for(has_all_done, "all groups have begun anew")
+    admin = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
+    (more,) = admin.create_partitions([NewPartitions(topic, 4)]).values()
+    more.result(PATIENCE_S)
+    known = ask(world.cluster.client_config(), DescribeTopic(topic))
+    assert known.topic.partitions == 4
+    directory, config = str(tmp_path / "publishers"), world.cluster.client_file
+    with Publisher(topic, session=f"q-{topic}", config=config, directory=directory) as publisher:
+        for number in range(8):
+            publisher.append(b"new %d" % number, partition=number % 4)
+        publisher.wait_merged(PATIENCE_S)
+    with Subscriber(
+        topic, directory=str(tmp_path / "late"), config=config, start="earliest"
+    ) as late:
+        assert take(late, 8) == numbers("new", 8)
+
+
+def test_kafka_clients_across_it(world: World, topic: str) -> None:
+    servers = {"bootstrap.servers": world.cluster.client_config().kafka_bootstrap}
+    producer = Producer({**servers, "enable.idempotence": True, "linger.ms": 0})
+    wrong: list[KafkaError] = []
+
+    def note(error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            wrong.append(error)
+
+    def produce(prefix: str, count: int) -> None:
+        for value in numbers(prefix, count):
+            producer.produce(topic, value.encode(), partition=0, on_delivery=note)
+        assert producer.flush(PATIENCE_S) == 0
+        assert wrong == []
+
+    produce("old", 5)
+    reader = Consumer(
+        {
+            **servers,
+            "group.id": f"g-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+    )
+    reader.subscribe([topic])
+    assert consume(reader, 5) == numbers("old", 5)
+    (position,) = reader.position([TopicPartition(topic, 0)])
+    reader.commit(asynchronous=False)
+    reset(world)
+    produce("new", 8)
+    stale = [TopicPartition(topic, 0, 5, leader_epoch=position.leader_epoch)]
+    with pytest.raises(KafkaException) as refused:
+        reader.commit(offsets=stale, asynchronous=False)
+    assert refused.value.args[0].code() == KafkaError.FENCED_LEADER_EPOCH
+    reader.close()
+    again = Consumer({**servers, "group.id": f"g-{topic}", "auto.offset.reset": "earliest"})
+    again.subscribe([topic])
+    assert consume(again, 8) == numbers("new", 8), "what was committed before means nothing"
+    again.close()
+
+
+def consume(reader: Consumer, count: int) -> list[str]:
+    found: list[str] = []
+
+    def has_all() -> bool:
+        message = reader.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+        return len(found) >= count
+
+    wait_for(has_all, f"{count} records")
+    return found

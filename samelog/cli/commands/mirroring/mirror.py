@@ -143,7 +143,11 @@ def _show(shown: _Shown) -> None:
         talk(f"the source does not answer: {shown.source_problem}")
     cells = [tuple(UNKNOWN if cell is None else cell for cell in row) for row in shown.partitions]
     print_table(("mirror", "partition", "of", "mirrored", "end", "lag", "state"), cells)
-    for topic, differing in shown.settings.items():
+    _say_differences(shown.settings)
+
+
+def _say_differences(settings: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> None:
+    for topic, differing in settings.items():
         for key, (here, there) in differing.items():
             talk(f"{topic}: {key} is {here or 'not set'}, at the source {there or 'not set'}")
 

@@ -8,7 +8,7 @@ position of a group is never ahead of its mirror (M14).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -29,13 +29,21 @@ from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, Pr
 from samelog.sequencer.state.transactions.commands import End
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import Partition, State, Topic
 
 MIRROR = "MIRROR"
 """The code of what is refused because a topic is a mirror, or is none."""
 OWED_NUMBER = 0
 """Transactions count from 1: this is none that began here."""
+
+
+class Told(Protocol):
+    """What following a source uses of the state machine."""
+
+    state: State
+
+    def feeds_moved(self) -> None:
+        """Something may be told of groups that was not."""
 
 
 def why_only_source(state: State, topic: Topic) -> str | None:
@@ -229,7 +237,7 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
 # --- what comes along -----------------------------------------------------------------------------
 
 
-def follow_source(machine: StateMachine, command: FollowSource) -> FollowSource:
+def follow_source(machine: Told, command: FollowSource) -> FollowSource:
     """Apply it: what is not mirrored, or not copied, stays as it is."""
     state = machine.state
     for number, since in command.since:

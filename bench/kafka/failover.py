@@ -1,7 +1,7 @@
 """Rows i: the leader is killed, or stops without a word, under a load; the longest time without an
 acknowledgement.
 
-With samelog an own publisher and a Kafka client write at the same time, so one fault serves both.
+All kinds of clients of a system write at the same time, so one fault serves them all.
 The gap is counted around the fault: the longest pause between two acknowledgements from just before
 it on. A silent leader is a stopped process: its kernel still answers, as a hung host's does not.
 """
@@ -31,6 +31,10 @@ BEFORE_S = 2.0
 POLL_S = 0.002
 SILENT_SHARE = 0.6
 """Of the time that the load takes."""
+IMPATIENT = {"socket.timeout.ms": "1000"}
+"""A client of librdkafka hears of a silent leader by its own time limit alone, a minute by default.
+This one waits for a second.
+"""
 
 
 def publish(given: argparse.Namespace) -> None:
@@ -104,8 +108,17 @@ def be_silent(pid: int, seconds: float) -> None:
         process.send_signal(signal.SIGCONT)
 
 
+def clients_of(system: KafkaSystem, topic: str, seconds: float) -> list[Program]:
+    """A Kafka client by default, and an impatient one."""
+    given = {"rate": RATE, "seconds": seconds, "size": SIZE}
+    return [
+        each.program("acknowledged", topic, **given)
+        for each in (system, system.told_also(IMPATIENT))
+    ]
+
+
 class SamelogFaults:
-    """Both kinds of clients of our nodes."""
+    """All kinds of clients of our nodes: an own publisher, a Kafka client, an impatient one."""
 
     def __init__(
         self, cluster: LocalCluster, own: OwnSystem, kafka: KafkaSystem, directory: str
@@ -113,16 +126,16 @@ class SamelogFaults:
         self._cluster, self._own, self._kafka = cluster, own, kafka
         self._directory = directory
 
-    def kill(self, seconds: float) -> tuple[float, float]:
-        """Gaps of an own publisher and of a Kafka client."""
+    def kill(self, seconds: float) -> list[float]:
+        """The gap of each kind of client."""
         leader = leader_of(self._cluster)
         found = self._with_load(seconds, leader.kill)
         leader.start()
         self._cluster.wait_live()
         return found
 
-    def silence(self, seconds: float) -> tuple[float, float]:
-        """The same."""
+    def silence(self, seconds: float) -> list[float]:
+        """The same when the leader stops."""
         leader = leader_of(self._cluster)
 
         def fault() -> None:
@@ -133,28 +146,24 @@ class SamelogFaults:
         self._cluster.wait_live()
         return found
 
-    def _with_load(self, seconds: float, fault: Callable[[], None]) -> tuple[float, float]:
+    def _with_load(self, seconds: float, fault: Callable[[], None]) -> list[float]:
         topic = self._own.create("faults")
         given = {"seconds": seconds, "topic": topic, "config": self._cluster.client_file}
         words = ["publish", *options({**given, "dir": f"{self._directory}/{topic}"})]
         with ExitStack() as stack:
             own = stack.enter_context(Program("bench.kafka.failover", words))
-            there = self._kafka.create("faults")
-            client = stack.enter_context(
-                self._kafka.program("acknowledged", there, rate=RATE, seconds=seconds, size=SIZE)
-            )
-            first, second = gaps([own, client], fault)
-        return first, second
+            theirs = clients_of(self._kafka, self._kafka.create("faults"), seconds)
+            return gaps([own, *map(stack.enter_context, theirs)], fault)
 
 
 class KafkaFaults:
-    """A Kafka client of Apache Kafka's brokers."""
+    """Both kinds of clients of Apache Kafka's brokers: by default, and impatient."""
 
     def __init__(self, brokers: Brokers, system: KafkaSystem) -> None:
         self._brokers, self._system = brokers, system
 
-    def kill(self, seconds: float) -> float:
-        """The gap when the broker that leads the partition is killed."""
+    def kill(self, seconds: float) -> list[float]:
+        """The gap of each kind of client when the broker that leads the partition is killed."""
         topic = self._system.create("faults")
         leader = self._brokers.nodes[self._system.leader(topic)]
         found = self._with_load(topic, seconds, leader.kill)
@@ -163,7 +172,7 @@ class KafkaFaults:
         self._system.wait_in_sync(topic)
         return found
 
-    def silence(self, seconds: float) -> float:
+    def silence(self, seconds: float) -> list[float]:
         """The same when it stops."""
         topic = self._system.create("faults")
         leader = self._brokers.nodes[self._system.leader(topic)]
@@ -176,11 +185,10 @@ class KafkaFaults:
         self._system.wait_in_sync(topic)
         return found
 
-    def _with_load(self, topic: str, seconds: float, fault: Callable[[], None]) -> float:
-        with self._system.program(
-            "acknowledged", topic, rate=RATE, seconds=seconds, size=SIZE
-        ) as program:
-            return gaps([program], fault)[0]
+    def _with_load(self, topic: str, seconds: float, fault: Callable[[], None]) -> list[float]:
+        with ExitStack() as stack:
+            programs = clients_of(self._system, topic, seconds)
+            return gaps(list(map(stack.enter_context, programs)), fault)
 
 
 def main() -> None:

@@ -167,13 +167,16 @@ class Runner:
                 "client_gap_s": [each[1] for each in kills],
                 "own_silent_gap_s": silent[0],
                 "client_silent_gap_s": silent[1],
+                "impatient_silent_gap_s": silent[2],
             }
         }
         if rig.brokers is not None:
             theirs = failover.KafkaFaults(rig.brokers, rig.kafka_systems[1])
+            silent = theirs.silence(wanted["kafka_seconds"])
             found[FLUSH] = {
-                "client_gap_s": [theirs.kill(wanted["kafka_seconds"])],
-                "client_silent_gap_s": theirs.silence(wanted["kafka_seconds"]),
+                "client_gap_s": [theirs.kill(wanted["kafka_seconds"])[0]],
+                "client_silent_gap_s": silent[0],
+                "impatient_silent_gap_s": silent[1],
             }
         return found, self._without_nats()
 

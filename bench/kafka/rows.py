@@ -175,6 +175,9 @@ def failover() -> Iterator[Row]:
         at = (FAILOVER, OWN, figure.replace("gap", "silent_gap"))
         what, peer = f"leader silent: the same, {text}", f"{FLUSH} client_silent_gap_s"
         yield row(f"{name}-silent", what, at, peer, at_most(1.5, of_ours=True))
+    figure = "impatient_silent_gap_s"
+    what = "leader silent: the same, Kafka client with socket.timeout.ms=1000"
+    yield row("i-impatient-silent", what, (FAILOVER, OWN, f"{figure} s"), f"{FLUSH} {figure}")
 
 
 def catch_up() -> Iterator[Row]:

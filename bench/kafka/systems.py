@@ -101,6 +101,10 @@ class KafkaSystem:
         self._config = config
         self._admin: Any = None
 
+    def told_also(self, told: Mapping[str, str]) -> KafkaSystem:
+        """The same system, whose clients are told more."""
+        return KafkaSystem(self.name, {**self.told, **told}, self.pids, self._config)
+
     def create(self, what: str, partitions: int = 1) -> str:
         """A new topic's name."""
         topic = new_topic(what)

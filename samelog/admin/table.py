@@ -17,6 +17,7 @@ from samelog.admin import group_requests as of_groups
 from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
+from samelog.admin import site_requests as site
 from samelog.admin.requests import AdminRequest, answer_type
 from samelog.wire.errors import FaultCode
 
@@ -197,6 +198,7 @@ OPERATIONS = (
     _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
     _read("/placement", "Which groups there are, and what is where.", place.GetPlacement),
     _read("/tasks", "Tasks that move replicas; the leader answers.", place.ListTasks),
+    _read("/sites", "Sites, who is there, and how far they are behind.", site.ListSites),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
         "/archive/plan",
@@ -246,6 +248,8 @@ OPERATIONS = (
     _change("/tasks/cancel", "Undo a task.", place.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
+    _change("/sites", "Let the cluster have one more site.", site.CreateSite),
+    _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),
     _change(
         "/upgrade/finalize",
         "Raise the feature level, for good: docs/upgrades.md.",

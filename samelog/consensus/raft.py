@@ -300,6 +300,10 @@ class Raft(Core):
         quiet.wake(self)
         election.leader_lost(self)
 
+    def leader_silent_s(self, now: float) -> float:
+        """For how long no leader was heard of; 0 on the leader itself."""
+        return 0.0 if self.role is Role.LEADER else max(0.0, now - self.leader_seen)
+
     def allow_quiet(self, heard: Callable[[], float]) -> None:
         """This replica may rest when nothing happens: the driver tells from then on whether the
         others live. `heard`: when the member that this one follows was last heard of.

@@ -11,6 +11,7 @@ from enum import IntEnum
 import msgspec
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement.sites import Sites
 from samelog.placement.tasks import PlacementTask, TaskKind
 
 REPLICAS_MOST = 7
@@ -188,6 +189,8 @@ class Placement(OwnPlacement):
     """
     moves: dict[int, int] = {}
     """Partition -> the group that it shall be in."""
+    sites: Sites = msgspec.field(default_factory=Sites)
+    """Where members are."""
     resetting: dict[int, str] = {}
     """Groups that have yet to begin their logs anew -> the reset that they have to do."""
 

@@ -47,9 +47,11 @@ class KnownNodes:
         return self._told != before
 
     def is_near(self, node: NodeAddress) -> bool:
-        """Whether a node is in this client's rack, as far as was told."""
-        known = self._racks.get(node.node or "") or self._racks.get(str(node.address))
-        return bool(self._rack) and known == self._rack
+        """Whether a node is where this client is, as far as was told: in its rack, or anywhere in
+        its site if it names no rack there.
+        """
+        known = self._racks.get(node.node or "") or self._racks.get(str(node.address)) or ""
+        return bool(self._rack) and f"{known}/".startswith(f"{self._rack}/")
 
     def is_far(self, node: NodeAddress) -> bool:
         """Whether a node is known to be elsewhere, and another one to be near."""

@@ -51,6 +51,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -192,7 +193,7 @@ def raft_parts(
         merging,
         store,
         coordinator,
-        interval_s=config.snapshot_interval_s,
+        interval_s=config.pace.snapshot_interval_s,
         clock=given.clock,
         at_work=site.at_work,
     )
@@ -260,6 +261,7 @@ def log_parts(
     *,
     pulls: PeerPulls,
     ask: Callable[[], list[int]],
+    sources: CopySources,
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
     config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
@@ -287,7 +289,7 @@ def log_parts(
         catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
-    budget = Budget(config.recovery_bytes_per_s)
+    budget = Budget(config.pace.recovery_bytes_per_s)
     repair = RepairParts(
         SessionRepair(
             pulls,
@@ -295,14 +297,14 @@ def log_parts(
             sessions=sessions,
             intake=intake,
             clock=clock,
-            is_up=lambda number: number == raft.group.raft.leader or number in ask(),
+            is_up=sources.gives_sessions,
         ),
         MergedRepair(
             pulls,
             machine=machine,
             merging=merging,
             clock=clock,
-            ask=ask,
+            ask=sources,
             takes_in=lambda: intake.stopped is None,
             budget=budget,
             elsewhere=site.owner.elsewhere,

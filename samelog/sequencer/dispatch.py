@@ -20,9 +20,16 @@ from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Member
-from samelog.wire.bounds import Life
+from samelog.wire.bounds import Holder, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, ConnectionRole, Hello, Welcome
+from samelog.wire.messages import (
+    PROTOCOL_VERSION,
+    AnyMessage,
+    ConnectionRole,
+    Hello,
+    Holders,
+    Welcome,
+)
 from samelog.wire.peer_messages import Forgotten
 
 WINDOW_BYTES = 16 << 20
@@ -94,9 +101,21 @@ class Dispatcher:
                 return self._push(hello)
             case ConnectionRole.PULL:
                 self._welcome()
+                if hello.rack:
+                    self._tell_places()
                 return self._pull(hello)
             case ConnectionRole.BULK:
                 return self._bulk(hello)
+
+    def _tell_places(self) -> None:
+        """To a reader that says where it is: where the members are, if any has said so."""
+        state = self._gate.logs.machine.state
+        places = tuple(
+            Holder(each.name, each.address, state.rack_of(each.number))
+            for each in state.members.values()
+        )
+        if any(each.rack for each in places):
+            self._connection.send(Holders(places))
 
     def _push(self, hello: Hello) -> Handler:
         member, intake = self._gate.member, self._gate.intake

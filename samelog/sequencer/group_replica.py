@@ -43,6 +43,7 @@ from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
+from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
@@ -110,8 +111,16 @@ class GroupReplica:
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
             self.raft.group.halt(unknown)
+        raft, sites = self.raft.group.raft, lambda: owner.cluster_machine.state.placement.sites
+        sources = self._sources = CopySources(presence.number, sites, raft, self.peers_to_ask)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=pulls, ask=self.peers_to_ask
+            self._site,
+            self.raft,
+            sessions,
+            merging,
+            pulls=pulls,
+            ask=self.peers_to_ask,
+            sources=sources,
         )
         self._rest_at = 0.0
         self._build_upkeep(replica, pulls)
@@ -136,7 +145,7 @@ class GroupReplica:
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
-            is_there=is_there,
+            is_there=lambda node: is_there(node) and self._sources.takes_sessions,
         )
         self._run_keeper = RunKeeper(machine, self._has_replica, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -47,10 +48,12 @@ from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
+from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -114,13 +117,30 @@ class Node:
             lives=lives,
         )
         callers = Callers()
-        self.peers = PeerParts(record.number, members, lives, callers, links, changes, presence)
+        known = members, lives, callers, links, changes, presence
+        self.peers = PeerParts(record.number, *known, self._new_whereabouts(record.number, links))
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)
+
+    def _new_whereabouts(self, number: int, links: Links) -> Whereabouts:
+        return Whereabouts(
+            number,
+            self._given.config.site,
+            machine=self.logs.machine,
+            propose=lambda command: self.spawn(self._note_site(command)),
+            behind=self.logs.repair.merged,
+            silent_s=lambda: self.raft.group.raft.leader_silent_s(self._given.clock.now()),
+            clock=self._given.clock,
+            send_all=links.send_all,
+        )
+
+    async def _note_site(self, command: SetSiteCommand) -> None:
+        with suppress(TimeoutError):  # it is tried again
+            await self.raft.proposer.propose(command)
 
     def _new_placing(self, presence: Presence, links: Links) -> Placing:
         given = self._given
@@ -374,6 +394,7 @@ class Node:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
         self.peers.presence.forget_others(members)
+        self.peers.whereabouts.lags.keep(members)
         self.group_replica.set_members(members)
         self.member.rights.set_peers(member.identity for member in members.values())
 
@@ -409,6 +430,7 @@ class Node:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
         self.data_groups.tick_slowly()
+        self.peers.whereabouts.tick()
         self._tell_ended()
         self._settle_doubt()
         self._tell_state()

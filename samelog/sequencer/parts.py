@@ -46,6 +46,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
 
@@ -133,6 +134,7 @@ class PeerParts:
     links: Links
     changes: Changes
     presence: Presence
+    whereabouts: Whereabouts
 
 
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:

@@ -37,6 +37,7 @@ from samelog.wire.peer_messages import (
     PeerMessage,
     RunAsked,
     RunHeld,
+    SiteLag,
 )
 
 OfDataGroups = (
@@ -110,6 +111,8 @@ class PeerEvents:
         peers = self._node.peers
         if isinstance(message, MemberState):
             peers.presence.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, SiteLag):
+            peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
         elif isinstance(message, OF_DATA_GROUPS):
             self._of_data_groups(node, message)
         elif not isinstance(message, MemberList):

@@ -109,6 +109,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """PULL: the sender takes batches in parts."""
     roams: bool = False
     """PUSH, PULL: the sender goes to nodes that it is told of (Holders)."""
+    rack: str = ""
+    """PULL: where the sender is; it is told where all nodes are, if any has said so."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -178,7 +180,9 @@ class Close(Message, frozen=True, tag=6):
 
 
 class Holders(Message, frozen=True, tag=7):
-    """These nodes have what was asked for and is refused next, with NOT_LEADER: to who `roams`."""
+    """These nodes have what was asked for and is refused next, with NOT_LEADER: to who `roams`.
+    Right behind Welcome: where all nodes are, to who says where it is itself.
+    """
 
     nodes: tuple[Holder, ...]
 

@@ -303,6 +303,16 @@ class RunHeld(Message, frozen=True, tag=72):
     is_held: bool
 
 
+class SiteLag(Message, frozen=True, tag=150):
+    """A member's own word of how far it is behind, once a second where there are sites: for how
+    long the oldest record has waited that it lacks, and how many it lacks.
+    """
+
+    needs: ClassVar[int] = 8
+    lag_ms: Place63
+    records: Place63
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -315,6 +325,7 @@ PeerMessage: TypeAlias = (
     | HistoryAsked
     | HistoryTold
     | MemberState
+    | SiteLag
     | InGroup
     | Beat
     | BeatAnswer

@@ -20,6 +20,7 @@ from samelog.config.tables.node import (
     Fsync,
     Grant,
     NodeConfig,
+    NodePace,
     PeerConfig,
     RaftSettings,
 )
@@ -216,7 +217,7 @@ class NodeActor(Actor):
             auto_create_topics=False,
             fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
             segment_bytes=options.segment_bytes,
-            snapshot_interval_s=options.snapshot_interval_s,
+            pace=NodePace(snapshot_interval_s=options.snapshot_interval_s),
             raft=RaftSettings(election_ms=ELECTION_MS),
             archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S, copy_to=URL),
         )

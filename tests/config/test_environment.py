@@ -44,7 +44,7 @@ def test_a_variable_counts_instead_of_the_file(tmp_path: Path) -> None:
     config = load_node(load(tmp_path, INSIDE + OUTSIDE + GRANT), environ)
     assert (config.fsync, config.fsync_interval_ms) == (Fsync.INTERVAL, 7)
     assert not config.auto_create_topics
-    assert (config.segment_bytes, config.snapshot_interval_s) == (64 << 20, 0.5)
+    assert (config.segment_bytes, config.pace.snapshot_interval_s) == (64 << 20, 0.5)
     assert (config.kafka.defaults.num_partitions, config.kafka.groups.max_size) == (3, 8)
     assert config.kafka.listeners[1].advertise == Address("there", 9093)
     assert config.grants[0].subscribe_topics == ("a", "b*")

@@ -193,6 +193,7 @@ auto_create_topics = true
 max_record_bytes = 1000
 recovery_bytes_per_s = "100Mi"
 snapshot_interval_s = 0.5
+site = "lon"
 disk_stop_percent = 90
 [quotas]
 sessions = 5

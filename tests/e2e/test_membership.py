@@ -20,7 +20,7 @@ from samelog.cli.local_cluster import LocalNode
 from samelog.cli.output import NoLongerAMember
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
-from samelog.config.tables.node import PeerConfig
+from samelog.config.tables.node import NodePace, PeerConfig
 from samelog.config.values import Address
 from tests.e2e.commands import as_json
 from tests.e2e.commands import samelog as run
@@ -201,7 +201,7 @@ def syncing(world: World) -> LocalNode:
     """A node that is back, and copies for long what was published while it was away."""
     node = world.followers()[0]
     node.stop()
-    config = replace(load_node(node.config_file), recovery_bytes_per_s=1000)
+    config = replace(load_node(node.config_file), pace=NodePace(recovery_bytes_per_s=1000))
     Path(node.config_file).write_text(to_toml(config), encoding="utf-8")
     with world.publisher("a") as publisher:
         publisher.append_many([bytes(1000)] * (WINDOW_BYTES // 1000 * 3 // 2))

@@ -62,6 +62,7 @@ from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
+from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
@@ -347,6 +348,7 @@ PLANTED = (
             *REPAIRING,
             *RESETS,
             *SHARING,
+            *SITES,
             *SPANNING,
             *STATE_TOPICS,
             *TELLING,

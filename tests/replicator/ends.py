@@ -358,7 +358,7 @@ class PullReceiverScript(EndScript):
         self.source = FakeSource(path / "node")
         self.copies: dict[tuple[str, int], Copy] = {}
         self.addresses = frozenset({"here", "elsewhere"})
-        self.is_far = False
+        self.is_far = self.is_near = False
 
     # what the conversation tells
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
@@ -395,6 +395,9 @@ class PullReceiverScript(EndScript):
     def on_begun_anew(self, copy: Copy) -> None:
         """The client's matter: `replaced` follows, or not."""
 
+    def on_taken(self, copy: Copy) -> None:
+        self.trace.append(f"{_name(copy.name)} is to be taken over")
+
     on_elsewhere = EndScript.on_holders
 
     # commands
@@ -406,7 +409,7 @@ class PullReceiverScript(EndScript):
             self.connection,
             self,
             cast(Any, self),
-            PullTarget(CLUSTER, topics, "here", self.addresses, self.is_far),
+            PullTarget(CLUSTER, topics, "here", self.addresses, self.is_far, self.is_near),
             find_start=lambda topic, topic_id, partition: EARLIEST,
             on_over=lambda error: self.trace.append("over"),
         )
@@ -418,6 +421,18 @@ class PullReceiverScript(EndScript):
     def do_far(self) -> None:
         """`far`: the node is in another rack, from the next connection on."""
         self.is_far = True
+
+    def do_near(self) -> None:
+        """`near`: the node is near the reader, from the next connection on."""
+        self.is_near = True
+
+    def do_elsewhere(self, partition: str) -> None:
+        """`elsewhere P`: another node gives the copy of P from now on."""
+        self.copies["flights", int(partition)].enter(CopyState.COPYING, self.now())
+
+    def do_released(self, partition: str) -> None:
+        """`released P`: no other node gives the copy of P any more."""
+        self.copies["flights", int(partition)].enter(CopyState.WAITING, self.now())
 
     def do_agree(self) -> None:
         """`agree`: that the node refuses is known, so that it is not left."""

@@ -15,7 +15,7 @@ import uvloop
 from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
-from samelog.config.tables.node import NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig, NodePace, PeerConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.format import _kernels as kernels
@@ -89,7 +89,7 @@ def make_node(
     cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
-    config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S, **changes)
+    config = replace(config, pace=NodePace(snapshot_interval_s=SNAPSHOT_INTERVAL_S), **changes)
     _made.append(Node(resources(config), bootstrap=bootstrap))
     return _made[-1]
 

@@ -17,6 +17,7 @@ from samelog.admin.answers import NodeState
 from samelog.admin.requests import FinalizeUpgrade, GetStatus, GetUpgrade
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
+from samelog.config.tables.node import NodePace
 from samelog.format.errors import InvariantError
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import cluster_status, not_ready
@@ -225,7 +226,7 @@ class Builds:
 
     def make(self, number: int, level: int) -> Node:
         config = load_node(self.cluster.nodes[number].config_file)
-        config = replace(config, snapshot_interval_s=self.snapshot_interval_s)
+        config = replace(config, pace=NodePace(snapshot_interval_s=self.snapshot_interval_s))
         given = replace(resources(config), level=level)
         return Node(given, bootstrap=not (Path(config.data) / "node.json").exists())
 

@@ -227,7 +227,7 @@ class ClientConfig(ConfigTable):
     cluster: Annotated[str, "The cluster's name", _NAME]
     rack: Annotated[
         str,
-        "Where this client is: of nodes that have a partition, one in this rack is read from first",
+        "Where this client is, a site or `site/rack`: nodes that are there are read from first",
         Without("none is preferred"),
         Reload.YES,
     ] = ""

@@ -15,6 +15,7 @@ from samelog.config.schema.keys import (
     ConfigKey,
     ConfigTable,
     FlatTable,
+    Inlined,
     KeyProblem,
     OnlyWith,
     Reload,
@@ -292,6 +293,21 @@ class ArchiveConfig(ConfigTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodePace(ConfigTable):
+    """How fast a node copies what it lacks, and how often it writes the replicated state."""
+
+    recovery_bytes_per_s: Annotated[
+        int,
+        "How fast the node copies what it lacks from others; 0: no limit",
+        size(0, DISK_BYTES_MAX),
+        _NODE,
+    ] = 0
+    snapshot_interval_s: Annotated[
+        float, "How often the replicated state is written, if it changed", seconds(0.1, 3600), _NODE
+    ] = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig(ConfigTable):
     """One node. `advertise` is what clients are told.
 
@@ -333,18 +349,17 @@ class NodeConfig(ConfigTable):
         _NODE,
     ] = 95
     auto_create_topics: Annotated[bool, "Publishing to a topic creates the topic", _NODE] = True
+    site: Annotated[
+        str,
+        "The site that the node is in, one of `samelog site list`",
+        checked_name(check_session_name),
+        _NODE,
+        Without("none"),
+    ] = ""
     max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
         1 << 20
     )
-    recovery_bytes_per_s: Annotated[
-        int,
-        "How fast the node copies what it lacks from others; 0: no limit",
-        size(0, DISK_BYTES_MAX),
-        _NODE,
-    ] = 0
-    snapshot_interval_s: Annotated[
-        float, "How often the replicated state is written, if it changed", seconds(0.1, 3600), _NODE
-    ] = 5.0
+    pace: Annotated[NodePace, Inlined()] = NodePace()
     tls: Annotated[TlsFiles, Subtable("The node's certificate")]
     peers: Annotated[
         tuple[PeerConfig, ...],

@@ -27,6 +27,7 @@ from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.catching_up import History
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
+from samelog.sequencer.sites.lags import UNKNOWN
 
 SYNCED = ("merged", "raft")
 """What the node's syncers make durable, in their order; session bytes are synced with the log."""
@@ -101,6 +102,15 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
     states.update("blocked" if need.obstacle else "waiting" for need in node.placing.needs)
     for state in ("running", "paused", "cancelling", "waiting", "blocked"):
         yield "samelog_tasks", (state,), states[state]
+
+
+def _sites(node: ServedNode) -> Iterator[Sample]:
+    sites, now = node.logs.machine.state.placement.sites, node.member.clock.now()
+    for name in tuple(sites.votes):
+        lag_ms = node.peers.whereabouts.lags.of_site(name, sites, now)
+        yield "samelog_site_lag_known", (name,), lag_ms != UNKNOWN
+        if lag_ms != UNKNOWN:
+            yield "samelog_site_lag_seconds", (name,), lag_ms / 1000
 
 
 def _history(node: ServedNode) -> Iterator[Sample]:
@@ -254,6 +264,7 @@ def _archive(node: ServedNode) -> Iterator[Sample]:
 NODE_SAMPLES = (
     _state,
     _placement,
+    _sites,
     _traffic,
     _latencies,
     _partitions,

@@ -87,6 +87,9 @@ gauge samelog_history_ratio: Of the records that the replicas of data groups on 
     have, so many are here.
 gauge samelog_tasks{state}: Tasks of placement: running, paused or cancelling; and, by the leader
     of group 0 only, what waits or is blocked.
+gauge samelog_site_lag_seconds{site}: How long the oldest record has waited that the best member of
+    a site lacks, by its own word. Missing while none of them says so.
+gauge samelog_site_lag_known{site}: 1: a member of the site said within 5 s how far it is behind.
 gauge samelog_feature_level_supported: The newest feature level that this node supports.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.

@@ -171,8 +171,11 @@ class PullClient:
     def _target(self, address: Address | None = None) -> PullTarget:
         addresses = frozenset(str(each.address) for each in self._nodes.all)
         asked = address or self._address
-        is_far = bool(self._lanes) and self._nodes.is_far(NodeAddress(asked, None))
-        return PullTarget(self._config.cluster, self.topics, str(asked), addresses, is_far)
+        near, far = False, False
+        if self._lanes:
+            node = NodeAddress(asked, None)
+            near, far = self._nodes.is_near(node), self._nodes.is_far(node)
+        return PullTarget(self._config.cluster, self.topics, str(asked), addresses, far, near)
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
         self._conversation = self._converse(connection, self._address, on_over)
@@ -184,7 +187,8 @@ class PullClient:
         self, connection: Connection, address: Address, on_over: OnOver
     ) -> PullConversation:
         role, cluster = ConnectionRole.PULL, self._config.cluster
-        connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
+        rack = self._config.rack
+        connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True, rack=rack))
         return PullConversation(
             connection,
             self,
@@ -230,6 +234,13 @@ class PullClient:
         met = {conversation.node for conversation in self._conversations()}
         if self._nodes.learn(nodes, met) or not self._lanes:
             self._follow_nodes()
+        if self._conversation is not None:
+            self._conversation.follow(self._target())
+
+    def on_taken(self, copy: Copy) -> None:
+        """A node near this subscriber has had all of it for a while: it gives it from now on."""
+        for conversation in self._conversations():
+            conversation.let_go(copy)
 
     def _follow_nodes(self) -> None:
         wanted = self._nodes.all

@@ -31,6 +31,7 @@ from samelog.wire.pull.copies import (
     LeaveNode,
     LogBegunAnew,
     RollSegment,
+    TakeCopy,
     TopicFound,
     TopicRefused,
 )
@@ -66,6 +67,9 @@ class PullEvents(Protocol):
 
     def on_begun_anew(self, copy: Copy) -> None:
         """The cluster began its log anew."""
+
+    def on_taken(self, copy: Copy) -> None:
+        """A node near the reader shall give the copy from now on."""
 
     def on_elsewhere(self, nodes: Sequence[Holder]) -> None:
         """The node has not all that was asked for: these, or others, have."""
@@ -113,6 +117,12 @@ class PullConversation(ReplicatorHandler):
         """These are to be copied, from this node as far as it has them and nobody else copies."""
         self._receiver.copies_made(copies, self._now())
         self._carry_out()
+
+    def let_go(self, copy: Copy) -> None:
+        """Another node shall give this copy."""
+        if self._connection.is_open:
+            self._receiver.let_go(copy, self._now())
+            self._carry_out()
 
     def tick(self) -> None:
         """Some time has passed. What is over opens nothing: its answer would never come."""
@@ -204,5 +214,7 @@ class PullConversation(ReplicatorHandler):
                 self._events.on_cut(copy, base)
             case LogBegunAnew(copy):
                 self._events.on_begun_anew(copy)
+            case TakeCopy(copy):
+                self._events.on_taken(copy)
             case HeldByOthers(nodes):
                 self._events.on_elsewhere(nodes)

@@ -16,6 +16,7 @@ from samelog.admin import group_requests as of_groups
 from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
+from samelog.admin import site_requests as site
 from samelog.sequencer.admin import (
     access,
     archiving,
@@ -80,6 +81,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.CancelTask: tasks.cancel_task,
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
+    site.ListSites: members.list_sites,
+    site.CreateSite: members.create_site,
+    site.DropSite: members.drop_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -135,6 +135,8 @@ def trouble(node: ServedNode) -> str:
     troubles += _held_up(node)
     if node.member.status.config_problem:
         troubles.append(f"configuration refused: {node.member.status.config_problem}")
+    if site_trouble := node.peers.whereabouts.trouble:
+        troubles.append(site_trouble)
     if archive.policy.problem:
         troubles.append(f"archiving policy refused: {archive.policy.problem}")
     if others := archive.disagreements():

@@ -165,12 +165,16 @@ class Changes:
 
     def _promote_learners(self) -> bool:
         for member in self._machine.state.members.values():
-            if not member.voter and member.promote and self._is_let_in_and_close(member.number):
+            if not member.voter and member.promote and self._may_become_voter(member.number):
                 log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
                 voter = msgspec.structs.replace(member, voter=True)
                 self._propose_soon([*self._without(member.number), voter])
                 return True
         return False
+
+    def _may_become_voter(self, number: int) -> bool:
+        may_vote = self._machine.state.placement.sites.may_vote(number)
+        return may_vote and self._is_let_in_and_close(number)
 
     def _let_suspects_in(self) -> None:
         """Who may have forgotten what it promised counts again from an entry on that names its life
@@ -267,8 +271,10 @@ class Changes:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
 
     def _refuse_while_joining(self) -> None:
+        sites = self._machine.state.placement.sites
         for member in self._machine.state.members.values():
-            if (member.promote and not member.voter) or member.replaces is not None:
+            is_to_vote = member.promote and not sites.only_reads(member.number)
+            if (is_to_vote and not member.voter) or member.replaces is not None:
                 raise ChangeRefused(
                     FaultCode.CHANGE_PENDING,
                     f"{member.name} is being added",

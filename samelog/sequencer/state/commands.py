@@ -30,6 +30,7 @@ from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
+from samelog.sequencer.state.sites.commands import SiteCommand
 from samelog.sequencer.state.transactions.commands import (
     Begin,
     End,
@@ -422,6 +423,7 @@ AnyCommand = (
     | EndStage
     | SpanningCommand
     | SettingCommand
+    | SiteCommand
     | AccessCommand
     | SchemaCommand
     | MirrorCommand

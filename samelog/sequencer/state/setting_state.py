@@ -28,6 +28,7 @@ from samelog.sequencer.state.feeds.noting import begin as begin_feeds
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
+from samelog.sequencer.state.sites.state import SITE_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -41,6 +42,7 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
     state.started = {n: life for n, life in state.started.items() if n in state.members}
     state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
+    state.placement.sites.keep(state.members)
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
     return None
@@ -136,6 +138,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
     **MIRROR_CHANGES,
+    **SITE_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
 }

@@ -334,8 +334,11 @@ class State(msgspec.Struct):
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
     def rack_of(self, number: int) -> str:
-        """Where a member says that it is."""
-        return next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+        """Where a member says that it is: its site, and then the rack there."""
+        rack = next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+        site = self.placement.sites.members.get(number, "")
+        is_within = not site or rack == site or rack.startswith(f"{site}/")
+        return rack if is_within else f"{site}/{rack}".rstrip("/")
 
     def open_partition(self, command: OpenPartition) -> None:
         """A partition of a topic is here, in a data group; the others of the topic may not be."""

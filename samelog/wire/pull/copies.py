@@ -180,8 +180,19 @@ class HeldByOthers(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...] = ()
 
 
+class TakeCopy(msgspec.Struct, Generic[CopyT], frozen=True):
+    """This node shall give the copy from now on: whoever copies it from another one lets go."""
+
+    copy: CopyT
+
+
 CopyNews = (
-    CopyChanged[CopyT] | CopyGivenUp[CopyT] | CutCopy[CopyT] | LogBegunAnew[CopyT] | HeldByOthers
+    CopyChanged[CopyT]
+    | CopyGivenUp[CopyT]
+    | CutCopy[CopyT]
+    | LogBegunAnew[CopyT]
+    | TakeCopy[CopyT]
+    | HeldByOthers
 )
 """What whoever keeps the copies is to know."""
 

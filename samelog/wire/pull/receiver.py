@@ -47,15 +47,19 @@ from samelog.wire.pull.copies import (
     LogBegunAnew,
     RollSegment,
     StartAt,
+    TakeCopy,
     TopicFound,
     TopicRefused,
 )
+from samelog.wire.pull.nearness import Nearness
 from samelog.wire.pull.refusal import Refusal
 from samelog.wire.receiver import Receiver, ResumePoint
 
 PROBE_S = 10.0
 FAR_S = 1.0
-"""So long a node in the reader's rack is waited for."""
+"""So long a node near the reader is waited for."""
+LATE_S = 5.0
+"""So long other nodes are waited for before one near the reader that is late is read from."""
 RETRY_S = 1.0
 ANSWER_S = 15.0
 LAGGING_S = 5.0
@@ -74,6 +78,8 @@ class PullTarget(NamedTuple):
     addresses: frozenset[str]
     is_far: bool = False
     """A nearer node may have it: wait a moment before it is copied from here."""
+    is_near: bool = False
+    """It is near the reader, and other nodes are not."""
 
 
 class PullReceiver(Generic[CopyT]):
@@ -95,6 +101,9 @@ class PullReceiver(Generic[CopyT]):
         self._not_ready_since: dict[CopyT, float] = {}
         self._not_before: dict[CopyT, float] = {}
         """When to ask this node again for what other nodes have."""
+        self._near: Nearness[CopyT] = Nearness()
+        self._not_here: set[CopyT] = set()
+        """Those that this node has no replica of."""
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -154,14 +163,67 @@ class PullReceiver(Generic[CopyT]):
             elif copy in own and copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
                 text = f"the node has not opened {copy.name} in {ANSWER_S:g} s"
                 raise ProtocolFault(FaultCode.TIMEOUT, text)
-        if self.node and now >= self._probe_at:
+        if self.node:
+            self._look_around(now)
+
+    def _look_around(self, now: float) -> None:
+        if now >= self._probe_at:
             self._probe(now)
+        if self.target.is_near and self._near.is_due(now):
+            self._check_near(now)
 
     def _is_due(self, copy: CopyT, now: float) -> bool:
-        waits_s = FAR_S if self.target.is_far else 0.0
+        waits_s = FAR_S if self.target.is_far else LATE_S if self._near.is_late else 0.0
         begins_at = max(copy.since, self._known[copy]) + waits_s
         not_before = self._not_before.get(copy, now)
         return self.node != "" and now >= max(copy.retry_at, not_before, begins_at)
+
+    # --- a node near the reader ---------------------------------------------------------------
+
+    def _check_near(self, now: float) -> None:
+        """See Nearness: one copy stands for all."""
+        own = {copy: n for n, copy in self._copies.items() if copy.state is CopyState.COPYING}
+        read = next((copy for copy in own if copy.first_end is not None), None)
+        if read is not None and not self._near.has_kept_up(read):
+            self._near.leave()
+            for copy in own:
+                self.let_go(copy, now)
+        elif read is not None:
+            self._near.ask(read)
+            self.effects.append(Send(ConfirmEnd(own[read])))
+        if (other := next(iter(self._copied_elsewhere()), None)) is not None:
+            handle = self._new_handle()
+            self._near.look(handle, other)
+            log = other.log
+            asked = OpenMerged(handle, log.topic, log.topic_id, log.partition, Start.LATEST)
+            self.effects.append(Send(asked))
+
+    def _copied_elsewhere(self) -> list[CopyT]:
+        here = self._not_here.union(self._copies.values())
+        return [c for c in self._known if c.state is CopyState.COPYING and c not in here]
+
+    def _not_looked(self, handle: int, refusal: Refusal, now: float) -> bool:
+        """Whether what was refused was a look at where the node ends."""
+        copy = self._copies.get(handle) or self._near.looked_at(handle)
+        if copy is not None and refusal.code is FaultCode.NOT_LEADER:
+            self._not_here.add(copy)
+        return self._looked(handle, None, now)
+
+    def _looked(self, handle: int, end: int | None, now: float) -> bool:
+        """Whether a node's answer was to a look at where it ends."""
+        returns = self._near.looked(handle, end, now)
+        if returns:
+            self.effects += [TakeCopy(copy) for copy in self._copied_elsewhere()]
+        return returns is not None
+
+    def let_go(self, copy: CopyT, now: float) -> None:
+        """Another node shall give this copy."""
+        for handle in [n for n, known in self._copies.items() if known is copy]:
+            self._close(handle)
+            copy.enter(CopyState.WAITING, now)
+            copy.caught_up = False
+            self._not_before[copy] = now + LATE_S
+            self.effects.append(CopyChanged(copy))
 
     def replaced(self, old: CopyT, new: CopyT) -> None:
         """Go on with another copy."""
@@ -201,7 +263,8 @@ class PullReceiver(Generic[CopyT]):
         for copy in copies:
             if copy not in self._known:
                 self._known[copy] = now
-                if copy.state is CopyState.WAITING and self.node and not self.target.is_far:
+                is_patient = self.target.is_far or self._near.is_late
+                if copy.state is CopyState.WAITING and self.node and not is_patient:
                     self._open(copy, now)
 
     def _new_handle(self) -> int:
@@ -226,6 +289,9 @@ class PullReceiver(Generic[CopyT]):
 
     def _opened(self, message: MergedStartsAt, now: float) -> None:
         handle = message.handle
+        if self._looked(handle, message.end_offset, now):
+            self.effects.append(Send(Close(handle)))
+            return
         topic = self._probes.pop(handle, None)
         if topic is not None:
             self.effects.append(Send(Close(handle)))
@@ -264,6 +330,7 @@ class PullReceiver(Generic[CopyT]):
         if copy is None or copy.state is not CopyState.COPYING:
             return
         end = copy.first_end = message.end_offset
+        self._near.confirmed(copy, end)
         copy.cluster_end = max(end, copy.cluster_end or 0)
         copy.caught_up = copy.caught_up and copy.log.next_offset >= end
         self._not_ready_since.pop(copy, None)
@@ -317,6 +384,8 @@ class PullReceiver(Generic[CopyT]):
     # --- refusals -----------------------------------------------------------------------------
 
     def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
+        if self._not_looked(handle, refusal, now):
+            return
         topic = self._probes.pop(handle, None)
         if topic is not None and refusal.code is FaultCode.NOT_LEADER:
             self.effects.append(HeldByOthers())

@@ -125,6 +125,19 @@ class MergedRepair:
         """Whether a partition may lack something."""
         return bool(self._to_look_at or self._busy)
 
+    @property
+    def waits_since_ms(self) -> int | None:
+        """The append time of the oldest instruction that waits for bytes here; None: none does."""
+        waiting = [self._merging.partitions.get(number) for number in self._to_look_at]
+        first = (next(iter(each.merger.pending), None) for each in waiting if each is not None)
+        return min((merge.append_ms for merge in first if merge is not None), default=None)
+
+    @property
+    def lacks(self) -> int:
+        """How many records this node knows to be merged, and does not have."""
+        found = filter(None, map(self._lack, self._to_look_at))
+        return sum(lack.known - lack.end for lack in found)
+
     def look_at(self, number: int) -> None:
         """A partition may lack something."""
         self._to_look_at.add(number)

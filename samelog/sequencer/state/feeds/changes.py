@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from samelog.sequencer.state.commands import MergeTransactions
 from samelog.sequencer.state.feeds.feed import ITSELF, Key
@@ -35,14 +35,24 @@ from samelog.sequencer.state.transactions.commands import (
 from samelog.sequencer.state.types import Rejection
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.machine import StateMachine
     from samelog.sequencer.state.types import State
+
+
+class FedMachine(Protocol):
+    """The state machine, as far as commands about groups and transactions go."""
+
+    @property
+    def state(self) -> State:
+        """What they change."""
+
+    def feeds_moved(self) -> None:
+        """There is more to tell."""
 
 
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def _groups(machine: StateMachine, command: GroupCommand) -> GroupCommand | Rejection:
+def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Rejection:
     state = machine.state
     keys = list(concerned(command, state)) if is_told(state) else []
     problem = state.groups.apply(command, state.partitions)
@@ -87,7 +97,7 @@ def _of_delete(command: DeleteGroups, state: State) -> Iterable[Key]:
 
 
 def _transactions(
-    machine: StateMachine, command: TransactionCommand
+    machine: FedMachine, command: TransactionCommand
 ) -> ProducerIdAndEpoch | Rejection:
     state = machine.state
     names = _named(state, command)
@@ -115,7 +125,7 @@ def _of_producers(state: State, producer_ids: Iterable[int]) -> list[str]:
     return [name for name in dict.fromkeys(known) if name is not None]
 
 
-def merged(machine: StateMachine, command: MergeTransactions) -> None:
+def merged(machine: FedMachine, command: MergeTransactions) -> None:
     """An instruction with which nothing is wrong begins transactions in a log, or ends some."""
     transactions = machine.state.transactions
     names = _of_producers(machine.state, (end.producer_id for end in command.ends))

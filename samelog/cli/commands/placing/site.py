@@ -1,0 +1,121 @@
+"""`samelog site`: where the members of a cluster are, and which of these places vote.
+
+Invariant: a change is reported as done only when a majority of the nodes has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from samelog.admin.client import ask
+from samelog.admin.site_answers import SiteInfo, SiteRows
+from samelog.admin.site_requests import CreateSite, DropSite, ListSites
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.output import (
+    client_option,
+    json_option,
+    print_json,
+    print_table,
+    talk,
+    wants_json,
+)
+from samelog.cli.watching import watchable
+from samelog.config.tables.client import ClientConfig
+
+COLUMNS = ("site", "members vote", "node", "role", "lag", "records behind")
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """List, add and remove sites: the places in which a cluster has nodes.
+
+    A node says with `[node] site` where it is. Members of a site that was added with --reads-only
+    never vote: they have copies for those who are near them.
+
+    \b
+    Examples:
+      samelog site add lon --config client.toml
+      samelog site add nyc --reads-only --config client.toml
+      samelog site list --config client.toml
+    """
+
+
+@command.command("list")
+@client_option
+@json_option
+@watchable
+def list_command(config: ClientConfig) -> None:
+    """List sites, who is there, and how far they are behind.
+
+    The lag is how long the oldest record has waited that a node lacks, in the node's own words; a
+    question mark while it says nothing.
+
+    \b
+    Example:
+      samelog site list --config client.toml --json
+    """
+    _show(ask(config, ListSites()))
+
+
+@command.command()
+@click.argument("name")
+@click.option("--reads-only", is_flag=True, help="Its members never vote.")
+@client_option
+@json_option
+def add(config: ClientConfig, *, name: str, reads_only: bool) -> None:
+    """Let the cluster have the site NAME.
+
+    \b
+    Examples:
+      samelog site add lon --config client.toml
+      samelog site add nyc --reads-only --config client.toml
+    """
+    _show(ask(config, CreateSite(name, not reads_only)))
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def remove(config: ClientConfig, *, name: str) -> None:
+    """Let the cluster have the site NAME no more. It must have no members.
+
+    \b
+    Example:
+      samelog site remove nyc --config client.toml
+    """
+    _show(ask(config, DropSite(name)))
+
+
+def _show(found: SiteRows) -> None:
+    if wants_json():
+        print_json(found)
+        return
+    print_table(COLUMNS, [row for site in found.sites for row in _rows(site)])
+    if found.elsewhere and found.sites:
+        talk(f"in no site: {', '.join(found.elsewhere)}")
+
+
+def _rows(site: SiteInfo) -> Sequence[tuple[str, ...]]:
+    votes = "yes" if site.votes else "no"
+    rows = [
+        (
+            site.name,
+            votes,
+            each.node,
+            "voter" if each.voter else "learner",
+            lag_text(each.lag_ms),
+            "?" if each.records < 0 else str(each.records),
+        )
+        for each in site.members
+    ]
+    return rows or [(site.name, votes, "-", "-", "-", "-")]
+
+
+def lag_text(lag_ms: int) -> str:
+    """Milliseconds for people."""
+    if lag_ms < 0:
+        return "?"
+    return f"{lag_ms} ms" if lag_ms < 10_000 else f"{lag_ms / 1000:.0f} s"

@@ -1,0 +1,1 @@
+"""Where members are: the sites of a cluster, and which of them vote."""

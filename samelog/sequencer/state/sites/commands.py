@@ -1,0 +1,41 @@
+"""Commands about the sites of a cluster, and about which site a member is in.
+
+Invariant: applying a command needs nothing but the state; field order is the format
+(docs/state-machine.md).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.levels import SITES
+from samelog.sequencer.state.command_base import Command
+
+
+class AddSite(Command, frozen=True, tag=140):
+    """Let the cluster have one more site. `votes`: its members may vote; else they only read."""
+
+    needs: ClassVar[int] = SITES
+    name: str
+    votes: bool
+    at_ms: int
+
+
+class RemoveSite(Command, frozen=True, tag=141):
+    """Let the cluster have a site no more; refused while a member is in it."""
+
+    needs: ClassVar[int] = SITES
+    name: str
+    at_ms: int
+
+
+class SetSiteCommand(Command, frozen=True, tag=142):
+    """A member is in this site; empty: in none."""
+
+    needs: ClassVar[int] = SITES
+    member: Unsigned32
+    site: str
+
+
+SiteCommand = AddSite | RemoveSite | SetSiteCommand

@@ -197,13 +197,13 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._transactions.are_due:
+        if self.cluster.state.transactions.deciding or self._machine.state.mirrors.owed:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
-            if draft.ranges or draft.ends
+            if any((draft.ranges, draft.ends))
         ]
 
     # --- choosing ---------------------------------------------------------------------------------

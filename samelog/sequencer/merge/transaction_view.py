@@ -100,13 +100,8 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        return self.are_due and bool(self._due())
-
-    @property
-    def are_due(self) -> bool:
-        """Whether anything is decided, here or by a promotion, and not marked everywhere."""
         known = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
-        return bool(known)
+        return bool(known) and bool(self._due())
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""

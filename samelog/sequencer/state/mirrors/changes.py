@@ -37,7 +37,7 @@ OWED_NUMBER = 0
 """Transactions count from 1: this is none that began here."""
 
 
-class Told(Protocol):
+class FollowingState(Protocol):
     """What following a source uses of the state machine."""
 
     state: State
@@ -237,7 +237,7 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
 # --- what comes along -----------------------------------------------------------------------------
 
 
-def follow_source(machine: Told, command: FollowSource) -> FollowSource:
+def follow_source(machine: FollowingState, command: FollowSource) -> FollowSource:
     """Apply it: what is not mirrored, or not copied, stays as it is."""
     state = machine.state
     for number, since in command.since:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of the Spark source and sink with the oldest PySpark that pyproject.toml allows, and pages of docs/ with
-# those that they are about. Each version has a directory of its own below build/, and Maven fetches connectors, once.
+# Runs the tests of the Spark source and sink with the oldest PySpark that has all they need, what the oldest that
+# pyproject.toml allows can do, and pages of docs/ with the versions that they are about. Each version has a directory of its own below build/, and Maven fetches connectors, once.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,6 +12,7 @@ installed() {
 }
 
 installed 4.2.1 "pyspark==4.2.1"
+installed 4.1.4 "pyspark==4.1.4"
 installed 4.0.1 "pyspark==4.0.1"
 installed 3.5.1 "pyspark==3.5.1" "py4j==0.10.9.7"
 .venv/bin/python -c "from bench import maven; maven.jars(maven.OLDER_SPARK_KAFKA); maven.jars(maven.SPARK_ICEBERG)"

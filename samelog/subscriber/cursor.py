@@ -9,8 +9,10 @@ but after a seek.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from samelog.format import _kernels as kernels
@@ -25,6 +27,7 @@ CHUNK_BYTES = 256 << 10
 ARROW_CHUNK_BYTES = 4 << 20
 """What fits into a processor's cache while it is read, checked and taken apart."""
 
+_offset_of = attrgetter("offset")
 _NO_RECORDS: Iterator[kernels.Record] = iter(())
 
 
@@ -105,6 +108,12 @@ class Cursor:
             self._decoded = self._decode(self.chunk)
             self._records = iter(self._decoded)
         return self._records
+
+    def upcoming(self) -> list[kernels.Record]:
+        """What is left of the chunk to hand out, without taking it."""
+        self.records()
+        first = bisect_left(self._decoded, self.position, key=_offset_of)
+        return self._decoded[first:]
 
     def _decode(self, chunk: Chunk) -> list[kernels.Record]:
         reader = self.reader

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -209,10 +210,16 @@ class Engine:
     @property
     def is_at_end(self) -> bool:
         """Whether everything there is was handed out. May be asked from any thread."""
+        return self.is_complete and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all partitions are there, with what the cluster had when it was last heard of.
+        May be asked from any thread.
+        """
         return (
             not self._starting
             and all(self._has_all(topic) for topic in self.choice.topics)
-            and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
             and self.keeper.is_caught_up()
         )
 
@@ -226,20 +233,31 @@ class Engine:
             CorruptLog, DiskFault
         """
         for cursor in tuple(self._turn):
-            try:
-                is_filled = cursor.fill(limit_bytes)
-            except OffsetNotHere as error:
-                self._reset(cursor, error)
-                is_filled = cursor.fill(limit_bytes)
-            except LogReset as reset:
-                self._begin_anew(reset)
-                continue
-            if is_filled:
+            if self._fill(cursor, limit_bytes):
                 if len(self._turn) > 1:
                     self._turn.remove(cursor)
                     self._turn.append(cursor)
                 return cursor
         return None
+
+    def filled(self, limit_bytes: int) -> Iterator[Cursor]:
+        """All partitions with records to hand out. Raises as `next_filled`."""
+        for cursor in tuple(self._turn):
+            while self._fill(cursor, limit_bytes):
+                if cursor.upcoming():
+                    yield cursor
+                    break
+                cursor.finish(cursor.chunk)  # nothing of it is for the application
+
+    def _fill(self, cursor: Cursor, limit_bytes: int) -> bool:
+        try:
+            return cursor.fill(limit_bytes)
+        except OffsetNotHere as error:
+            self._reset(cursor, error)
+            return cursor.fill(limit_bytes)
+        except LogReset as reset:
+            self._begin_anew(reset)
+            return False
 
     def keep_turn(self, cursor: Cursor) -> None:
         """It was filled, and nothing was taken: it is the next one again."""

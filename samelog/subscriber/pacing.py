@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 from samelog.format.errors import LogFormatError
-from samelog.subscriber.cursor import Cursor
+from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import SubscriberClosed, SubscriberError
 from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
 
@@ -43,6 +43,7 @@ class Pacing:
         """Open the copies, and start keeping them."""
         self._setup: Setup = prepare(topics, options)
         self._engine = self._setup.engine
+        self._replay = self._setup.replay
         self._commit_interval_s = options.get("commit_interval_s", 1.0)
         sharing = self._engine.sharing
         self._commits = options.get("auto_commit", True) and self.has_positions
@@ -128,11 +129,21 @@ class Pacing:
                     return None
         return None
 
+    def _next(self, limit_bytes: int) -> Cursor | None:
+        """A partition with something to hand out, which is due if it is to be in its time."""
+        if self._replay is None:
+            return self._engine.next_filled(limit_bytes)
+        return self._replay.next(self._engine, min(limit_bytes, CHUNK_BYTES))
+
+    def _most(self, count: int) -> int:
+        """How many of its records may be handed out, of so many."""
+        return count if self._replay is None else min(count, self._replay.most)
+
     def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
         """A partition with something to hand out now. `heeds`: the group is heeded before."""
         if heeds:
             self._heed()
-        return None if self._is_paused else self._engine.next_filled(limit_bytes)
+        return None if self._is_paused else self._next(limit_bytes)
 
     @property
     def _is_due_in_group(self) -> bool:
@@ -155,7 +166,8 @@ class Pacing:
             self._commit_if_due()
         if engine.watch() or engine.rescan_if_due():
             return 0.0
-        return max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
+        left_s = max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
+        return left_s if self._replay is None else min(left_s, self._replay.wait_s)
 
     def prepare_wait(self) -> float:
         """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""

@@ -23,6 +23,7 @@ from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositi
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.replay import Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.typed.filters.selection import RowsWanted
 
@@ -54,6 +55,7 @@ class SubscriberKeywords(TypedDict, total=False):
     group: str | None
     positions: OwnPositions | None
     rebalance_timeout_s: float
+    replay: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Setup:
     version: int | None
     corrupt: Corrupt
     wanted: RowsWanted
+    replay: Replay | None
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -89,6 +92,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     chosen = replace(chosen, sharing=sharing)
     is_shared = sharing is not None
     start = parse_start(given.get("start"), is_named=name is not None or is_shared)
+    replay = _replay(given.get("replay"))
     root = _root(given.get("directory"), client)
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
@@ -106,7 +110,13 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.keeper.stop()
         engine.close()
         raise
-    return Setup(chosen.topics, root, name, engine, client, given.get("version"), corrupt, wanted)
+    version = given.get("version")
+    return Setup(chosen.topics, root, name, engine, client, version, corrupt, wanted, replay)
+
+
+def _replay(speed: float | None) -> Replay | None:
+    """Raises ValueError: the speed is none."""
+    return None if speed is None else Replay(speed)
 
 
 def _keep(

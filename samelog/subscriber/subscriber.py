@@ -66,6 +66,9 @@ class Subscriber(Pacing):
             _timestamp, _partition and _header('name'); `rows`, `table` and `pandas` have the rows
             that meet it. Positions count what was passed over.
         columns: of the schema, which they have. Default: all.
+        replay: hand records out as far apart as their timestamps are, this many times as fast (1:
+            in their own time), those of all partitions in the order of time. It begins when the
+            copies hold what the cluster has. Default: as soon as they are there.
         corrupt: "raise" UnreadableRecord for a record that is no row of that version, or "skip" it,
             with a warning.
 
@@ -97,12 +100,23 @@ class Subscriber(Pacing):
         Raises: as `poll`.
         """
         self._check_whole()
+        if self._replay is not None:
+            yield from self._one_by_one(None)
+            return
         while (cursor := self._ready(None, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
+
+    def _one_by_one(self, timeout: float | None) -> Iterator[Record]:
+        """Each in its time."""
+        while not self._is_closed and (records := self.batch(1, timeout)):
+            yield from records
 
     def present(self) -> Iterator[Record]:
         """The records that are there, without waiting for more. Raises: as `poll`."""
         self._check_whole()
+        if self._replay is not None:
+            yield from self._one_by_one(0.0)
+            return
         while (cursor := self._ready(0.0, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
 
@@ -150,7 +164,7 @@ class Subscriber(Pacing):
             cursor = self._ready_after(records, limits)
             if cursor is None:
                 break
-            records += cursor.next_records(max_records - len(records))
+            records += cursor.next_records(self._most(max_records - len(records)))
         return records
 
     def batches(
@@ -186,7 +200,7 @@ class Subscriber(Pacing):
             cursor = self._ready_after(tables, limits)
             if cursor is None:
                 break
-            table = cursor.take_table(max_records - rows)
+            table = cursor.take_table(self._most(max_records - rows))
             if table is not None:
                 tables.append(table)
                 rows += table.num_rows
@@ -236,7 +250,7 @@ class Subscriber(Pacing):
             cursor = self._ready_after(tables, limits)
             if cursor is None or not self._is_of_same_topic(cursor, tables):
                 break
-            records = cursor.take_table(max_records - taken)
+            records = cursor.take_table(self._most(max_records - taken))
             if records is None:
                 continue
             found = self._row_reader().read(cursor, records)

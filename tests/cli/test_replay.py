@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.cli.commands.subscribe import Pace
+from samelog.subscriber.replay import Pace
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
 
@@ -65,12 +65,17 @@ def test_what_was_not_shown_comes_again(tmp_path: Path) -> None:
     assert out == "b\n"
 
 
-def test_two_partitions_are_not_shown_in_one_time(tmp_path: Path) -> None:
-    for partition in (0, 1):
-        Growing(tmp_path, partition=partition).append(b"x")
-    _, error = (ended := subscribe(tmp_path, "--replay")).communicate(timeout=PATIENCE_S)
-    assert (ended.returncode, "--partition" in error) == (1, True)
-    out, _ = subscribe(tmp_path, "--replay", "--partition", "1").communicate(timeout=PATIENCE_S)
-    assert out == "x\n"
+def test_partitions_are_shown_in_one_time(tmp_path: Path) -> None:
+    Growing(tmp_path).append(b"a", b"d", timestamp=[0, HOUR_MS])
+    Growing(tmp_path, partition=1).append(b"b", b"c", timestamp=[HOUR_MS // 3, HOUR_MS // 2])
+    out, _ = subscribe(tmp_path, "--replay", "--speed", "3600").communicate(timeout=PATIENCE_S)
+    assert out.split() == ["a", "b", "c", "d"]
+    out, _ = subscribe(tmp_path, "--replay", "--speed", "36000", "--partition", "1").communicate(
+        timeout=PATIENCE_S
+    )
+    assert out.split() == ["b", "c"]
+
+
+def test_a_speed_is_of_a_replay(tmp_path: Path) -> None:
     _, error = (ended := subscribe(tmp_path, "--speed", "2")).communicate(timeout=PATIENCE_S)
     assert (ended.returncode, "--replay" in error) == (2, True)

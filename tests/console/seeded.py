@@ -29,6 +29,8 @@ SESSIONS = {
     "sensors": ("telemetry", 96_000.0),
 }
 GROUPS = {"billing": ("payments", 40), "dashboards": ("telemetry", 90_000), "search": ("orders", 0)}
+NATIVE = "dashboards"
+"""The group of samelog's own subscribers."""
 NODES = ("rt-1", "rt-2", "rt-3")
 BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25]
 
@@ -177,8 +179,8 @@ def _group(name: str, step: int) -> dict[str, Any]:
     return {
         "group": name,
         "state": "Stable" if members else "Empty",
-        "protocol_type": "consumer",
-        "protocol": "cooperative-sticky",
+        "protocol_type": "native" if name == NATIVE else "consumer",
+        "protocol": "uniform" if name == NATIVE else "cooperative-sticky",
         "members": members,
         "generation": 14,
         "lag": behind,

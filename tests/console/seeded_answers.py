@@ -10,7 +10,16 @@ from samelog.admin import answers, requests, views
 from samelog.admin import placement_requests as place
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.format._kernels import crc32c
-from tests.console.seeded import BEGAN_MS, DAY_MS, GROUPS, LOOKS, NODES, TOPICS, document
+from tests.console.seeded import (
+    BEGAN_MS,
+    DAY_MS,
+    GROUPS,
+    LOOKS,
+    NATIVE,
+    NODES,
+    TOPICS,
+    document,
+)
 
 HOUR_MS = 3_600_000
 FIRST_ID = (1 << 53) + 1
@@ -83,6 +92,8 @@ def _group(request: requests.DescribeGroup) -> answers.GroupDescription:
         )
         for index in range(2)
     )
+    now = BEGAN_MS + 1000 * LOOKS
+    life = ("samelog://subscriber/dashboards", now - 3 * HOUR_MS, now - 90_000, now - 400, now - 20)
     members = tuple(
         answers.GroupMemberInfo(
             f"member-{index}",
@@ -91,6 +102,7 @@ def _group(request: requests.DescribeGroup) -> answers.GroupDescription:
             f"/10.0.4.{index}",
             b"",
             ((topic, index),),
+            *(life if request.group == NATIVE else ()),
         )
         for index in range(known["members"])
     )
@@ -132,6 +144,7 @@ def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
             NODES if number == 0 else tuple(NODES[(number + n) % 3] for n in range(2 - number % 2)),
             3 if number == 0 else 2,
             {NODES[(number + 1) % 3]: 1_450 * (number == 3)},
+            is_resetting=number == 2,
         )
         for number in range(6)
     )

@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 
 RECORDS, STEP = 600, 150
 LAG = (
-    "document.querySelector('tr[data-key=late] td:nth-of-type(5)')?.textContent.replace(/\\D/g, '')"
+    "document.querySelector('tr[data-key=late] td:nth-of-type(6)')?.textContent.replace(/\\D/g, '')"
 )
 LEADER = "document.querySelector('#top .leader b')?.textContent"
 

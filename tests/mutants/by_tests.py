@@ -60,6 +60,7 @@ from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
+from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
@@ -346,6 +347,7 @@ PLANTED = (
             *DATA_GROUPS,
             *REMOVING,
             *REPAIRING,
+            *REPLAYING,
             *RESETS,
             *SHARING,
             *SITES,

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from bench import maven
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 from tests.spark.pages import DOCS
 
 BUILD = DOCS.parent / "build"
 PAGE_S = 350
+FLOOR = "4.1.4"
 
 
 def run(page: str, version: str, jars: str, world: World, scratch: Path) -> None:
@@ -42,6 +46,26 @@ def test_older_versions_read_and_write_with_their_kafka_source(
     world: World, tmp_path: Path
 ) -> None:
     run("spark-kafka.md", "3.5.1", maven.OLDER_SPARK_KAFKA, world, tmp_path)
+
+
+@pytest.mark.timeout(400)
+def test_batches_are_read_and_written_with_4_1_and_streams_refused(world: World) -> None:
+    installed = BUILD / f"pyspark-{FLOOR}"
+    if not (installed / "pyspark" / "version.py").exists():
+        pytest.skip(f"PySpark {FLOOR} is not here: make spark-versions")
+    with world.publisher("floor") as publisher:
+        publisher.append_many([b"%d" % number for number in range(1000)])
+        publisher.wait_merged(PATIENCE_S)
+    ask(world.cluster.client_config(), CreateTopic("copied", 1, {}))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.batch_driver", world.cluster.client_file, "copied"],
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=PAGE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-20_000:]
 
 
 @pytest.mark.timeout(400)

@@ -1,7 +1,7 @@
 """`samelog subscribe`: the records of topics on standard output.
 
 Invariant: with --name or --group, a position is stored only after its records were written out;
-with --replay, a record is shown no earlier than its time has come, and in the order it was read.
+with --replay, a record is shown no earlier than its time has come.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO, TypedDict, Unpack
@@ -22,7 +21,6 @@ from samelog.cli.record_text import as_line, as_value
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.format.file_names import parse_input_name
-from samelog.runtime.stop import Stop
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
 
@@ -127,19 +125,14 @@ def command(
     show = as_line if as_json or kind == "json" else as_value
     if config is None and directory is not None:
         _check_there(directory, topics, follow=reading["follow"])
+    pace = (speed or 1.0) if replay else None
     with api_usage():
-        subscriber = Subscriber(topics, directory=directory, config=config, **reading)
+        subscriber = Subscriber(topics, directory=directory, config=config, replay=pace, **reading)
     with subscriber:
-        paced = Replay(subscriber, speed or 1.0) if replay else None
-        stop = subscriber.stop_soon if paced is None else paced.stop_soon
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop())
-        out = sys.stdout.buffer
-        if paced is None:
-            count = copy_out(subscriber, out, show, limit)
-        else:
-            count = paced.copy_out(out, show, limit)
-        if subscriber.has_positions and not (paced and paced.is_cut_short):
+            signal.signal(number, lambda *_: subscriber.stop_soon())
+        count = copy_out(subscriber, sys.stdout.buffer, show, limit)
+        if subscriber.has_positions:
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")
@@ -154,8 +147,6 @@ def _checked(
         raise click.UsageError("--speed has no meaning without --replay")
     if not topics:
         raise click.UsageError("--topic is missing, and there are no topics in [subscriber]")
-    if replay and len(topics) > 1:
-        raise click.UsageError("--replay shows one topic")
     return topics
 
 
@@ -184,59 +175,3 @@ def copy_out(
             count += len(records)
             advance(len(records))
     return count
-
-
-# --- as far apart in time as they were written ----------------------------------------------------
-
-
-class Pace:
-    """When records are due, by their timestamps. `speed`: 2 is twice as fast as they came."""
-
-    def __init__(self, speed: float) -> None:
-        self._speed = speed
-        self._begin: tuple[float, int] | None = None
-        """When the first record was shown, and its timestamp."""
-
-    def wait_s(self, timestamp_ms: int, now: float) -> float:
-        """Seconds until a record is due; one that is older than those before it is due at once."""
-        if self._begin is None:
-            self._begin = now, timestamp_ms
-        began_at, first_ms = self._begin
-        return max(0.0, began_at + (timestamp_ms - first_ms) / 1000 / self._speed - now)
-
-
-class Replay:
-    """One partition's records, shown in their time."""
-
-    def __init__(self, subscriber: Subscriber, speed: float) -> None:
-        self._subscriber = subscriber
-        self._pace = Pace(speed)
-        self._stop = Stop()
-        self._partition: int | None = None
-        self.is_cut_short = False
-        """Whether a record was read and not shown."""
-
-    def stop_soon(self) -> None:
-        """Show nothing more."""
-        self._stop.set()
-        self._subscriber.stop_soon()
-
-    def copy_out(self, out: BinaryIO, show: Callable[[Record], bytes], limit: int | None) -> int:
-        """Write records until there are no more, or `limit` are written; how many."""
-        count = 0
-        while not self._subscriber.is_over and (limit is None or count < limit):
-            for record in self._subscriber.batch(1):
-                self._check(record)
-                if self._stop.wait(self._pace.wait_s(record.timestamp, time.monotonic())):
-                    self.is_cut_short = True
-                    return count
-                out.write(show(record) + b"\n")
-                out.flush()
-                count += 1
-        return count
-
-    def _check(self, record: Record) -> None:
-        """Partitions have no order among each other, so only one can be shown in its time."""
-        if self._partition not in (None, record.partition):
-            fail("--replay shows one partition, and there are more: choose one with --partition")
-        self._partition = record.partition

@@ -6,7 +6,7 @@ Invariant: times and counts are what the processes reported; the order is read f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,14 @@ from samelog.examples.flights.picture import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STEP_S = 0.25
+STEP_S = 0.5
+BESIDE_TITLE: Mapping[str, Any] = {
+    "frameon": False,
+    "ncols": 3,
+    "bbox_to_anchor": (1, 1),
+    "borderaxespad": 0.15,
+}
+"""Of legends: nothing that is drawn is behind them."""
 ROWS, ROW_RECORDS = 8, 1_500
 """Of the merge order: what is shown of it is around the first failure."""
 APPENDED, EARLY_COLOUR, LATE_COLOUR = INK, "#0072B2", "#D55E00"
@@ -113,7 +120,9 @@ def _rates(axes: Axes, course: Course) -> None:
         ("early", "merged, and handed to the first subscriber", EARLY_COLOUR),
     ):
         counts = np.interp(edges, at, [getattr(each, name) for each in course.samples])
-        axes.stairs(np.diff(counts) / STEP_S, edges, color=colour, linewidth=1.6, label=label)
+        drawn = np.diff(counts) / STEP_S
+        axes.stairs(drawn, edges, color=colour, alpha=0.08, fill=True)
+        axes.stairs(drawn, edges, color=colour, linewidth=1.6, label=label)
     axes.set_title("Records per second")
     _finish(axes, course)
 
@@ -150,14 +159,15 @@ def _finish(axes: Axes, course: Course) -> None:
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             va="top",
-            color=FAINT,
+            color=INK,
             fontsize=8,
         )
     axes.set_xlim(0, course.samples[-1].at - course.began)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.15)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(axis="y", color=NOTHING)
-    axes.legend(frameon=False, loc="upper right", fontsize=8)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right", fontsize=8, **BESIDE_TITLE)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -185,6 +195,6 @@ def _order(axes: Axes, course: Course) -> None:
     labels = [
         Patch(color=colour, label=ORIGINS.get(name, name)) for name, colour in colours.items()
     ]
-    axes.legend(handles=labels, frameon=False, ncols=3, loc="upper left", bbox_to_anchor=(0, -0.2))
+    axes.legend(handles=labels, loc="lower right", fontsize=8, **BESIDE_TITLE)
     axes.tick_params(length=0)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)

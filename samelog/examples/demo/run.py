@@ -22,7 +22,7 @@ from samelog.examples.flights.picture import check_installed as check_drawing
 
 KILL_AT, SILENCE_AT = 0.3, 0.6
 LATE_AT = 0.7
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 POLL_S = 0.02
 EARLY, LATE = "early", "late"
 PICTURE = "cluster.png"

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.consensus import Busy, NotLeader
@@ -23,7 +23,6 @@ from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.outbox import Requester, Round
 from samelog.kafka.groups.requests import AnyAnswer, Caller
 from samelog.runtime.clock import Clock
-from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
@@ -37,11 +36,56 @@ CoordinatorAnswer = asyncio.Future[AnyAnswer | None]
 """None: this node coordinates no groups, or not any more."""
 
 
+class Term(Protocol):
+    """Who decides is known by the term."""
+
+    @property
+    def term(self) -> int:
+        """The present one."""
+
+
+class DecidingGroup(Protocol):
+    """Where decisions are committed: a Raft group, on nodes."""
+
+    @property
+    def raft(self) -> Term:
+        """Its core."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process decides."""
+
+    def ask(self, commands: Sequence[AnyCommand]) -> tuple[int, asyncio.Future[list[Any]]]:
+        """Have commands committed. Raises Busy, NotLeader."""
+
+    async def read_index(self) -> int | None:
+        """Up to where all is committed that anybody was told of; None: it is not known."""
+
+
+class AppliedState(Protocol):
+    """What was committed, as it is applied here."""
+
+    async def wait_applied(self, index: int) -> None:
+        """Until it is applied up to there."""
+
+
+class Deciding(Protocol):
+    """How groups are decided about."""
+
+    @property
+    def group(self) -> DecidingGroup:
+        """Where decisions are committed."""
+
+    @property
+    def replica(self) -> AppliedState:
+        """What comes of them."""
+
+
 class GroupDriver:
     """The groups of one node. Nothing happens while another node leads."""
 
     def __init__(
-        self, raft: RaftParts, machine: StateMachine, clock: Clock, limits: GroupLimits
+        self, raft: Deciding, machine: StateMachine, clock: Clock, limits: GroupLimits
     ) -> None:
         self._raft = raft
         self._machine = machine

@@ -190,23 +190,14 @@ class NothingTaken:
         raise ApiError(ErrorCode.topic_authorization_failed, "copies are only read")
 
 
-class SubscriberBroker(SidecarBroker):
-    """What the Kafka APIs see of a subscriber sidecar."""
+class CopiesBroker(SidecarBroker):
+    """What the Kafka APIs see of copies."""
 
     def __init__(
-        self,
-        cluster: str,
-        clock: Clock,
-        address: Address,
-        copies: Mapping[InputName, Copy],
-        *,
-        groups: GroupForwarder | None,
+        self, cluster: str, clock: Clock, address: Address, copies: Mapping[InputName, Copy]
     ) -> None:
-        """`copies`: (topic, partition) -> copy, as they are at any time; `groups`: the way to their
-        coordinator, if there is one.
-        """
+        """`copies`: (topic, partition) -> copy, as they are at any time."""
         super().__init__(cluster, clock, address)
-        self.groups = groups
         self.batches: BatchLog = NothingTaken()
         self._copies = copies
         self._streams: dict[InputName, CopyStream] = {}
@@ -281,3 +272,20 @@ class SubscriberBroker(SidecarBroker):
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Copies are never changed."""
         return False
+
+
+class SubscriberBroker(CopiesBroker):
+    """What the Kafka APIs see of a subscriber sidecar."""
+
+    def __init__(
+        self,
+        cluster: str,
+        clock: Clock,
+        address: Address,
+        copies: Mapping[InputName, Copy],
+        *,
+        groups: GroupForwarder | None,
+    ) -> None:
+        """`groups`: the way to their coordinator, if there is one."""
+        super().__init__(cluster, clock, address, copies)
+        self.groups = groups

@@ -12,6 +12,7 @@ from tests.chaos.scenarios import (
     rot,
     sidecars,
     starved,
+    transactions,
     trust,
     upgrade,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "rot",
     "sidecars",
     "starved",
+    "transactions",
     "trust",
     "upgrade",
 ]

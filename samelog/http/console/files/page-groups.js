@@ -38,11 +38,15 @@ function trend(name) {
   return grows > 0 ? `+${short(grows)}/s` : `−${short(-grows)}/s`;
 }
 
+// Of samelog's own subscribers, or of Kafka's consumers.
+const isNative = (each) => each.protocol_type === "native";
+
 const groupRow = (each) => ({
   key: each.group,
   cells: [
     link(path("group", each.group), each.group),
     state(each.state),
+    isNative(each) ? "subscribers" : "Kafka",
     number(count(each.members)),
     each.protocol || "–",
     list(Object.keys(each.lags)),
@@ -57,7 +61,7 @@ export const groups = {
   view: ({ redraw }) => {
     const sorted = [...rows("groups")].sort((a, b) => b.lag - a.lag);
     const [input, found] = filtered("groups", sorted, (each) => each.group, redraw);
-    const columns = ["Group", "State", "Members#", "Protocol", "Topics", "Lag#", "Changes#", "Lag over time"];
+    const columns = ["Group", "State", "Of", "Members#", "Protocol", "Topics", "Lag#", "Changes#", "Lag over time"];
     return [head("Groups", input),
       table("Consumer groups", columns, found.map(groupRow), "There are no consumer groups.")];
   },
@@ -82,15 +86,22 @@ function partitionRow(each) {
   };
 }
 
-const memberRow = (each) => ({
+const memberRow = (each, native) => ({
   key: each.member_id,
   cells: [
     each.instance_id ?? each.member_id,
     each.client_id,
     each.client_host,
     list(each.partitions.map(([topic, part]) => `${topic}/${part}`)),
+    ...(native ? lifeOf(each) : []),
   ],
 });
+
+const MEMBERS = ["Member", "Client", "Host", "Partitions"];
+const LIFE = ["Identity", "Joined", "Partitions changed", "Heard", "Asked for more"];
+const since = (at) => (at < 0 ? "–" : ago(now(), at));
+const lifeOf = (each) => [each.identity.replace("samelog://", "") || "–",
+  ...[each.joined_ms, each.moved_ms, each.heard_ms, each.polled_ms].map(since)];
 
 export const group = {
   title: (params) => params.id,
@@ -108,14 +119,15 @@ export const group = {
       h("div", { class: "figures" },
         figure("lag", short(known.lag), trend(name)),
         figure("members", count(known.members), known.protocol || "no protocol"),
-        figure("generation", count(known.generation), known.protocol_type || "–"),
+        figure("generation", count(known.generation),
+          isNative(known) ? "of samelog's subscribers" : known.protocol_type || "–"),
         figure("partitions", count(data.partitions.length), plural(topics.length, "topic"))),
       panel("Lag over time", chart([{ name: "lag", points: series(`group ${name}`) }], "Lag of the group")),
       panel("Partitions", table("Partitions",
         ["Topic", "Partition#", "First#", "Committed#", "End#", "Lag#", "Read", "Committed"],
         data.partitions.map(partitionRow), "It has committed nothing.")),
-      panel("Members", table("Members",
-        ["Member", "Client", "Host", "Partitions"], data.members.map(memberRow), "It has no members now.")),
+      panel("Members", table("Members", isNative(known) ? [...MEMBERS, ...LIFE] : MEMBERS,
+        data.members.map((each) => memberRow(each, isNative(known))), "It has no members now.")),
     ];
   },
 };

@@ -102,13 +102,18 @@ const memberRow = (name, { groups, drained = [] }, reload) => {
 const lagging = (found) => list(Object.entries(found).filter(([, lag]) => lag > 0)
   .map(([name, lag]) => `${name} ${short(lag)}`));
 
+function copies(each) {
+  if (each.is_resetting) return state("begins anew", "warn");
+  return lacks(each) ? state(`${each.members.length} of ${each.copies}`, "warn") : count(each.copies);
+}
+
 const groupRow = (each, partitions) => ({
   key: String(each.group),
   cells: [
     each.group ? count(each.group) : "0, of all nodes",
     each.leader ?? state("none", "bad"),
     list(each.members),
-    lacks(each) ? state(`${each.members.length} of ${each.copies}`, "warn") : `${count(each.copies)}`,
+    copies(each),
     number(count(partitions.filter((one) => one.group === each.group).length)),
     lagging(each.lag),
   ],

@@ -1,0 +1,101 @@
+"""The one time in which all partitions of a replay are shown.
+
+It begins with the first fetch that waits: then the oldest of the first records is due. While nobody
+waits, or nothing is left, nothing runs.
+
+Invariant: all partitions go by the same time, so what is shown of them is in the order of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from samelog.kafka.replay.log import ALWAYS, ReplayLog
+from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.pull.listening import Listening
+from samelog.runtime.clock import Clock
+from samelog.subscriber.replay import Pace
+
+LEAST_S = 0.001
+"""Between two looks: what is due within it is shown together."""
+
+
+class ReplayStream(Listening):
+    """A partition that is replayed. Implements any_broker.WatchedLog."""
+
+    def __init__(
+        self, log: ReplayLog, timeline: Timeline, fault: Callable[[], RequestRefused | None]
+    ) -> None:
+        super().__init__()
+        self.log = log
+        self._timeline = timeline
+        self._fault = fault
+
+    @property
+    def fault(self) -> RequestRefused | None:
+        """Why the copy cannot be read; None if it can."""
+        return self._fault()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Tell `listener` when something is due. Who waits wants the time to begin."""
+        super().add_listener(listener)
+        self._timeline.wanted()
+
+
+class Timeline:
+    """When what is shown."""
+
+    def __init__(self, speed: float, clock: Clock) -> None:
+        self._pace = Pace(speed)
+        self._clock = clock
+        self._is_wanted = False
+        self._streams: list[ReplayStream] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, stream: ReplayStream) -> None:
+        """Show this partition, too."""
+        self._streams.append(stream)
+        self.grew()
+
+    def wanted(self) -> None:
+        """Somebody waits for records."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            self.grew()
+
+    def grew(self) -> None:
+        """There may be more to show: look soon."""
+        if self._is_wanted and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LEAST_S, self._look)
+
+    def close(self) -> None:
+        """Show nothing more."""
+        self._is_wanted = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        while (next_ms := _earliest(self._streams)) == ALWAYS:
+            self._show(ALWAYS)
+        if next_ms is None:
+            return  # it is looked again when a copy grows
+        wait_s = self._pace.wait_s(next_ms, now)
+        if wait_s <= 0:
+            self._show(self._pace.due_ms(now))
+            wait_s = 0.0
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(LEAST_S, wait_s), self._look)
+
+    def _show(self, due_ms: float) -> None:
+        for stream in self._streams:
+            if stream.log.next_due() is not None and stream.log.advance(due_ms):
+                stream.changed()
+
+
+def _earliest(streams: Iterable[ReplayStream]) -> int | None:
+    """When the next record of any is due; None if there is none."""
+    found = (stream.log.next_due() for stream in streams)
+    return min((each for each in found if each is not None), default=None)

@@ -38,6 +38,7 @@ from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
+from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)
 
@@ -245,6 +246,13 @@ class NodeArchive:
         self.truncation.log_start_changed(command.partition)
         if not command.files:
             self.rounds.start_soon()  # files may have become deletable
+
+    def receive(self, node: int, message: HistoryAsked | HistoryTold) -> None:
+        """A peer asks what was archived, or tells it."""
+        if isinstance(message, HistoryAsked):
+            self.history.answer(node, message)
+        else:
+            self.history.answered(message)
 
     def partition_opened(self, number: int) -> None:
         """The merged log of a partition was opened."""

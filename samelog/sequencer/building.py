@@ -40,8 +40,11 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
+from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
+from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
@@ -157,10 +160,13 @@ def raft_parts(
     given, config, machine = site.given, site.given.config, replica.machine
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
+    planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
+    keys = _key_filter(machine, merging)
+    planner.filters = [keys]
     coordinator = Coordinator(
         site.directory.record.number,
         machine=machine,
-        planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster),
+        planner=planner,
         sessions=sessions,
         group=group,
         clock=given.clock,
@@ -198,7 +204,7 @@ def raft_parts(
         at_work=site.at_work,
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
-    return RaftParts(group, replica, *decided, entry_bytes)
+    return RaftParts(group, replica, *decided, entry_bytes, keys)
 
 
 def _group(
@@ -373,4 +379,34 @@ def care_parts(
             at_work=site.at_work,
         )
     )
-    return CareParts(scrubber, guard, NodeArchive(archive), compactor)
+    return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
+
+
+def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
+    def has_log(number: int) -> bool:
+        here = merging.partitions.get(number)
+        return here is not None and here.log.has_directory
+
+    return KeyFilter(machine, has_log)
+
+
+def _keys(
+    site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
+) -> KeyKeeper:
+    return KeyKeeper(
+        KeeperParts(
+            fs=site.given.fs,
+            host=site.given.host,
+            clock=site.given.clock,
+            machine=logs.machine,
+            merging=logs.merging,
+            group=raft.group,
+            coordinator=raft.coordinator,
+            proposer=raft.proposer,
+            filter=raft.keys,
+            send=site.peers.send,
+            ask=ask,
+            number=site.directory.record.number,
+            at_work=site.at_work,
+        )
+    )

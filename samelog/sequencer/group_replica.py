@@ -57,8 +57,6 @@ from samelog.wire.peer_messages import (
     ForwardAll,
     Forwarded,
     ForwardedAll,
-    HistoryAsked,
-    HistoryTold,
     PeerMessage,
     Report,
     RunEnded,
@@ -207,7 +205,7 @@ class GroupReplica:
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
         parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
-        busy = (part.is_busy for part in (*own, *parts, self.care.archive, self.care.compactor))
+        busy = (part.is_busy for part in (*own, *parts, self.care))
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
@@ -225,6 +223,7 @@ class GroupReplica:
         """Close every file."""
         self.logs.merging.close()
         self.care.archive.close()
+        self.care.keys.close()
         self.logs.sessions.close()
 
     def set_members(self, members: Container[int]) -> None:
@@ -328,10 +327,8 @@ class GroupReplica:
                 self._site.owner.run_ended(message.session, message.run_id, ends)
                 if self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
-            case HistoryAsked():
-                self.care.archive.history.answer(node, message)
-            case HistoryTold():
-                self.care.archive.history.answered(message)
+            case _:
+                self.care.receive(node, message)
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator

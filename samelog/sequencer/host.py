@@ -25,6 +25,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.levels import SUPPORTED
 from samelog.store.disk.files import FileSystem
+from samelog.store.keys.key_store import KeyStore, open_keys
 
 
 class NodeSyncer(Syncer, Protocol):
@@ -85,7 +86,7 @@ class Host:
     """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
     `boot()`: what identifies the host's present boot, empty if nothing does; `new_copier()`: what
     copies segments elsewhere; `open_http()`: the protocol of an administrator's connection to the
-    node's own port, None: there are none.
+    node's own port, None: there are none; `open_keys(fs, path)`: an index of keys.
     """
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
@@ -95,6 +96,7 @@ class Host:
     boot: Callable[[], str] = linux_boot
     new_copier: Callable[[], SegmentCopier] = ProcessCopier
     open_http: OpenProtocol | None = None
+    open_keys: Callable[[FileSystem, str], KeyStore] = open_keys
 
 
 REAL_HOST = Host()

@@ -36,6 +36,8 @@ from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.keys.keeper import KeyKeeper
+from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
@@ -49,6 +51,13 @@ from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.peer_messages import (
+    HistoryAsked,
+    HistoryTold,
+    KeysAsked,
+    KeysTold,
+    PeerMessage,
+)
 
 
 @dataclass(slots=True)
@@ -110,6 +119,7 @@ class RaftParts:
     participant: Participant
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
+    keys: KeyFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,20 @@ class CareParts:
     file_guard: FileGuard
     archive: NodeArchive
     compactor: Compactor
+    keys: KeyKeeper
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        return self.archive.is_busy or self.compactor.is_busy or self.keys.is_busy
+
+    def receive(self, node: int, message: PeerMessage) -> None:
+        """A peer asks for what is archived, or tells it."""
+        match message:
+            case HistoryAsked() | HistoryTold():
+                self.archive.receive(node, message)
+            case KeysAsked() | KeysTold():
+                self.keys.receive(node, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +170,7 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
         yield f"input {number}: {reason}"
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
+    yield from care.keys.troubles
 
 
 def history_here(logs: LogParts) -> History:

@@ -49,6 +49,7 @@ class ReplicaTasks:
                 care.scrubber.serve_complaints(),
                 care.file_guard.run(),
                 care.compactor.run(),
+                care.keys.run(),
                 *care.archive.runs(),
             )
             self.keeping = [*map(self._spawn, care_runs)]

@@ -147,6 +147,30 @@ class HistoryTold(Message, frozen=True, tag=47):
     records: bytes
 
 
+class KeysAsked(Message, frozen=True, tag=100):
+    """Which entries of a partition's index of keys follow `behind`, of records below an offset?"""
+
+    needs: ClassVar[int] = 8
+    partition: Unsigned32
+    behind: bytes
+    below: Place63
+
+
+class KeysTold(Message, frozen=True, tag=101):
+    """These, as a MessagePack list of [key, offset]; all up to the key `reach` were looked at."""
+
+    needs: ClassVar[int] = 8
+    partition: Unsigned32
+    behind: bytes
+    below: Place63
+    entries: bytes
+    reach: bytes
+    is_last: bool
+
+
+ABOUT_KEYS = KeysAsked, KeysTold
+
+
 class Forgotten(Message, frozen=True, tag=48):
     """To a node that introduced itself: it has forgotten something. `boot` and `incarnation` are of
     its life that is known here and that it does not know; 0 and empty: there is none.
@@ -324,6 +348,8 @@ PeerMessage: TypeAlias = (
     | MemberList
     | HistoryAsked
     | HistoryTold
+    | KeysAsked
+    | KeysTold
     | MemberState
     | SiteLag
     | InGroup

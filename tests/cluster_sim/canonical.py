@@ -14,6 +14,7 @@ from samelog.format.batch import HEADER_BYTES, Attribute
 from samelog.format.compression import decompress
 from samelog.format.transactions import COMMIT, is_marker
 from tests.cluster_sim.compaction import CompactedLog
+from tests.cluster_sim.first_keys import FirstKeys
 from tests.cluster_sim.violation import Violation
 
 TYPE_AT = HEADER_BYTES + 8
@@ -52,8 +53,15 @@ class CanonicalLog:
     keyed: list[tuple[int, bytes | None, bool]] = field(default_factory=list)
     """Offset and key of each record, and whether it is a tombstone."""
     compacted: CompactedLog = field(default_factory=CompactedLog)
+    first: FirstKeys | None = None
+    """If keys count once."""
     accepts: Callable[[str, int], None] = lambda session, number: None
     """Called with every record: raises Violation for one that belongs to another log."""
+
+    def end_of(self, session: str, number: int) -> End | None:
+        """Where a record's batch ends, or that of another record of its key."""
+        end = self.ends.get((session, number))
+        return end if end or self.first is None else self.first.counterpart(session, number)
 
     def compare(self, who: str, base: int, start: int, data: memoryview) -> int:
         """Somebody holds these bytes: they must be the known ones. How many are known."""
@@ -104,6 +112,8 @@ class CanonicalLog:
                 )
             self.next_offset += 1
             one = self._take_record(who, said_of(record), end)
+            if self.first is not None:
+                self.first.take(who, record.key, record.offset, end)
             self.keyed.append((record.offset, record.key, record.value is None))
             if header[3] & Attribute.TRANSACTIONAL:
                 self.open[header[6]].append(one)

@@ -423,7 +423,7 @@ class Checker:
         if self.lineage.is_given_up(actor.session, number):
             return  # it was committed before a hard reset
         canonical = self.lineage.present(name)
-        end = None if canonical is None else canonical.ends.get((actor.session, number))
+        end = None if canonical is None else canonical.end_of(actor.session, number)
         is_gone = 0 if canonical is None else max(canonical.archived, canonical.compacted.stop)
         if end is not None and end.base < is_gone:
             return  # it was merged and durable on a majority then
@@ -446,7 +446,7 @@ class Checker:
             log = self.lineage.present(name)
             if self.lineage.is_given_up(session, number) or name in self.world.spanning.places:
                 continue
-            if log is None or (session, number) not in log.ends:
+            if log is None or log.end_of(session, number) is None:
                 raise Violation("acknowledged is merged", f"{session} {number} is lost")
         for actor in self.world.actors.values():
             if actor.is_up:

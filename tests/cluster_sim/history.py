@@ -39,6 +39,8 @@ class History:
         self.runs: dict[tuple[str, str, Name], RunHistory] = {}
         """(session, run id, partition) -> what was written."""
         self.by_session: dict[str, int] = {}
+        self.keys: dict[tuple[str, int], bytes] = {}
+        """Of records in topics whose keys count once."""
 
     def next_numbers(self, session: str, name: Name, count: int) -> range:
         """Numbers for new records that are about to be written."""

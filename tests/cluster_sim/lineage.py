@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.cluster_sim.canonical import CanonicalLog
+from tests.cluster_sim.first_keys import FirstKeys
 from tests.cluster_sim.history import History, Name
 from tests.cluster_sim.violation import Violation
 
@@ -21,6 +22,8 @@ class Lineage:
 
     def __init__(self, history: History) -> None:
         self._history = history
+        self.horizon: str | None = None
+        """How long keys count, if they count once."""
         self.logs: dict[tuple[str, int], CanonicalLog] = {}
         self._ids: dict[str, list[str]] = {}
         """Topic -> the ids of its logs, the oldest first."""
@@ -64,6 +67,8 @@ class Lineage:
         if known is None:
             known = CanonicalLog(topic, partition, self._history.is_published)
             known.accepts = lambda session, number: self._accepts(topic, log_id, session, number)
+            if self.horizon is not None:
+                known.first = FirstKeys(self.horizon, self._history.keys)
             self.logs[log_id, partition] = known
         return known
 

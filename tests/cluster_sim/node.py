@@ -42,6 +42,7 @@ from tests.cluster_sim.new_kind import OLD_BUILD, check_known
 from tests.cluster_sim.process import Process, ProcessDied
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
+from tests.keys.memory import FileKeys
 
 if TYPE_CHECKING:
     from tests.cluster_sim.transactions import Services
@@ -245,6 +246,7 @@ class NodeActor(Actor):
             in_thread=_at_once,
             boot=lambda: f"{self.host} {self.power_losses}",
             new_copier=lambda: SimCopier(self.world, fs, process),
+            open_keys=FileKeys,
         )
         rng = random.Random(f"{process.name} {self.world.options.seed}")
         tls = cast(Any, self.tls())

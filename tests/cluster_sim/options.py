@@ -92,6 +92,10 @@ class Options:
     keys: int = 0
     """Of records, in topics that are compacted; 0: they are not."""
     tombstones_stay_ms: int = 0
+    first_keys: int = 0
+    """Of records, in topics whose keys count once; 0: there are none."""
+    horizon: str = "unlimited"
+    """So long they count."""
     data_groups: int = 0
     replicas: int = 0
     """Of each data group."""

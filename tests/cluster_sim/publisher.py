@@ -19,6 +19,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.compaction import keyed
+from tests.cluster_sim.first_keys import keyed_once
 from tests.cluster_sim.inotify import SimInotify
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.violation import Violation
@@ -102,9 +103,12 @@ class PublisherActor(Actor):
         history = self.world.history
         numbers = history.next_numbers(self.session, name, chance.choice((1, 1, 1, 2, 5)))
         values = [make_value(self.session, n, options.value_bytes) for n in numbers]
+        whose = self.session, values, numbers
         data = (
             keyed(chance, options, values)
             if options.keys
+            else keyed_once(chance, options.first_keys, history, whose)
+            if options.first_keys
             else kernels.build_batches(
                 values, timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
             )

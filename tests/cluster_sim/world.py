@@ -20,11 +20,15 @@ from unittest.mock import patch
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.compaction import compactor
+from samelog.sequencer.keys import keeper
+from samelog.sequencer.levels import KEYS
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
 from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
@@ -54,6 +58,7 @@ from tests.simulation.trace import Trace
 LIVENESS_S = 90.0
 LOOK_EVERY_S = 0.25
 SAMPLE_RECORDS = 32
+BLOCK_RECORDS = 16
 
 
 class World:
@@ -71,6 +76,7 @@ class World:
         self.copies: dict[str, bytes] = {}
         """What the target of copies holds, by name."""
         self.checker = Checker(self)
+        self.checker.lineage.horizon = options.horizon if options.first_keys else None
         self.processes: list[Process] = []
         self.is_healed = False
         self.is_quiet = False
@@ -189,11 +195,15 @@ class World:
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             machine = node.raft.replica.machine
+            if self.options.first_keys and machine.state.level < KEYS:
+                continue
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
                 if self.options.keys:
                     settings |= compacts(self.options)
+                if self.options.first_keys:
+                    settings |= {DEDUP_KEY: FIRST, DEDUP_KEY_HORIZON: self.options.horizon}
                 if self.options.copies:
                     settings[ARCHIVE_COPY] = SEGMENTS
                 command = CreateTopicCommand(
@@ -318,6 +328,8 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
         stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
         stack.enter_context(patch.object(compactor, "INTERVAL_S", 0.3))
+        stack.enter_context(patch.object(keeper, "STORE_AFTER_S", 0.3))
+        stack.enter_context(patch.object(key_state, "BLOCK_RECORDS", BLOCK_RECORDS))
         stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
         yield

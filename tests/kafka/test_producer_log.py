@@ -27,8 +27,8 @@ from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import leader_of, merged, run_with, until
 
 
-async def make_topic(node: Node) -> Topic:
-    await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, {}, 1))
+async def make_topic(node: Node, **settings: str) -> Topic:
+    await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, settings, 1))
     topic = node.raft.replica.machine.topic_named("t")
     assert topic is not None
     return topic
@@ -204,6 +204,15 @@ class WithoutB:
     def concerns(self, partition: int) -> bool:
         return True
 
+    def is_ready(self, partition: int, next_offset: int) -> bool:
+        return True
+
+    def take_back(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
     def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
         return [1, 1] if kernels.scan(batch).records == 3 else [0, 1]
 
@@ -211,10 +220,10 @@ class WithoutB:
 def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
-        topic = await make_topic(node)
-        log = await opened(node, topic)
         await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")
         node.raft.coordinator._planner.filters = [WithoutB()]
+        topic = await make_topic(node, **{"dedup.key": "first"})
+        log = await opened(node, topic)
         batches = [batch(b"a", b"b", b"c"), batch(b"b"), batch(b"d", b"b", b"e")]
         futures = [
             log.append(topic, 0, memoryview(b), n) for b, n in zip(batches, (3, 1, 3), strict=True)

@@ -47,6 +47,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
@@ -334,6 +335,7 @@ PLANTED = (
             *DECIDING,
             *FORGETTING,
             *GRANTING,
+            *KEYS,
             *LEAVING,
             *LINKS,
             *LONG_BATCHES,

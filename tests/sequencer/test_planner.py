@@ -16,8 +16,9 @@ from samelog.format.batch import leave_out, runs_of
 from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.merge.drafts import Draft
-from samelog.sequencer.merge.planner import Planner, PlannerLimits, majority_place
+from samelog.sequencer.merge.drafts import Draft, PlannerLimits
+from samelog.sequencer.merge.filters import MergeFilter
+from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
@@ -28,6 +29,7 @@ from samelog.sequencer.state.commands import (
     Range,
     Verdict,
 )
+from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import DiskFault
@@ -112,6 +114,12 @@ class World:
     def run_dry(self) -> None:
         while merges := self.plan():
             self.commit(merges)
+
+    def filter_by(self, *filters: MergeFilter) -> None:
+        """As if the topic had settings that filters are about."""
+        self.machine.state.keyed[1] = KeyedPartition()
+        self.planner.filters = filters
+        self.planner.reset()
 
 
 def test_one_record_is_an_instruction() -> None:
@@ -358,6 +366,15 @@ class Without:
     def concerns(self, partition: int) -> bool:
         return partition == 1
 
+    def is_ready(self, partition: int, next_offset: int) -> bool:
+        return True
+
+    def take_back(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
     def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
         self.asked += 1
         said = [place % 2 == 0 for place, length in enumerate(runs) for _ in range(length)]
@@ -371,7 +388,7 @@ class Without:
 
 def test_filters_leave_records_out_and_the_instruction_names_them() -> None:
     world = World("a")
-    world.planner.filters = [Without(b"b"), Without(b"d", b"e")]
+    world.filter_by(Without(b"b"), Without(b"d", b"e"))
     parts = [records(b"a", b"b"), records(b"c"), records(b"d", b"e"), records(b"f")]
     world.bytes.put(1, b"".join(parts))
     world.run_dry()
@@ -388,7 +405,7 @@ def test_filters_leave_records_out_and_the_instruction_names_them() -> None:
 
 def test_filters_that_leave_nothing_out_change_no_instruction() -> None:
     world = World("a")
-    world.planner.filters = [Without(b"x")]
+    world.filter_by(Without(b"x"))
     world.bytes.put(1, records(b"a", b"b") + records(b"c"))
     world.run_dry()
     (merge,) = world.merged
@@ -401,7 +418,7 @@ def test_a_filter_is_asked_for_what_a_twin_brings_anew() -> None:
     producer = dedup_producer_id("feed")
     for name in "ab":
         world.open(name, "feed", 0)
-    world.planner.filters = [Without(b"2")]
+    world.filter_by(Without(b"2"))
     for number, count in ((1, 2), (2, 4)):
         values = [b"%d" % each for each in range(count)]
         data = records(*values, producer_id=producer, producer_epoch=0, base_sequence=0)
@@ -415,7 +432,7 @@ def test_a_filter_is_asked_for_what_a_twin_brings_anew() -> None:
 
 def test_a_repetition_is_not_shown_to_filters() -> None:
     world, only = World("a"), Without(b"x")
-    world.planner.filters = [only]
+    world.filter_by(only)
     batch = records(b"v", producer_id=77, producer_epoch=0, base_sequence=0)
     world.bytes.put(1, batch + batch)
     world.run_dry()
@@ -424,7 +441,7 @@ def test_a_repetition_is_not_shown_to_filters() -> None:
 
 def test_what_says_which_records_stay_is_bounded() -> None:
     world = World("a", entry_runs=8)
-    world.planner.filters = [Without(b"x")]
+    world.filter_by(Without(b"x"))
     world.bytes.put(1, b"".join(records(b"a", b"x", b"b", b"x") for _ in range(20)))
     world.run_dry()
     numbers = [

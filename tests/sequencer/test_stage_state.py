@@ -7,7 +7,8 @@ import pytest
 from samelog.config.tables.node import Expiry
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.spanning.ranges import StagedInput, ranges_of
 from samelog.sequencer.state.commands import (
     CloseRun,

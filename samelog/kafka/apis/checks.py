@@ -25,6 +25,7 @@ from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
+from samelog.sequencer.state.keys.key_state import has_keys
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import State, Topic
@@ -125,6 +126,15 @@ def check_replicas(count: int, nodes: int) -> None:
     if count == 0 or count < -1 or count > nodes:
         text = f"replication factor {count}; there are {nodes} nodes"
         raise ApiError(ErrorCode.invalid_replication_factor, text)
+
+
+def check_transactional(topic: Topic) -> None:
+    """Raises ApiError if a topic takes no transactional batches: what a transaction aborts would
+    take along the record for which another one of its key was dropped.
+    """
+    if has_keys(topic.settings):
+        text = f"keys of topic {topic.name!r} count once: it takes no transactional batches"
+        raise ApiError(ErrorCode.invalid_txn_state, text)
 
 
 def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:

@@ -36,6 +36,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import decode_message
 from samelog.wire.peer_messages import (
+    ABOUT_KEYS,
     Cursors,
     Forward,
     ForwardAll,
@@ -65,6 +66,7 @@ OF_A_GROUP = (
     RunEnded,
     HistoryAsked,
     HistoryTold,
+    *ABOUT_KEYS,
 )
 
 

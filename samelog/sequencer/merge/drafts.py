@@ -6,16 +6,34 @@ Invariant: a draft is only booked (`Planner._finish`) when everything in it was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from samelog.format.batch import joined
 from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
+from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
 from samelog.sequencer.state.transactions.commands import Begin, End
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerLimits:
+    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
+
+    entry_bytes: int = 4 << 20
+    input_bytes: int = 1 << 20
+    entry_ranges: int = 256
+    entry_sequences: int = 512
+    entry_runs: int = 16384
+    filtered_bytes: int = 128 << 10
+    """Of an input that filters look into, which takes longer."""
+    in_flight_entries: int = 2
+    segment_bytes: int = 1 << 30
+    segment_ms: int = SEGMENT_MS_DEFAULT
 
 
 class Tail(msgspec.Struct):
@@ -82,6 +100,8 @@ class Draft(msgspec.Struct):
     """Which records of the ranges stay that say so."""
     runs: int = 0
     """How many numbers it takes to say that."""
+    most_bytes: int = 0
+    """Of each input."""
     mirrored: MirrorDraft | None = None
 
     def end(self, ends: Sequence[End]) -> None:

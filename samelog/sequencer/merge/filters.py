@@ -4,7 +4,7 @@ Each reason is a filter: what it has a say in, and which records of a batch stay
 names the records (`MergeLeaving`), so only the leader needs filters, and what they know.
 
 Invariant: a filter is asked in the order in which records are merged, once for each batch that is
-planned, and what it says is planned; so it may count on having been asked.
+planned, and what it says is planned, unless it is told otherwise at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from samelog.format.batch import HELD_BATCH_BYTES, leave_out
-from samelog.format.errors import DecompressionError
+from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.state.commands import Verdict
 
@@ -27,10 +27,19 @@ class MergeFilter(Protocol):
     def concerns(self, partition: int) -> bool:
         """Whether it has a say in this partition."""
 
+    def is_ready(self, partition: int, next_offset: int) -> bool:
+        """Whether it can judge what comes next in a partition; else nothing of it is planned."""
+
     def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
         """Which records of one batch stay, of those that do by `runs` (`format.batch.leave_out`);
         the first gets the draft's next offset. Raises LogFormatError, and then counts as not asked.
         """
+
+    def take_back(self) -> None:
+        """What it said last is not planned, after all."""
+
+    def reset(self) -> None:
+        """What was planned and is not applied may be lost."""
 
 
 def filtered(
@@ -48,8 +57,18 @@ def filtered(
         runs = each.staying(draft, batch, runs)
     if runs == before:
         return judged, []
+    try:
+        output = _left_of(batch, runs)
+    except LogFormatError:
+        for each in filters:
+            each.take_back()
+        raise
+    left = records + sum(before[1::2]) - sum(runs[1::2])
+    return (Verdict.LEAVE_OUT, -1, (left, len(output))), [*runs]
+
+
+def _left_of(batch: bytes, runs: Sequence[int]) -> bytearray:
     output = leave_out(batch, runs)
     if len(output) > HELD_BATCH_BYTES:
         raise DecompressionError(f"what stays of a batch unpacks to {len(output)} bytes")
-    left = records + sum(before[1::2]) - sum(runs[1::2])
-    return (Verdict.LEAVE_OUT, -1, (left, len(output))), [*runs]
+    return output

@@ -18,7 +18,14 @@ from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.names import is_mirror_session
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
-from samelog.sequencer.state.commands import MirrorMerge, Range, Verdict
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeLeaving,
+    MergeTransactions,
+    MirrorMerge,
+    Range,
+    Verdict,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.types import Input
@@ -32,11 +39,8 @@ class MirroredRanges:
 
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
-        self._tails: dict[int, MirrorTail] = {}
-
-    def forget(self) -> None:
-        """Everything proposed is applied, or leadership is lost."""
-        self._tails.clear()
+        self.tails: dict[int, MirrorTail] = {}
+        """To be forgotten when everything proposed is applied, or leadership is lost."""
 
     def concerns(self, entry: Input) -> bool:
         """Whether an input's batches are of a mirror, or were to be."""
@@ -94,11 +98,11 @@ class MirroredRanges:
         return draft.mirrored
 
     def _tail(self, number: int) -> MirrorTail:
-        known = self._tails.get(number)
+        known = self.tails.get(number)
         if known is None:
             place = self._machine.state.mirrors.places[number]
             known = MirrorTail(place.crc or 0, place.checksum, set(place.open))
-            self._tails[number] = known
+            self.tails[number] = known
         return known
 
     def _mirror(self, entry: Input) -> Mirror:
@@ -121,3 +125,13 @@ def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
         drafted.ends,
     )
     return MirrorMerge(*values)
+
+
+def special_merge(fields: tuple[Any, ...], draft: Draft) -> Merge:
+    """An instruction that is more than the plain fields of a Merge."""
+    if draft.mirrored is not None:
+        return mirror_merge(fields[:-1], draft.mirrored)
+    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
+    if draft.left_out:
+        return MergeLeaving(*(*more, draft.left_out))
+    return MergeTransactions(*more)

@@ -13,8 +13,7 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -30,14 +29,19 @@ from samelog.sequencer.merge.dedup import (
     last_sequence,
     unwrap,
 )
-from samelog.sequencer.merge.drafts import Draft, EntryBudget, Tail, append_joined, newest
+from samelog.sequencer.merge.drafts import (
+    Draft,
+    EntryBudget,
+    PlannerLimits,
+    Tail,
+    append_joined,
+    newest,
+)
 from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
-from samelog.sequencer.merge.mirrored import MirroredRanges, mirror_merge
+from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
-    MergeLeaving,
-    MergeTransactions,
     Range,
     Sequence5,
     Verdict,
@@ -47,25 +51,10 @@ from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
     SEGMENT_MS,
-    SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
     longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerLimits:
-    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
-
-    entry_bytes: int = 4 << 20
-    input_bytes: int = 1 << 20
-    entry_ranges: int = 256
-    entry_sequences: int = 512
-    entry_runs: int = 16384
-    in_flight_entries: int = 2
-    segment_bytes: int = 1 << 30
-    segment_ms: int = SEGMENT_MS_DEFAULT
 
 
 class SessionBytes(Protocol):
@@ -110,6 +99,7 @@ class Planner:
         self._turn = 0
         self.filters: Sequence[MergeFilter] = ()
         """In their order: each is asked for those records only that the ones before let pass."""
+        self._active: Sequence[MergeFilter] = ()
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
@@ -130,6 +120,9 @@ class Planner:
         self._closing.clear()
         self.damaged.clear()
         self._forget()
+        self._active = self.filters if self._machine.state.keyed else ()
+        for each in self.filters:
+            each.reset()
 
     def begin_anew(self) -> None:
         """All logs were begun anew: what is in flight was planned for the old ones, and will be
@@ -150,6 +143,7 @@ class Planner:
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
         self._given_up.discard(index)
+        self._active = self.filters if self._machine.state.keyed else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -184,7 +178,10 @@ class Planner:
         """
         limits = self._limits
         budget = EntryBudget(
-            limits.entry_bytes, limits.entry_ranges, limits.entry_sequences, limits.entry_runs
+            limits.entry_bytes,
+            limits.entry_ranges,
+            limits.entry_sequences,
+            limits.entry_runs,
         )
         drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
@@ -257,7 +254,9 @@ class Planner:
             tail = Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
-        return Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft = Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft.most_bytes = self._most_bytes(draft) if self._active else self._limits.input_bytes
+        return draft
 
     def _take(
         self,
@@ -268,7 +267,7 @@ class Planner:
         budget: EntryBudget,
     ) -> None:
         """Plan one input's share of the entry: what lies between two positions."""
-        share = full_share = min(self._limits.input_bytes, budget.bytes)
+        share = full_share = min(draft.most_bytes, budget.bytes)
         place, limit = reach
         while share > 0 and not budget.is_spent and place.run == limit.run and place < limit:
             stop = (
@@ -286,9 +285,9 @@ class Planner:
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
             taken = self._take_batches(entry, place, data, scan, draft)
-            _keep_taken(draft, scan, data, source)
             if taken == 0:
                 break
+            _keep_taken(draft.ranges[-1], taken, (data, scan), source)
             share -= taken
             learnt, runs = draft.learnt - learnt, draft.runs - runs
             budget.charge(taken, len(draft.ranges) - ranges, learnt, runs)
@@ -329,7 +328,7 @@ class Planner:
         mirrors = self._machine.state.mirrors
         if mirrors.topics and self._mirrored.concerns(entry):
             return self._mirrored.take(entry, place, data, draft)
-        if scan.has_producer or (self.filters and self._filters_of(entry.partition)):
+        if scan.has_producer or (self._active and self._filters_of(entry.partition)):
             return self._take_judged(entry, place, data, draft)
         if data:
             stop = place.byte + scan.end
@@ -342,7 +341,7 @@ class Planner:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
-        taken, filters = 0, self._filters_of(entry.partition) if self.filters else ()
+        taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
         most_runs = draft.runs + self._limits.entry_runs
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
@@ -375,8 +374,15 @@ class Planner:
                 break
         return taken
 
+    def _most_bytes(self, draft: Draft) -> int:
+        """What may be taken of an input; nothing as long as a filter cannot judge what comes."""
+        if not all(each.is_ready(draft.partition, draft.next_offset) for each in self._active):
+            return 0
+        is_filtered = bool(self._filters_of(draft.partition))
+        return self._limits.filtered_bytes if is_filtered else self._limits.input_bytes
+
     def _filters_of(self, partition: int) -> Sequence[MergeFilter]:
-        return [each for each in self.filters if each.concerns(partition)]
+        return [each for each in self._active if each.concerns(partition)]
 
     def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> Judged:
         """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
@@ -409,6 +415,8 @@ class Planner:
         return judged.verdict, judged.detail, output
 
     def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
+        if facts.is_transactional and entry.partition in self._machine.state.keyed:
+            return Verdict.INVALID_TRANSACTION, -1
         judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
         if judged.verdict is Verdict.TAKE:
             view, logs = self._transactions, self._machine.state.transactions.logs
@@ -462,33 +470,25 @@ class Planner:
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
         is_plain = not any((draft.begins, draft.ends, draft.left_out, draft.mirrored))
-        return Merge(*fields) if is_plain else _instruction(fields, draft)
+        return Merge(*fields) if is_plain else special_merge(fields, draft)
 
     def _forget(self) -> None:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
-        self._mirrored.forget()
+        self._mirrored.tails.clear()
         if self._transactions.is_proposed:
             self._transactions.clear()
 
 
-def _keep_taken(draft: Draft, scan: kernels.Scan, data: bytes, source: SessionBytes) -> None:
+def _keep_taken(
+    part: Range, taken: int, read: tuple[bytes, kernels.Scan], source: SessionBytes
+) -> None:
     """What was taken whole, as one range, is merged from what was read."""
-    part = draft.ranges[-1] if data and not scan.has_producer else None
-    if part is not None and part.size == part.stop - part.start == len(data):
+    data, scan = read
+    is_whole = taken == len(data) == part.stop - part.start == part.size
+    if not scan.has_producer and is_whole:
         source.keep_range(part, data)
-
-
-def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
-    """One that is more than the plain fields of a Merge."""
-    if draft.mirrored is not None:
-        return mirror_merge(fields[:-1], draft.mirrored)
-    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
-    if draft.left_out:
-        more = (*more, draft.left_out)
-        return MergeLeaving(*more)
-    return MergeTransactions(*more)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

@@ -236,6 +236,14 @@ class Coordinator:
         self.closer.run_changed(session)
         self._unsettled.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
 
+    def plan_again(self, partition: int) -> None:
+        """What kept a partition from being planned is over."""
+        inputs = self._machine.state.inputs.values()
+        self._unsettled.to_plan.update(
+            each.number for each in inputs if each.partition == partition
+        )
+        self.plan_soon()
+
     def plan_soon(self) -> None:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
@@ -259,10 +267,8 @@ class Coordinator:
         if not self._group.is_leader:
             return
         known, planner = self._cluster.state.transactions, self._planner
-        while planner.has_room:
-            owed = self._machine.state.mirrors.owed
-            if not (self._unsettled.to_plan or known.deciding or owed):
-                break
+        mirrors = self._machine.state.mirrors
+        while (self._unsettled.to_plan or known.deciding or mirrors.owed) and planner.has_room:
             if not self._plan_once():
                 break
         if self.closer.ended:

@@ -25,6 +25,7 @@ from samelog.sequencer.levels import GROUPS, LEAVING, MIRRORS, TRANSACTIONS, Oth
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.mirrors.commands import MirrorCommand
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
@@ -432,6 +433,7 @@ AnyCommand = (
     | GroupCommand
     | TransactionCommand
     | CompactionCommand
+    | TellKeys
 )
 
 _encoder = msgspec.msgpack.Encoder()

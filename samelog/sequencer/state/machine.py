@@ -54,7 +54,7 @@ from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
-    on_its_way,
+    is_barred,
     problem_with_new,
     why_no_input,
 )
@@ -245,7 +245,7 @@ class StateMachine:
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None or run is None or on_its_way(self.state, partition.number):
+        if partition is None or run is None or is_barred(self.state, run, partition.number):
             return Rejection(*why_no_input(command, partition, run))
         refusal = why_no_mirror_input(self.state, command.session, partition)
         if refusal is not None:
@@ -449,6 +449,8 @@ class StateMachine:
         partition.segment_bytes += command.size
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
+        if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
+            keyed.merged(command, self.state.topics[partition.topic_id].settings)
 
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
         return void_records(self.state, command)

@@ -105,6 +105,7 @@ def _renumber(state: State, topic: Topic, log: NewLog) -> dict[int, int]:
     moved = {}
     for old in here:
         del state.partitions[old.number]
+        state.keyed.pop(old.number, None)
         number = log.numbers[old.index]
         state.add_empty(topic, number, old.index)
         state.placement.epoch_bases[number] = log.epoch_bases[old.index]
@@ -141,6 +142,7 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     topic.present_log = log_id(topic.topic_id, reset_id)
     for number in old:
         del state.partitions[number]
+        state.keyed.pop(number, None)
         state.add_partition(topic)
     return dict(zip(old, topic.partition_numbers, strict=True))
 

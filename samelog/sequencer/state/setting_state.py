@@ -25,6 +25,7 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.feeds.noting import begin as begin_feeds
+from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
@@ -91,9 +92,20 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
     problem = problem_with_settings(state, command.topic_id, command.settings)
     if problem is not None:
         return problem
-    topic.settings.update(command.settings)
+    settings = topic.settings | command.settings
     for key in command.unset:
-        topic.settings.pop(key, None)
+        settings.pop(key, None)
+    if (why := problem_with_keys(topic.settings, settings)) is not None:
+        return "INVALID_CONFIG", why
+    topic.settings = settings
+    return None
+
+
+def _tell_keys(state: State, command: TellKeys) -> Problem:
+    keyed = state.keyed.get(command.partition)
+    if keyed is None:
+        return "UNKNOWN_TOPIC", f"keys of partition {command.partition} do not count once"
+    keyed.tell(command)
     return None
 
 
@@ -141,4 +153,5 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     **SITE_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
+    TellKeys: _tell_keys,
 }

@@ -33,7 +33,14 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     is_compacted,
 )
-from samelog.sequencer.levels import COMPACTION
+from samelog.sequencer.levels import COMPACTION, KEYS
+from samelog.sequencer.state.keys.key_state import (
+    DEDUP_KEY,
+    DEDUP_KEY_HORIZON,
+    FIRST,
+    NONE,
+    parse_horizon,
+)
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
 
 GROUPS_CHARACTERS = 1024
@@ -156,6 +163,8 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     MIN_INSYNC: _number(1, (1 << 31) - 1),
     CLEANUP_POLICY: _policies,
     COMPRESSION_TYPE: _one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
+    DEDUP_KEY: _one_of(NONE, FIRST),
+    DEDUP_KEY_HORIZON: _read_by(parse_horizon),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     **{key: _one_of(value) for key, value in FIXED.items()},
     **{key: check for key, (_, check) in ADVICE.items()},
@@ -171,10 +180,17 @@ def problem_with(key: str, value: str, majority: int, level: int) -> str | None:
         return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
     if key == MIN_INSYNC and value.isascii() and value.isdigit() and int(value) > majority:
         return f"{key}={value!r}: a record is acknowledged when {majority} nodes have it"
-    if key == CLEANUP_POLICY and is_compacted(value) and level < COMPACTION:
-        return f"{key}={value!r} needs feature level {COMPACTION}: docs/upgrades.md"
+    if level < (needed := _level_of(key, value)):
+        return f"{key}={value!r} needs feature level {needed}: docs/upgrades.md"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"
+
+
+def _level_of(key: str, value: str) -> int:
+    """The feature level that a setting needs."""
+    if key == CLEANUP_POLICY and is_compacted(value):
+        return COMPACTION
+    return KEYS if key in (DEDUP_KEY, DEDUP_KEY_HORIZON) else 0
 
 
 def longest_segment_ms(settings: Mapping[str, str], default_ms: int) -> int:

@@ -32,6 +32,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.mirrors.state import Mirrors
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
@@ -310,6 +311,8 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
+    keyed: dict[int, KeyedPartition] = {}
+    """The partitions of topics whose keys count once."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
 
     def name_cluster(self, cluster_id: str) -> None:
@@ -365,6 +368,8 @@ class State(msgspec.Struct):
             partition.begin_version(len(topic.schemas))
         self.partitions[number] = partition
         self.next_partition = max(self.next_partition, number + 1)
+        if has_keys(topic.settings):
+            self.keyed[number] = KeyedPartition()
 
 
 @dataclass(frozen=True, slots=True)

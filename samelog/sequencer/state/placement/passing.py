@@ -131,6 +131,8 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
     if known.compacted is not None or is_compacted(_policy_of(state, known)):
         return "COMPACTED", f"partition {number} is compacted: it moves with its group only"
+    if number in state.keyed:
+        return "KEYED", f"keys of partition {number} count once: it moves with its group only"
     if state.transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
     if state.transactions.spanning.pins_partition(number):
@@ -184,6 +186,7 @@ def _remove(state: State, number: int) -> None:
         places.pop(number, None)
     state.transactions.logs.pop(number, None)
     state.placement.epoch_bases.pop(number, None)
+    state.keyed.pop(number, None)
 
 
 # --- at the target --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
+from samelog.sequencer.state.keys.key_state import problem_with_keys
 from samelog.sequencer.state.mirrors.commands import CreateMirror
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
@@ -30,6 +31,8 @@ def problem_with_new(
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
     if command.partitions < 1:
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    if (why := problem_with_keys(None, command.settings)) is not None:
+        return "INVALID_TOPIC", why
     if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
         text = f"the records of {command.source.topic!r} come from this cluster"
         return "MIRROR", text
@@ -58,6 +61,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     gone = set(topic.partition_numbers)
     for number in gone:
         state.partitions.pop(number, None)
+        state.keyed.pop(number, None)
     forget(state.placement, gone)
     state.mirrors.forget(gone, topic.topic_id)
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
@@ -88,7 +92,15 @@ def why_no_input(
         return "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
     if run is None:
         return "RUN_CLOSED", f"session {command.session!r} has no open run"
+    if run.stage is not None:
+        return "KEYED", "a topic whose keys count once takes no staged records"
     return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
+
+
+def is_barred(state: State, run: Run, number: int) -> bool:
+    """Whether an open run may not write to a partition that is here."""
+    is_staged = run.stage is not None and number in state.keyed
+    return is_staged or on_its_way(state, number) is not None
 
 
 def on_its_way(state: State, number: int) -> WhyNot:

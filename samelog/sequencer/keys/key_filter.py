@@ -1,0 +1,97 @@
+"""Leaves out, when a leader plans, records whose keys were merged before.
+
+Invariant: a record is left out only because of one that is merged, or proposed in the same entry or
+an earlier one; nothing is planned of a partition whose keys are not known up to its next offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import runs_of
+from samelog.format.compression import decompress
+from samelog.sequencer.keys.partition_keys import PartitionKeys
+from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.state.keys.key_state import horizon_of
+from samelog.sequencer.state.machine import StateMachine
+from samelog.store.keys.key_store import NoKeys, stored_keys
+
+
+class KeyFilter:
+    """One replica's. Implements merge.filters.MergeFilter."""
+
+    def __init__(self, machine: StateMachine, has_log: Callable[[int], bool]) -> None:
+        """`has_log`: whether anything of a partition is here."""
+        self.partitions: dict[int, PartitionKeys] = {}
+        """What is known, by partition."""
+        self._machine = machine
+        self._has_log = has_log
+        self._last: PartitionKeys | None = None
+        self._before = 0
+
+    def concerns(self, partition: int) -> bool:
+        """Whether keys count once there."""
+        return partition in self._machine.state.keyed
+
+    def is_ready(self, partition: int, next_offset: int) -> bool:
+        """Whether all keys below an offset are known."""
+        if not self.concerns(partition):
+            return True
+        known = self.partitions.get(partition)
+        if known is None and next_offset == 0 and not self._has_log(partition):
+            known = self.partitions[partition] = PartitionKeys(NoKeys())
+        return known is not None and known.covered_to == next_offset and not known.is_crowded
+
+    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+        """Which records have a key that is new, or none."""
+        keys = stored_keys(kernels.keys_of(batch, 0, len(batch), decompress))
+        known = self.partitions[draft.partition]
+        flags, new = self._judge(draft, keys, [*_flags(runs, len(keys))])
+        self._last, self._before = known, draft.next_offset
+        known.propose(new.items(), draft.next_offset + sum(flags))
+        return runs_of(flags)
+
+    def _judge(
+        self, draft: Draft, keys: Sequence[bytes | None], stays: list[bool]
+    ) -> tuple[list[bool], dict[bytes, int]]:
+        """Record by record, whether it stays; and the keys of those that do, with their offsets."""
+        state, offset = self._machine.state, draft.next_offset
+        topic_id = state.partitions[draft.partition].topic_id
+        horizon = horizon_of(state.topics[topic_id].settings)
+        floor, reach = state.keyed[draft.partition].floor, horizon.records
+        asked = {key for key, is_in in zip(keys, stays, strict=True) if is_in and key is not None}
+        found = self.partitions[draft.partition].find([*asked])
+        new: dict[bytes, int] = {}
+        for at, key in enumerate(keys):
+            if not stays[at]:
+                continue
+            if key is not None:
+                counts_for = new.get(key, found.get(key, -1))
+                oldest = floor if reach is None else max(floor, offset - reach)
+                if counts_for >= max(0, oldest):
+                    stays[at] = False
+                    continue
+                new[key] = offset
+            offset += 1
+        return stays, new
+
+    def take_back(self) -> None:
+        """What was said last does not count."""
+        if self._last is not None:
+            self._last.take_back(self._before)
+            self._last = None
+
+    def reset(self) -> None:
+        """What was proposed may be lost."""
+        for known in self.partitions.values():
+            known.forget_proposals()
+
+
+def _flags(runs: Sequence[int], records: int) -> Iterator[bool]:
+    """Record by record, what runs say."""
+    done = 0
+    for place, length in enumerate(runs):
+        yield from (place % 2 == 0 for _ in range(length))
+        done += length
+    yield from (True for _ in range(records - done))

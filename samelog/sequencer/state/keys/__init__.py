@@ -1,0 +1,1 @@
+"""What is replicated of topics whose keys count once."""

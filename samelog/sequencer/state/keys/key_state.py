@@ -1,0 +1,117 @@
+"""What is replicated of topics whose keys count once: from where on keys count, and the digests of
+the index that a majority agrees on (docs/keys.md).
+
+Invariant: a floor never falls; a block's digest, once agreed, never changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import msgspec
+
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.levels import KEYS
+from samelog.sequencer.state.command_base import Command
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.commands import Merge
+
+DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
+FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
+BLOCK_RECORDS = 1 << 16
+MARKS = 64
+"""A time horizon is counted in steps of a 64th of it."""
+_HORIZON = re.compile(r"([1-9][0-9]{0,17})(ms|s|m|h|d)?", re.ASCII)
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Horizon(NamedTuple):
+    """How long keys count; None: not limited by that."""
+
+    records: int | None = None
+    ms: int | None = None
+
+
+def parse_horizon(text: str) -> Horizon:
+    """`unlimited`, `1000000` records, or a time as `7d`. Raises ValueError."""
+    if text == UNLIMITED:
+        return Horizon()
+    found = _HORIZON.fullmatch(text)
+    if found is None:
+        raise ValueError("is not unlimited, a number of records as 1000000, or a time as 7d")
+    count, unit = int(found[1]), found[2]
+    return Horizon(ms=count * _UNITS_MS[unit]) if unit else Horizon(records=count)
+
+
+def horizon_of(settings: Mapping[str, str]) -> Horizon:
+    """A topic's."""
+    return parse_horizon(settings.get(DEDUP_KEY_HORIZON, UNLIMITED))
+
+
+def has_keys(settings: Mapping[str, str]) -> bool:
+    """Whether keys of a topic count once."""
+    return settings.get(DEDUP_KEY) == FIRST
+
+
+def problem_with_keys(before: Mapping[str, str] | None, settings: Mapping[str, str]) -> str | None:
+    """Why a topic cannot have these settings; None: it can. `before`: None if it is made now."""
+    if before is not None and before.get(DEDUP_KEY, NONE) != settings.get(DEDUP_KEY, NONE):
+        return f"{DEDUP_KEY} is chosen when a topic is made, and stays"
+    if has_keys(settings) and is_compacted(settings.get(CLEANUP_POLICY, "")):
+        return f"{DEDUP_KEY}={FIRST} keeps the first record of a key, compaction the last"
+    return None
+
+
+class TellKeys(Command, frozen=True, tag=101):
+    """A member's digest of a block of a partition's index, told to the voters of its group."""
+
+    needs: ClassVar[int] = KEYS
+    partition: Unsigned32
+    block: int
+    member: Unsigned32
+    digest: int
+    voters: list[Unsigned32]
+
+
+class KeyedPartition(msgspec.Struct):
+    """Of one partition whose keys count once."""
+
+    floor: int = 0
+    """Keys of records below it do not count any more."""
+    marks: list[tuple[int, int]] = []
+    """(offset, append time in ms): from there on, nothing was appended earlier. Oldest first."""
+    told: dict[int, dict[int, int]] = {}
+    """Block -> member -> the digest that it told, where there is no majority yet."""
+    agreed: dict[int, int] = {}
+    """Block -> digest."""
+
+    def merged(self, merge: Merge, settings: Mapping[str, str]) -> None:
+        """An instruction is applied."""
+        horizon, append_ms = horizon_of(settings), merge.append_ms
+        base, stop = merge.base_offset, merge.next_offset
+        if horizon.records is not None:
+            self.floor = max(self.floor, stop - horizon.records)
+        if horizon.ms is None:
+            self.marks = []
+            return
+        step = max(1, horizon.ms // MARKS)
+        if not self.marks or append_ms - self.marks[-1][1] >= step:
+            self.marks.append((base, append_ms))
+        while self.marks[0][1] + step <= append_ms - horizon.ms:  # none of its step counts
+            del self.marks[0]
+        self.floor = max(self.floor, self.marks[0][0])
+
+    def tell(self, command: TellKeys) -> None:
+        """Count what a member tells, until a majority of the voters tells the same."""
+        if command.block in self.agreed:
+            return
+        told = self.told.setdefault(command.block, {})
+        told[command.member] = command.digest
+        alike = sum(told.get(voter) == command.digest for voter in command.voters)
+        if alike * 2 > len(command.voters):
+            self.agreed[command.block] = command.digest
+            del self.told[command.block]

@@ -1,0 +1,1 @@
+"""Indexes of keys on disk."""

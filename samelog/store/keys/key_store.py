@@ -1,0 +1,204 @@
+"""The index of a partition's keys on disk: from each key to the offset of the record that it counts
+for (docs/keys.md has the layout).
+
+Invariant: entries and the end that covers them are changed by one transaction, which is durable
+before it counts; so up to `end` the index has every key, and nothing of what is behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Protocol
+
+from samelog.format.errors import CorruptLog
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
+
+if TYPE_CHECKING:
+    import lmdb
+
+    from samelog.store.disk.files import FileSystem
+
+FOLDER = "keys"
+WHOLE_KEY_BYTES = 500
+"""LMDB takes keys of up to 511 bytes."""
+MAP_BYTES = 1 << 38
+"""Of address space, not of memory or disk."""
+SWEPT_AT_ONCE = 20_000
+_NUMBER = struct.Struct(">Q")
+_END, _BLOCK = b"\x02", b"\x03"
+
+KeyEntry = tuple[bytes, int]
+
+
+def stored_keys(keys: Iterable[bytes | None]) -> list[bytes | None]:
+    """Keys as they are stored: a long one by its digest."""
+    return [None if key is None else _stored(key) for key in keys]
+
+
+def _stored(key: bytes) -> bytes:
+    return b"\x00" + key if len(key) <= WHOLE_KEY_BYTES else b"\x01" + sha256(key).digest()
+
+
+class KeyStore(Protocol):
+    """One partition's index; keys are as `stored_keys` gives them."""
+
+    end: int
+    """Keys of all records below are here."""
+    sums: dict[int, int]
+    """Block -> its digest, as far as `end` reaches."""
+
+    @property
+    def count(self) -> int:
+        """How many entries there are, about."""
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The offsets of those that are known."""
+
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
+        """Add entries, and what is true with them, durably. For threads. Raises DiskFault."""
+
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
+        """The next entries in the order of keys."""
+
+    def sweep(self, behind: bytes, floor: int) -> bytes | None:
+        """Remove some of the entries below an offset; the key to go on behind. For threads. Raises
+        DiskFault.
+        """
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class LmdbKeys:
+    """The real one. Implements KeyStore."""
+
+    def __init__(self, environment: lmdb.Environment, path: str) -> None:
+        self._environment = environment
+        self._path = path
+        with environment.begin() as reading:
+            found = reading.get(_END)
+            self.end = 0 if found is None else int(_NUMBER.unpack(found)[0])
+            self.sums = dict(_blocks(reading))
+
+    @classmethod
+    def open(cls, path: str) -> LmdbKeys:
+        """The index in a folder that is there. Raises CorruptLog, DiskFault."""
+        import lmdb
+
+        try:
+            return cls(lmdb.open(path, map_size=MAP_BYTES, mode=0o600, max_readers=16), path)
+        except lmdb.DiskError as error:
+            raise _fault(path, "open", error) from error
+        except lmdb.Error as error:
+            raise CorruptLog(path, 0, str(error)) from error
+
+    @property
+    def count(self) -> int:
+        """How many entries there are, about."""
+        return int(self._environment.stat()["entries"])
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The offsets of those that are known."""
+        with self._environment.begin() as reading, reading.cursor() as cursor:
+            return {key: _NUMBER.unpack(value)[0] for key, value in cursor.getmulti(keys)}
+
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
+        """Add entries, and what is true with them, durably."""
+        ordered = [(key, _NUMBER.pack(offset)) for key, offset in sorted(entries)]
+        told = [(_BLOCK + _NUMBER.pack(block), _NUMBER.pack(sums[block])) for block in sums]
+        with _writing(self._environment, self._path) as writing, writing.cursor() as cursor:
+            cursor.putmulti(ordered)
+            cursor.putmulti(told)
+            writing.put(_END, _NUMBER.pack(end))
+        self.sums.update(sums)
+        self.end = end
+
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
+        """The next entries in the order of keys."""
+        found: list[KeyEntry] = []
+        with self._environment.begin() as reading, reading.cursor() as cursor:
+            if not cursor.set_range(behind + b"\x00" if behind else b"\x00"):
+                return found
+            for key, value in cursor:
+                if key >= _END or len(found) == most:
+                    break
+                found.append((key, _NUMBER.unpack(value)[0]))
+        return found
+
+    def sweep(self, behind: bytes, floor: int) -> bytes | None:
+        """Remove some of the entries below an offset; the key to go on behind."""
+        found = self.page(behind, SWEPT_AT_ONCE)
+        with _writing(self._environment, self._path) as writing:
+            for key, offset in found:
+                if offset < floor:
+                    writing.delete(key)
+        return found[-1][0] if len(found) == SWEPT_AT_ONCE else None
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._environment.close()
+
+
+def open_keys(fs: FileSystem, path: str) -> KeyStore:
+    """The index in a folder of a real file system. Raises CorruptLog, DiskFault."""
+    fs.make_directory(path)
+    return LmdbKeys.open(path)
+
+
+def _blocks(reading: lmdb.Transaction) -> Iterable[tuple[int, int]]:
+    with reading.cursor() as cursor:
+        if cursor.set_range(_BLOCK):
+            for key, value in cursor:
+                yield _NUMBER.unpack(key[1:])[0], _NUMBER.unpack(value)[0]
+
+
+@contextmanager
+def _writing(environment: lmdb.Environment, path: str) -> Iterator[lmdb.Transaction]:
+    """A transaction that is committed, durably, unless an error is raised in it."""
+    import lmdb
+
+    try:
+        with environment.begin(write=True) as transaction:
+            yield transaction
+    except lmdb.Error as fault:
+        raise _fault(path, "write", fault) from fault
+
+
+def _fault(path: str, operation: str, error: Exception) -> DiskFault:
+    """What LMDB says of the disk, by the number of the operating system."""
+    number = getattr(error, "errno", None) or getattr(error, "code", None)
+    found = number if isinstance(number, int) and number > 0 else errno.EIO
+    if "No space" in str(error) or found in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(path, operation, errno.ENOSPC)
+    return DiskFault(path, operation, found)
+
+
+class NoKeys:
+    """The index of a partition that has nothing yet, and no folder. Implements KeyStore."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.sums: dict[int, int] = {}
+        self.count = 0
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """None."""
+        return {}
+
+    def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
+        """Never asked for."""
+
+    def page(self, behind: bytes, most: int) -> list[KeyEntry]:
+        """None."""
+        return []
+
+    def sweep(self, behind: bytes, floor: int) -> bytes | None:
+        """Nothing."""
+        return None
+
+    def close(self) -> None:
+        """Nothing."""

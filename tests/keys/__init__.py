@@ -1,0 +1,1 @@
+"""Topics whose keys count once."""

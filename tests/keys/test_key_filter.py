@@ -1,0 +1,308 @@
+"""What a leader leaves out because of keys: nothing twice, nothing for what is not merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import leave_out
+from samelog.format.compression import decompress
+from samelog.format.errors import DecompressionError
+from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.partition_keys import PartitionKeys
+from samelog.sequencer.merge import filters
+from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    Merge,
+    MergeLeaving,
+    OpenInputCommand,
+    OpenRunCommand,
+    Verdict,
+)
+from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.keys.key_state import TellKeys
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.types import Rejection
+from samelog.store.keys.key_store import NoKeys, stored_keys
+from tests.sequencer.test_planner import TERM, Bytes
+
+KEYED = {"dedup.key": "first"}
+Key = bytes | None
+
+
+def batch(*keys: Key, producer: int = -1, sequence: int = -1) -> bytes:
+    return kernels.build_batches(
+        [b"v" if key is None else b"v" + key for key in keys],
+        keys=list(keys),
+        timestamps=5,
+        batch_bytes=1 << 20,
+        max_record_bytes=1 << 20,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+class World:
+    """A keyed topic, sessions, a planner, and the keys that were merged, as plain lists."""
+
+    def __init__(self, sessions: str = "ab", **more: str) -> None:
+        self.machine = StateMachine()
+        made = self.machine.apply(CreateTopicCommand("t", "trades", 1, KEYED | more, 0))
+        assert not isinstance(made, Rejection), made
+        self.bytes = Bytes()
+        self.planner = Planner(self.machine, PlannerLimits())
+        self.keys = KeyFilter(self.machine, lambda number: False)
+        self.planner.filters = [self.keys]
+        self.planner.reset()  # it looks whether there are such topics
+        self.index = 0
+        self.now_ms = 1000
+        self.log: list[Key] = []
+        for name in sessions:
+            self.machine.apply(OpenRunCommand(name, name, "i", 0, name, None, None))
+            self.machine.apply(OpenInputCommand(name, "t", 0))
+
+    def plan(self) -> list[Merge]:
+        ends, now = self.bytes.ends(), self.now_ms
+        merges = self.planner.plan(ends, self.bytes, epoch=TERM, now_ms=now)
+        if merges:
+            self.index += 1
+            self.planner.proposed(self.index)
+        return merges
+
+    def commit(self, merges: list[Merge], index: int | None = None) -> None:
+        for merge in merges:
+            outcome = self.machine.apply(merge)
+            assert not isinstance(outcome, Rejection), outcome
+            self.execute(merge)
+        self.planner.applied(self.index if index is None else index)
+
+    def execute(self, merge: Merge) -> None:
+        """Without any index."""
+        for part in merge.ranges:
+            data = self.bytes.files[part.input, part.run, part.roll][part.start : part.stop]
+            if part.verdict == Verdict.LEAVE_OUT:
+                assert isinstance(merge, MergeLeaving)
+                data = bytes(leave_out(data, merge.left_out[part.detail]))
+            elif part.verdict != Verdict.TAKE:
+                continue
+            assert len(data) == part.size
+            self.log += kernels.keys_of(data, 0, len(data), decompress)
+
+    def read(self) -> None:
+        """The keys of what is merged are read from the log, as each node does."""
+        known = self.keys.partitions.setdefault(1, PartitionKeys(NoKeys()))
+        known.read(stored_keys(self.log[known.read_to :]))
+
+    def run_dry(self) -> None:
+        while merges := self.plan():
+            self.commit(merges)
+
+    def put(self, number: int, *keys: Key) -> None:
+        self.bytes.put(number, batch(*keys))
+
+
+def test_the_first_record_of_a_key_stays_whichever_session_brings_it() -> None:
+    world = World()
+    world.put(1, b"a", b"b", b"a")
+    world.put(2, b"b", b"c")
+    world.run_dry()
+    assert sorted(world.log, key=str) == [b"a", b"b", b"c"]
+    world.read()
+    world.put(2, b"c", b"d", b"a")
+    world.put(1, b"d")
+    world.run_dry()
+    assert sorted(world.log, key=str) == [b"a", b"b", b"c", b"d"]
+
+
+def test_records_without_a_key_pass() -> None:
+    world = World("a")
+    world.put(1, None, b"a", None, b"a", None)
+    world.run_dry()
+    assert world.log == [None, b"a", None, None]
+
+
+def test_what_is_proposed_counts_until_it_may_be_lost() -> None:
+    world = World("a")
+    world.put(1, b"a", b"b")
+    first = world.plan()
+    world.put(1, b"a", b"c")
+    second = world.plan()
+    assert [merge.records for merge in (*first, *second)] == [2, 1]
+    world.planner.reset()  # neither was committed
+    world.run_dry()
+    assert world.log == [b"a", b"b", b"c"]
+
+
+def test_a_new_leader_plans_nothing_before_it_knows_all_keys() -> None:
+    world = World("a")
+    world.put(1, b"a", b"b")
+    world.run_dry()
+    world.planner.reset()
+    world.put(1, b"a", b"c")
+    assert world.plan() == []
+    world.read()
+    world.run_dry()
+    assert world.log == [b"a", b"b", b"c"]
+
+
+def test_what_fails_behind_the_judgement_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.put(1, b"a", b"b")
+    world.run_dry()
+    original: Callable[..., bytearray] = filters._left_of
+
+    def fails(*_: object) -> bytearray:
+        raise DecompressionError("too much")
+
+    monkeypatch.setattr(filters, "_left_of", fails)
+    world.put(1, b"a", b"c")
+    assert world.plan() == []
+    assert 1 in world.planner.damaged
+    monkeypatch.setattr(filters, "_left_of", original)
+    world.put(2, b"c")
+    world.run_dry()
+    assert world.log == [b"a", b"b", b"c"]
+
+
+def test_a_producers_retry_is_known_by_its_sequences_as_sent() -> None:
+    world = World("ab")
+    world.put(1, b"a")
+    world.run_dry()
+    sent = batch(b"a", b"b", producer=7, sequence=0)
+    world.bytes.put(2, sent)
+    world.run_dry()
+    assert [(each.first, each.last) for each in world.machine.state.producers[7][1]] == [(0, 1)]
+    world.bytes.put(2, sent)
+    (merge,) = world.plan()
+    assert [part.verdict for part in merge.ranges] == [Verdict.DUPLICATE]
+    world.commit([merge])
+    assert world.log == [b"a", b"b"]
+
+
+def test_transactional_batches_are_refused() -> None:
+    world = World("a")
+    data = bytearray(batch(b"a", producer=7, sequence=0))
+    data[22] |= 16
+    data[17:21] = kernels.crc32c(data[21:]).to_bytes(4, "big")
+    world.bytes.put(1, bytes(data))
+    (merge,) = world.plan()
+    assert [part.verdict for part in merge.ranges] == [Verdict.INVALID_TRANSACTION]
+
+
+# --- horizons -----------------------------------------------------------------------------------
+
+
+def test_a_key_counts_for_so_many_records() -> None:
+    world = World("a", **{"dedup.key.horizon": "3"})
+    for key in (b"a", b"b", b"c", b"a", b"d", b"a", b"e"):
+        world.put(1, key)
+        world.run_dry()
+    assert world.log == [b"a", b"b", b"c", b"d", b"a", b"e"]
+    assert world.machine.state.keyed[1].floor == 3
+
+
+def test_a_key_counts_for_so_long() -> None:
+    world = World("a", **{"dedup.key.horizon": "64s"})
+    world.put(1, b"a")
+    world.run_dry()
+    for seconds in (30, 33):
+        world.now_ms += seconds * 1000
+        world.put(1, b"a", b"%d" % seconds)
+        world.run_dry()
+    assert world.log == [b"a", b"30", b"33"]
+    for number in range(2):
+        world.now_ms += 3000
+        world.put(1, b"x%d" % number)
+        world.run_dry()
+    world.put(1, b"a")
+    world.run_dry()
+    assert world.log == [b"a", b"30", b"33", b"x0", b"x1", b"a"]
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", None]), min_size=1), max_size=8),
+    st.sampled_from(["unlimited", "1", "3", "5"]),
+    st.integers(0, 3),
+)
+def test_the_log_is_what_the_plain_rule_says(
+    sent: list[list[Key]], horizon: str, reads: int
+) -> None:
+    world = World("a", **{"dedup.key.horizon": horizon})
+    reach = None if horizon == "unlimited" else int(horizon)
+    expected: list[Key] = []
+    for number, keys in enumerate(sent):
+        world.put(1, *keys)
+        world.run_dry()
+        if number % 3 == reads:
+            world.read()
+        for key in keys:
+            since = 0 if reach is None else max(0, len(expected) - reach)
+            if key is None or key not in expected[since:]:
+                expected.append(key)
+    assert world.log == expected
+
+
+# --- the state ----------------------------------------------------------------------------------
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    machine = StateMachine()
+    both = KEYED | {"cleanup.policy": "compact"}
+    assert isinstance(machine.apply(CreateTopicCommand("t", "a", 1, both, 0)), Rejection)
+    machine.apply(CreateTopicCommand("t", "a", 1, KEYED, 0))
+    machine.apply(CreateTopicCommand("u", "b", 1, {}, 0))
+    for refused in (
+        AlterTopicCommand("t", {"cleanup.policy": "compact"}, []),
+        AlterTopicCommand("t", {"dedup.key": "none"}, []),
+        AlterTopicCommand("t", {}, ["dedup.key"]),
+        AlterTopicCommand("u", {"dedup.key": "first"}, []),
+    ):
+        assert isinstance(machine.apply(refused), Rejection), refused
+    changed = AlterTopicCommand("t", {"dedup.key.horizon": "7d"}, [])
+    assert not isinstance(machine.apply(changed), Rejection)
+    assert StateMachine.decode(machine.encode()).state.keyed.keys() == {1}
+
+
+def test_staged_records_are_refused() -> None:
+    machine = StateMachine()
+    machine.apply(CreateTopicCommand("t", "a", 1, KEYED, 0))
+    machine.apply(OpenRunCommand("s", "s", "i", 0, "r", None, None, "stage"))
+    refused = machine.apply(OpenInputCommand("s", "t", 0))
+    assert isinstance(refused, Rejection)
+    assert refused.code == "KEYED"
+
+
+def test_a_digest_counts_once_a_majority_tells_the_same() -> None:
+    machine = StateMachine()
+    machine.apply(CreateTopicCommand("t", "a", 1, KEYED, 0))
+    keyed = machine.state.keyed[1]
+    for member, digest in ((1, 5), (2, 6), (2, 6)):
+        machine.apply(TellKeys(1, 0, member, digest, [1, 2, 3]))
+        assert keyed.agreed == {}
+    machine.apply(TellKeys(1, 0, 3, 6, [1, 2, 3]))
+    assert (keyed.agreed, keyed.told) == ({0: 6}, {})
+    machine.apply(TellKeys(1, 0, 1, 5, [1, 2, 3]))
+    assert keyed.agreed == {0: 6}
+
+
+def test_digests_do_not_depend_on_how_a_log_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_state, "BLOCK_RECORDS", 4)
+    keys = stored_keys([b"%d" % at if at % 3 else None for at in range(23)])
+    whole, pieces = PartitionKeys(NoKeys()), PartitionKeys(NoKeys())
+    whole.read(keys)
+    for at in range(0, 23, 5):
+        pieces.read(keys[at : at + 5])
+    assert whole.sums == pieces.sums
+    assert len(whole.sums) == 6
+    assert whole.sums[1] == kernels.digest_keys(keys[4:8], 4)

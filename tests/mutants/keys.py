@@ -1,0 +1,172 @@
+"""Planted bugs in keys that count once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.sequencer.keys.fetching import KeyFetches
+from samelog.sequencer.keys.keeper import KeyKeeper
+from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.state import setting_state
+from samelog.sequencer.state.keys.key_state import KeyedPartition
+from samelog.sequencer.state.placement import topics
+from samelog.store.keys.key_store import FOLDER, LmdbKeys
+
+
+@contextmanager
+def drop_for_what_is_lost() -> Iterator[None]:
+    """What was proposed counts though it may be lost."""
+    with patch.object(PartitionKeys, "forget_proposals", lambda self: None):
+        yield
+
+
+@contextmanager
+def count_what_failed() -> Iterator[None]:
+    """Records of a batch that was not planned after all count."""
+    with patch.object(KeyFilter, "take_back", lambda self: None):
+        yield
+
+
+@contextmanager
+def plan_what_is_not_covered() -> Iterator[None]:
+    """A new leader goes by what its index has."""
+    with patch.object(Planner, "_most_bytes", lambda self, draft: 1 << 20):
+        yield
+
+
+@contextmanager
+def index_what_is_not_durable() -> Iterator[None]:
+    """The index gets keys as soon as they are read."""
+    original = PartitionKeys.due
+
+    def due(self: PartitionKeys, durable: int) -> KeyPiece | None:
+        return original(self, 1 << 62)
+
+    with patch.object(PartitionKeys, "due", due):
+        yield
+
+
+@contextmanager
+def keep_an_index_that_is_ahead() -> Iterator[None]:
+    """An index that reaches beyond its log is used."""
+
+    def open_store(self: KeyKeeper, merged: Any) -> Any:
+        path = f"{merged.path}/{FOLDER}"
+        return self._parts.host.open_keys(self._parts.fs, path)
+
+    with patch.object(KeyKeeper, "_open_store", open_store):
+        yield
+
+
+@contextmanager
+def end_before_the_entries() -> Iterator[None]:
+    """The end is stored by a transaction of its own, before the entries."""
+    original = LmdbKeys.advance
+
+    def advance(self: LmdbKeys, entries: Any, end: int, sums: Any) -> None:
+        original(self, [], abs(end), sums)
+        original(self, entries, end, sums)
+
+    with patch.object(LmdbKeys, "advance", advance):
+        yield
+
+
+@contextmanager
+def believe_one_digest() -> Iterator[None]:
+    """What a single member tells of a block is agreed."""
+
+    def tell(self: KeyedPartition, command: Any) -> None:
+        self.agreed.setdefault(command.block, command.digest)
+
+    with patch.object(KeyedPartition, "tell", tell):
+        yield
+
+
+@contextmanager
+def use_what_differs() -> Iterator[None]:
+    """An index that differs from what is agreed is used further."""
+    with patch.object(KeyKeeper, "_begin_anew", lambda self, number, here, why: None):
+        yield
+
+
+@contextmanager
+def believe_any_peer() -> Iterator[None]:
+    """What a peer tells is not compared with what is agreed."""
+    original = KeyFetches.fetch
+
+    async def fetch(self: KeyFetches, number: int, store: Any, below: int, keyed: Any) -> Any:
+        return await original(self, number, store, below, KeyedPartition())
+
+    with patch.object(KeyFetches, "fetch", fetch):
+        yield
+
+
+@contextmanager
+def floor_at_the_oldest_mark() -> Iterator[None]:
+    """A key counts only from the newest step of a time horizon on."""
+    original = KeyedPartition.merged
+
+    def merged(self: KeyedPartition, merge: Any, settings: Any) -> None:
+        original(self, merge, settings)
+        self.floor = self.marks[-1][0] if self.marks else self.floor
+
+    with patch.object(KeyedPartition, "merged", merged):
+        yield
+
+
+@contextmanager
+def take_transactions() -> Iterator[None]:
+    """Transactional batches are judged as others are."""
+    original = Planner._judge_producer
+
+    def judge(self: Planner, entry: Any, facts: Any, draft: Any) -> Any:
+        keyed, self._machine.state.keyed = self._machine.state.keyed, {}
+        try:
+            return original(self, entry, facts, draft)
+        finally:
+            self._machine.state.keyed = keyed
+
+    with patch.object(Planner, "_judge_producer", judge):
+        yield
+
+
+@contextmanager
+def change_what_counts() -> Iterator[None]:
+    """`dedup.key` may be set later, or go with compaction."""
+
+    def no_problem(before: object, settings: object) -> Sequence[str] | None:
+        return None
+
+    with (
+        patch.object(setting_state, "problem_with_keys", no_problem),
+        patch.object(topics, "problem_with_keys", no_problem),
+    ):
+        yield
+
+
+_FILTER, _STORE = "tests/keys/test_key_filter.py::", "tests/keys/test_key_store.py::"
+_NODES, _FETCHING = "tests/keys/test_key_nodes.py::", "tests/keys/test_key_fetching.py::"
+_KEEPING = "tests/keys/test_key_keeping.py::"
+KEYS = (
+    (161, drop_for_what_is_lost, _FILTER + "test_what_is_proposed_counts_until_it_may_be_lost"),
+    (161, count_what_failed, _FILTER + "test_what_fails_behind_the_judgement_counts_for_nothing"),
+    (
+        162,
+        plan_what_is_not_covered,
+        _FILTER + "test_a_new_leader_plans_nothing_before_it_knows_all_keys",
+    ),
+    (163, index_what_is_not_durable, _KEEPING + "test_only_what_is_durable_is_indexed"),
+    (163, keep_an_index_that_is_ahead, _KEEPING + "test_an_index_beyond_its_log_is_made_anew"),
+    (163, end_before_the_entries, _STORE + "test_a_step_that_fails_changes_nothing"),
+    (164, believe_one_digest, _FILTER + "test_a_digest_counts_once_a_majority_tells_the_same"),
+    (164, use_what_differs, _NODES + "test_an_index_that_differs_is_made_anew"),
+    (164, believe_any_peer, _FETCHING + "test_what_differs_from_what_is_agreed_is_said"),
+    (165, floor_at_the_oldest_mark, _FILTER + "test_a_key_counts_for_so_long"),
+    (166, take_transactions, _FILTER + "test_transactional_batches_are_refused"),
+    (166, change_what_counts, _FILTER + "test_settings_that_do_not_go_together_are_refused"),
+)

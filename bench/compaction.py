@@ -16,6 +16,7 @@ import random
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,8 +91,8 @@ def disk_of(node: LocalNode) -> int:
     found = 0
     for folder, _, names in os.walk(directory_of(node)):
         for name in names:
-            path = Path(folder, name)
-            found += path.stat().st_blocks * 512 if path.exists() else 0
+            with suppress(FileNotFoundError):  # it went meanwhile
+                found += Path(folder, name).stat().st_blocks * 512
     return found
 
 

@@ -39,6 +39,10 @@ class TopicInfo(AdminAnswer, frozen=True):
     topic_id: str
     partitions: int
     settings: dict[str, str]
+    base: str = ""
+    """Of a view: the topic whose records it shows; else empty."""
+    query: str = ""
+    """Of a view: what passes."""
 
 
 class Topics(AdminAnswer, frozen=True):
@@ -66,6 +70,11 @@ class PartitionInfo(AdminAnswer, frozen=True):
     wanted_offset: int = 0
     elsewhere: str = ""
     """The nodes that have it, if this one has not: then all numbers are 0."""
+    unread: int = 0
+    """Of a view: records that this node could not read since its start, and the newest one's
+    offset (-1: there is none).
+    """
+    newest_unread: int = -1
 
 
 class TopicDescription(AdminAnswer, frozen=True):
@@ -198,8 +207,9 @@ class LevelRaised(AdminAnswer, frozen=True):
 
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
-    shall have, how many entries each member lacks, by the node that leads it (else empty), and
-    whether it has yet to begin its logs anew, as a hard reset asked.
+    shall have, how many entries each member lacks, by the node that leads it (else empty), whether
+    it has yet to begin its logs anew, as a hard reset asked, and term and index of the newest entry
+    of the replica at the node that answers, by its name.
     """
 
     group: int
@@ -208,6 +218,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     copies: int
     lag: dict[str, int]
     is_resetting: bool = False
+    newest: dict[str, tuple[int, int]] = {}
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):

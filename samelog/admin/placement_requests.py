@@ -15,6 +15,8 @@ from samelog.admin.task_answers import TaskRows
 
 TaskNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a task.")]
 
+GroupNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a data group.")]
+
 
 class GetPlacement(AdminRequest[PlacementStatus], frozen=True):
     """Which groups there are, and which partition is where."""
@@ -51,3 +53,10 @@ class DrainNode(AdminRequest[TaskRows], frozen=True):
 
 class BalanceCluster(AdminRequest[TaskRows], frozen=True):
     """Even out replicas and leaders of data groups, also what was cancelled before."""
+
+
+class RecoverDataGroup(AdminRequest[TaskRows], frozen=True):
+    """Let a data group whose majority is lost for ever go on with the replica of one node."""
+
+    group: GroupNumber
+    node: NodeName

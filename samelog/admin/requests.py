@@ -38,6 +38,7 @@ from samelog.admin.answers import (
     TransactionRows,
     UpgradeStatus,
 )
+from samelog.admin.topic_answers import PartitionTruncated, TopicMade
 from samelog.admin.views import (
     Access,
     DedupUsers,
@@ -164,7 +165,7 @@ PARTITION_S = 0.02
 """A node may take so much longer to answer for each partition that it makes or removes."""
 
 
-class CreateTopic(AdminRequest[TopicInfo], frozen=True):
+class CreateTopic(AdminRequest[TopicMade], frozen=True):
     """Create a topic."""
 
     topic: TopicName
@@ -176,6 +177,16 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
         ]
         | UnsetType
     ) = UNSET
+
+
+class CreateView(AdminRequest[TopicInfo], frozen=True):
+    """Create a view: a topic that stores nothing, and shows what passes of another one."""
+
+    view: TopicName
+    query: Annotated[
+        str,
+        Meta(max_length=16384, description="SELECT columns FROM topic WHERE condition."),
+    ]
 
 
 class CreatePartitions(AdminRequest[TopicInfo], frozen=True):
@@ -195,6 +206,17 @@ class AlterTopic(AdminRequest[TopicInfo], frozen=True):
     unset: Annotated[
         tuple[ShortText, ...], Meta(description="Settings to set back to their defaults.")
     ] = ()
+    replication_factor: (
+        Annotated[int, Meta(ge=1, le=7, description="How many nodes shall have each partition.")]
+        | UnsetType
+    ) = UNSET
+
+
+class TruncatePartition(AdminRequest[PartitionTruncated], frozen=True):
+    """Empty a partition, for good: what is in it now can be read no more."""
+
+    topic: TopicName
+    partition: PartitionNumber
 
 
 class DeleteTopic(AdminRequest[TopicInfo], frozen=True):

@@ -206,6 +206,15 @@ OPERATIONS = (
         ask.PlanArchive,
     ),
     _change("/topics", "Create a topic.", ask.CreateTopic),
+    Operation(
+        "POST",
+        "/views",
+        "Create a view: docs/typed.md.",
+        WhoMayAsk.ADMIN,
+        ask.CreateView,
+        REFUSALS,
+        repeatable=False,
+    ),
     _change(
         "/topics/{topic}/partitions",
         "Let a topic have more partitions.",
@@ -219,6 +228,12 @@ OPERATIONS = (
         ask.SetSchema,
         repeatable=True,
         limit=SCHEMA_BYTES_MAX,
+    ),
+    _change(
+        "/topics/{topic}/truncate",
+        "Empty a partition of a topic, for good.",
+        ask.TruncatePartition,
+        repeatable=True,
     ),
     _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
     _change(
@@ -247,6 +262,11 @@ OPERATIONS = (
     _change("/tasks/resume", "Let a task go on, or begin tasks again.", place.ResumeTask),
     _change("/tasks/cancel", "Undo a task.", place.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
+    _change(
+        "/placement/recover",
+        "Let a data group whose majority is lost go on with one replica.",
+        place.RecoverDataGroup,
+    ),
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
     _change("/sites", "Let the cluster have one more site.", site.CreateSite),
     _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),

@@ -18,7 +18,9 @@ from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
 from samelog.kafka.broker import BrokerParts
+from samelog.kafka.event_writer import EventWriter
 from samelog.kafka.groups.desk import GroupDesk
+from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.service import KafkaService, ListenerFault
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
@@ -83,8 +85,11 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         running = node = Node(given, bootstrap=bootstrap, place=place)
         node.services.group_desk = desk = _group_desk(node)
         node.services.all.append(desk)
+        batches = ProducerLog(config.name, node.peers.number, node.logs)
         if config.kafka.listeners:
-            node.services.all.append(KafkaService(_kafka_parts(node, desk)))
+            node.services.all.append(KafkaService(_kafka_parts(node, desk, batches)))
+        writer = EventWriter(config.name, node.raft, node.logs.machine, batches, node.member.clock)
+        node.services.all.append(writer)
         api.node = node
         return node
 
@@ -117,7 +122,7 @@ def _group_desk(node: Node) -> GroupDesk:
     return GroupDesk(node.raft, node.logs.machine, member.clock, member.config.kafka.groups)
 
 
-def _kafka_parts(node: Node, desk: GroupDesk) -> BrokerParts:
+def _kafka_parts(node: Node, desk: GroupDesk, batches: ProducerLog) -> BrokerParts:
     return BrokerParts(
         node.member,
         node.logs,
@@ -126,6 +131,7 @@ def _kafka_parts(node: Node, desk: GroupDesk) -> BrokerParts:
         lambda: node.care.archive.policy.policy,
         node.data_groups,
         desk.driver,
+        batches,
     )
 
 

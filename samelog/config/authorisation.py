@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from samelog.config.tables.node import Grant
-from samelog.format.names import is_mirror_session
+from samelog.format.names import EVENTS_TOPIC, is_mirror_session
 
 NODE_PREFIX = "samelog://node/"
 USER_PREFIX = "samelog://user/"
@@ -59,6 +59,8 @@ class Rights:
 
     def may_publish(self, identity: str, session: str, topic: str) -> bool:
         """Whether it may write to this topic in this session: one grant must allow both."""
+        if topic == EVENTS_TOPIC:
+            return False
         decided = self._decided.get((identity, session, topic))
         if decided is not None:
             return decided

@@ -98,6 +98,17 @@ def build_batches(
     batch_bytes: int,
     max_record_bytes: int,
 ) -> bytes: ...
+def build_sparse(
+    values: Sequence[Buffer | None],
+    *,
+    keys: Sequence[Buffer | None],
+    headers: Sequence[_Headers | None],
+    timestamps: Sequence[int],
+    offsets: Sequence[int],
+    first: int,
+    behind: int,
+    leader_epoch: int = -1,
+) -> bytes: ...
 
 @final
 class BatchBuilder:

@@ -29,6 +29,7 @@ from samelog.format.errors import CorruptBatch, RecordTooLarge
 include "_primitives.pxi"
 include "_scan.pxi"
 include "_build.pxi"
+include "_sparse.pxi"
 include "_decode.pxi"
 include "_check.pxi"
 include "_columns.pxi"

@@ -80,6 +80,30 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """Records below this offset are archived."""
 
 
+class RowsFile(PartitionFile, frozen=True, kw_only=True):
+    """rows.json: as partition.json, of a directory that has only what passed a filter."""
+
+    where: str = ""
+    columns: tuple[str, ...] = ()
+    """None: all."""
+    version: int = 0
+    """Of the topic's schema, as which rows were read; 0: records are as they were."""
+    schema_text: str = ""
+    """What rows are written as; empty: records are as they were."""
+    skips_unread: bool = False
+    is_committed: bool = False
+
+    @property
+    def filter(self) -> tuple[str, tuple[str, ...], int, bool, bool]:
+        """What passed: the directories of others are not for each other."""
+        return self.where, self.columns, self.version, self.skips_unread, self.is_committed
+
+    def of(self, whose: PartitionFile) -> RowsFile:
+        """The same filter over another partition."""
+        topic, topic_id, partition = whose.topic, whose.topic_id, whose.partition
+        return msgspec.structs.replace(self, topic=topic, topic_id=topic_id, partition=partition)
+
+
 class CompactedFile(Versioned, frozen=True, kw_only=True):
     """compacted.json: which segments of a merged log were compacted, in order."""
 

@@ -10,6 +10,8 @@ import re
 
 from samelog.format.errors import InvalidName
 
+EVENTS_TOPIC = "__events"
+"""What happens in the cluster, if somebody made it; only the leader writes to it."""
 MIRROR_SESSIONS = "mirror."
 """What the names of sessions begin with that bring the records of mirrors, and no others."""
 

@@ -19,17 +19,24 @@ from uuid import UUID
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
+from samelog.format.names import EVENTS_TOPIC
 from samelog.kafka.access.acls import CLUSTER, EVERYTHING, AclDecisions, AclOperation, AclResource
-from samelog.kafka.any_broker import AnyBroker, BatchLog, BrokerEndpoint, KafkaClient
+from samelog.kafka.any_broker import (
+    AnyBroker,
+    BatchLog,
+    BrokerEndpoint,
+    KafkaClient,
+    WatchedLog,
+)
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.placed import PlacedPartitions
 from samelog.kafka.producer_log import ProducerLog
-from samelog.kafka.state_topics.log import FeedStream
 from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_reserved
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.kafka.views import KafkaViews
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
@@ -39,6 +46,7 @@ from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.views.places import all_topics, base_topic
 
 PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
@@ -63,6 +71,7 @@ class BrokerParts:
     data_groups: DataGroups
     groups: GroupDriver
     """Whoever made it starts and closes it."""
+    batches: ProducerLog
 
 
 class Broker(AnyBroker):
@@ -82,11 +91,12 @@ class Broker(AnyBroker):
         )
         self.patterns = TopicPatterns(lambda: self.machine.state)
         name, number = member.config.name, parts.peers.number
-        self.batches: ProducerLog = ProducerLog(name, number, parts.logs)
+        self.batches: ProducerLog = parts.batches
         self.state_topics = StateTopics(self.machine)
         self.placed = PlacedPartitions(
             name, number, self.machine, parts.data_groups, self.batches.checker
         )
+        self.views = KafkaViews(self.machine, member.filters, member.rights)
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
         self._merging = parts.logs.merging
@@ -205,14 +215,14 @@ class Broker(AnyBroker):
     # --- topics -----------------------------------------------------------------------------------
 
     def topics(self) -> Iterable[Topic]:
-        """All topics of the cluster."""
-        return self.machine.state.topics.values()
+        """All topics of the cluster, and views as topics."""
+        return all_topics(self.machine.state)
 
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic by its name or its id."""
         if isinstance(key, UUID):
-            return self.machine.topic_of_log(key.hex)
-        return self.machine.topic_named(key)
+            return self.machine.topic_of_log(key.hex) or self.views.topic(key)
+        return self.machine.topic_named(key) or self.views.topic(key)
 
     def listed(self) -> Iterable[Topic]:
         return chain(self.topics(), self.state_topics.listed())
@@ -222,19 +232,30 @@ class Broker(AnyBroker):
             found = self.machine.topic_of_log(key.hex)
         else:
             found = self.machine.topic_named(key)
-        return self.state_topics.topic(key) if found is None else found
+        return found or self.views.topic(key) or self.state_topics.topic(key)
 
-    def partition(self, topic: Topic, index: int) -> MergedPartition | FeedStream | None:
+    def partition(self, topic: Topic, index: int) -> WatchedLog | None:
         """A partition as this node has it. Raises ApiError if a data group has it elsewhere."""
         numbers = topic.partition_numbers
         if not 0 <= index < len(numbers):
             return None
-        number = numbers[index]
+        there = self._merging.partitions.get(numbers[index])
+        if there is not None and not topic.is_placed:
+            return there
+        if numbers[index] >= STATE_NUMBERS:
+            return self.state_topics.stream(topic, index)
+        view = self.views.of(topic)
+        base = base_topic(self.machine.state, topic)
+        merged, number = self._merged(base, index), base.partition_numbers[index]
+        if view is None:
+            return merged
+        return self.views.partition(view, merged, self.machine_of(base, index), number)
+
+    def _merged(self, topic: Topic, index: int) -> MergedPartition:
+        number = topic.partition_numbers[index]
         if topic.is_placed:
             return self.placed.here(topic, index).logs.merging.partition(number)
-        if number >= STATE_NUMBERS:
-            return self.state_topics.stream(topic, index)
-        return self._merging.partitions.get(number) or self._merging.partition(number)
+        return self._merging.partition(number)
 
     def partition_number(self, key: str | UUID, index: int) -> int | None:
         """The cluster-wide number of a partition; None if there is none."""
@@ -249,6 +270,8 @@ class Broker(AnyBroker):
         known = machine.state.partitions.get(topic.partition_numbers[index])
         if known is None and topic.is_generated:
             return self.state_topics.end(topic, index)
+        if known is None and self.views.of(topic) is not None:
+            return self.committed(base_topic(self.machine.state, topic), index)
         return 0 if known is None else known.next_offset
 
     def machine_of(self, topic: Topic, index: int) -> StateMachine:
@@ -257,6 +280,7 @@ class Broker(AnyBroker):
 
     def stable(self, topic: Topic, index: int) -> int:
         """The offset below which every transaction is decided, with its marker committed."""
+        topic = base_topic(self.machine.state, topic)
         state = self.machine_of(topic, index).state
         number, transactions = topic.partition_numbers[index], state.transactions
         stable = transactions.stable_offset(number, self.committed(topic, index))
@@ -266,6 +290,7 @@ class Broker(AnyBroker):
 
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived."""
+        topic = base_topic(self.machine.state, topic)
         known = self.machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
         return 0 if known is None else known.log_start
 
@@ -274,27 +299,32 @@ class Broker(AnyBroker):
     def leader_of(self, topic: Topic, index: int) -> int | None:
         if not topic.is_placed:
             return self.leader
-        known = self.placed.leader(topic, index)
+        known = self.placed.leader(base_topic(self.machine.state, topic), index)
         return None if known is None else known[1]
 
     def epoch_of(self, topic: Topic, index: int) -> int:
         if not topic.is_placed:
             bases = self.machine.state.placement.epoch_bases
-            return self.epoch + bases.get(topic.partition_numbers[index], 0)
+            return (
+                self.epoch + bases.get(topic.partition_numbers[index], 0) if bases else self.epoch
+            )
+        topic = base_topic(self.machine.state, topic)
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
-        return self.placed.members(topic, index) if topic.is_placed else self.nodes()
+        base = base_topic(self.machine.state, topic)
+        return self.placed.members(base, index) if topic.is_placed else self.nodes()
 
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
+        self.views.refuse_writes(topic)
         return self.placed.batches(topic, index) if topic.is_placed else self.batches
 
     async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
         await self.catch_up()
         known = [(self.topic(key), index) for key, index in asked]
         placed = [
-            (topic, index)
+            (base_topic(self.machine.state, topic), index)
             for topic, index in known
             if topic is not None and topic.is_placed and 0 <= index < topic.partitions
         ]
@@ -347,7 +377,7 @@ class Broker(AnyBroker):
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
-        if topic in RESERVED and is_reserved(topic, self.machine):
+        if topic == EVENTS_TOPIC or (topic in RESERVED and is_reserved(topic, self.machine)):
             return False
         rights = self.parts.member.rights
         granted = rights.may_publish(client.identity, PRODUCER_SESSION, topic)
@@ -410,5 +440,6 @@ REJECTED = {
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,
     "TOO_LARGE": ErrorCode.policy_violation,
     "TOO_MANY": ErrorCode.policy_violation,
+    "VIEWS_STAND": ErrorCode.policy_violation,
     "PLACEMENT_MOVED": ErrorCode.not_controller,
 }

@@ -22,6 +22,8 @@ from samelog.placement.values import (
 )
 
 ENDED_REMEMBERED = 128
+RECOVERY_STEP = 1000
+"""So far a recovered group's configuration is above what its lost replicas can have had."""
 
 
 class TableChange(
@@ -129,6 +131,13 @@ class GroupBegunAnew(TableChange, frozen=True, tag=14):
     term: int
 
 
+class RecoverGroup(TableChange, frozen=True, tag=15):
+    """A group whose majority is lost for ever goes on with the replica of one member."""
+
+    number: Unsigned32
+    member: Unsigned32
+
+
 AnyChange = (
     StartTask
     | TurnTask
@@ -144,6 +153,7 @@ AnyChange = (
     | PartitionMoved
     | DrainMember
     | GroupBegunAnew
+    | RecoverGroup
 )
 
 
@@ -159,7 +169,8 @@ def apply_change(placement: Placement, change: AnyChange) -> None:
 def _start(placement: Placement, change: StartTask) -> None:
     task = change.task
     for number in task.groups:
-        group_numbered(placement, number)
+        if group_numbered(placement, number).is_recovering:
+            raise PlacementRefused("RECOVERING", f"group {number} has yet to go on alone")
         other = _task_of(placement, number)
         if other is not None:
             raise PlacementRefused("OCCUPIED", f"task {other.number} has group {number}")
@@ -288,7 +299,7 @@ def group_numbered(placement: Placement, number: int) -> PlacedGroup:
 
 def _confirm(placement: Placement, change: ConfirmGroup) -> None:
     group = group_numbered(placement, change.number)
-    if change.version < group.version:
+    if change.version < max(group.version, group.recovered):
         raise PlacementRefused("OVERTAKEN", f"group {change.number} has a newer configuration")
     replicas = _in_order(group, _with_pending(placement, group, change.replicas))
     preferred = _preferred(group, [each.member for each in replicas])
@@ -403,6 +414,25 @@ def _begun_anew(placement: Placement, change: GroupBegunAnew) -> None:
             placement.partitions[number] = replace(each, first_epoch=first_epoch)
 
 
+def _recover(placement: Placement, change: RecoverGroup) -> None:
+    """Replicas of others are none any more. A task that changes the group ends with that."""
+    group = group_numbered(placement, change.number)
+    left = group.replica_of(change.member)
+    if left is None:
+        text = f"member {change.member} has no replica of group {group.number}"
+        raise PlacementRefused("NO_REPLICA", text)
+    placement.groups[group.number] = replace(
+        group,
+        replicas=(replace(left, votes=True, is_whole=True),),
+        preferred=change.member,
+        wanted=(),
+        recovered=max(group.version, group.recovered) + RECOVERY_STEP,
+    )
+    task = _task_of(placement, group.number)
+    if task is not None and task.partition is None:
+        _turn(placement, TurnTask(task.number, TaskState.CANCELLED, "its group was recovered"))
+
+
 _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     StartTask: _start,
     TurnTask: _turn,
@@ -418,4 +448,5 @@ _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     PartitionMoved: _partition_moved,
     DrainMember: _drain,
     GroupBegunAnew: _begun_anew,
+    RecoverGroup: _recover,
 }

@@ -12,6 +12,7 @@ from samelog.placement.changes import (
     AllowTasks,
     AnyChange,
     DrainMember,
+    RecoverGroup,
     TurnTask,
     task_numbered,
 )
@@ -103,6 +104,29 @@ def check_removal(table: PlacementTable, name: str) -> None:
         raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
     text = f"{name} has replicas of {_some(held)}"
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def recover(table: PlacementTable, name: str, group: int) -> list[AnyChange]:
+    """Let a group go on with one member's replica, because its majority is lost for ever. Raises
+    PlacementRefused.
+    """
+    member, known = _member(table, name), table.groups.get(group)
+    if known is None:
+        raise PlacementRefused("UNKNOWN_GROUP", f"there is no group {group}", "samelog placement")
+    names = table.names(known.members)
+    if known.replica_of(member.number) is None:
+        text = f"{name} has no replica of group {group}"
+        raise PlacementRefused("NO_REPLICA", text, f"{names} have")
+    if not table.is_heard(member.number):
+        raise PlacementRefused("SILENT", f"{name} cannot be reached", f"start {name}")
+    heard = [each for each in known.voters if table.is_heard(each)]
+    if len(heard) * 2 > len(known.voters):
+        text = f"{table.names(heard)} are a majority of group {group}: nothing is lost"
+        raise PlacementRefused("HAS_MAJORITY", text, "wait until it has a leader")
+    return [RecoverGroup(group, member.number)]
 
 
 # --- tasks ----------------------------------------------------------------------------------------

@@ -53,6 +53,18 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     wanted: tuple[Unsigned32, ...] = ()
     made_at: int = 0
     """The version of the placement in which it was made, with the replicas of its founders."""
+    recovered: int = 0
+    """The version of the configuration with which one replica goes on alone, or went on last."""
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether its only replica has yet to go on alone."""
+        return self.recovered > self.version
+
+    def is_to_go_on_with(self, member: int) -> bool:
+        """Whether a member's replica has yet to go on alone: not one that is new."""
+        replica = self.replica_of(member)
+        return self.is_recovering and replica is not None and replica.votes
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -133,6 +145,24 @@ class PartitionPass(msgspec.Struct, frozen=True, array_like=True):
     stage: PassStage
 
 
+class NumbersLeftOut(msgspec.Struct):
+    """Numbers that a recovered group 0 left out, for what it may have forgotten: [first, stop), by
+    what they number. Whoever has one of them is unknown, and not gone.
+    """
+
+    ranges: dict[str, list[tuple[int, int]]] = {}
+
+    def leave_out(self, kind: str, first: int, count: int) -> int:
+        """The first number behind those that are left out."""
+        self.ranges.setdefault(kind, []).append((first, first + count))
+        return first + count
+
+    def has_given(self, kind: str, number: int, following: int) -> bool:
+        """Whether this number was given, as far as is known; `following`: the one that is next."""
+        left_out = any(first <= number < stop for first, stop in self.ranges.get(kind, ()))
+        return number < following and not left_out
+
+
 class OwnPlacement(msgspec.Struct):
     """What the state of a data group has of placement; group 0's has none of it."""
 
@@ -144,6 +174,10 @@ class OwnPlacement(msgspec.Struct):
     """Partitions that went to other groups. They come back by a task only."""
     epoch_bases: dict[int, int] = {}
     """By partition: see PlacedPartition."""
+    recovered: int = 0
+    """With which version of the configuration one replica went on alone last: what others had
+    committed before may be missing.
+    """
 
     def pass_of(self, task: int) -> PassStage | None:
         """How far this group is with what a task moves; None: it has not begun."""
@@ -159,7 +193,15 @@ class OwnPlacement(msgspec.Struct):
         )
 
 
-class Placement(OwnPlacement):
+class BegunAnew(OwnPlacement):
+    """What hard resets and recoveries leave in the table of group 0."""
+
+    resetting: dict[int, str] = {}
+    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
+    skipped: NumbersLeftOut = msgspec.field(default_factory=NumbersLeftOut)
+
+
+class Placement(BegunAnew):
     """The whole of it: a part of the replicated state of group 0. Partitions that are not named
     here are in group 0 itself.
     """
@@ -191,8 +233,6 @@ class Placement(OwnPlacement):
     """Partition -> the group that it shall be in."""
     sites: Sites = msgspec.field(default_factory=Sites)
     """Where members are."""
-    resetting: dict[int, str] = {}
-    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
 
     def begin_anew(self, moved: Mapping[int, int], reset_id: str, epoch_step: int) -> None:
         """A hard reset: partitions have other numbers, and their groups have yet to follow."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from samelog.config.authorisation import Rights
 from samelog.format.transactions import Aborted
 from samelog.store.merged.truncation import LogStart
-from samelog.wire.bounds import Holder
+from samelog.wire.bounds import Holder, RowsAsked
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
@@ -36,6 +37,8 @@ __all__ = [
     "RequestRefused",
     "ResumePoint",
     "RollByte",
+    "RowReading",
+    "RowSource",
     "RunEnds",
     "SegmentView",
     "SessionIntake",
@@ -333,6 +336,23 @@ class SessionStream(Protocol):
         """Call it no more."""
 
 
+class RowReading(Protocol):
+    """What passes of one partition, for one reader."""
+
+    @property
+    def stream(self) -> MergedStream:
+        """What it is of, as the reader knows it: a view has a name and an id of its own."""
+
+    @property
+    def end(self) -> int:
+        """Up to where it can be looked now. Raises LogFormatError."""
+
+    async def piece(self, offset: int) -> tuple[bytes, int]:
+        """What passes from an offset on, in whole batches, and up to where that looked: further
+        than `offset`, which is below `end`. Raises RequestRefused.
+        """
+
+
 class LogSource(Protocol):
     """Gives logs out. The sequencer implements it."""
 
@@ -352,3 +372,14 @@ class LogSource(Protocol):
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
         """One run of an input. Raises RequestRefused, as `open_merged`."""
+
+
+class RowSource(LogSource, Protocol):
+    """What also gives rows: of topics, by a filter, and of views."""
+
+    def rows_of(
+        self, stream: MergedStream, asked: RowsAsked | None, identity: str, rights: Rights
+    ) -> RowReading | None:
+        """What passes of a partition that was opened; None: all of it, as it is. Raises
+        RequestRefused.
+        """

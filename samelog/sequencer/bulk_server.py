@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from samelog.config.authorisation import Rights
-from samelog.replicator.interfaces import LogSource
+from samelog.replicator.interfaces import RowSource
 from samelog.replicator.pull.server import WINDOW_BYTES, PullServer
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.peers import PeerListener, hear_raft
@@ -38,7 +38,7 @@ class BulkServer(PullServer):
         self,
         connection: Connection,
         caller: DiallingMember,
-        source: LogSource,
+        source: RowSource,
         rights: Rights,
         listener: PeerListener,
         *,

@@ -6,7 +6,7 @@ Invariant: what is listed is open; bytes that were sent stay counted when their 
 from __future__ import annotations
 
 from samelog.config.authorisation import NODE_PREFIX, Rights
-from samelog.replicator.interfaces import LogSource, SessionIntake
+from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection
@@ -37,7 +37,7 @@ class Connections:
         return server
 
     def pull(
-        self, connection: Connection, hello: Hello, source: LogSource, rights: Rights
+        self, connection: Connection, hello: Hello, source: RowSource, rights: Rights
     ) -> PullServer:
         """A subscriber, or a peer that mends its own, has connected."""
         is_peer = connection.identity.startswith(NODE_PREFIX)
@@ -57,7 +57,7 @@ class Connections:
         self,
         connection: Connection,
         caller: DiallingMember,
-        source: LogSource,
+        source: RowSource,
         rights: Rights,
         *,
         listener: PeerListener,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from samelog.replicator.interfaces import LogSource, SessionIntake
+from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember
 from samelog.sequencer.cluster.lives import Contradiction
@@ -52,7 +52,7 @@ class Gate:
     member: MemberParts
     group: RaftGroup
     logs: LogParts
-    source: LogSource
+    source: RowSource
     """All logs of this member."""
     intake: SessionIntake
     """For all partitions that this member has."""

@@ -22,8 +22,8 @@ LEVELS: Mapping[int, str] = {
     6: "Compacted topics.",
     7: "Data groups: partitions need not be on all members.",
     8: "Records may be left out of what is merged; keys count once; `__consumer_offsets`, "
-    "`__transaction_state`; hard resets and recovery of data groups; groups of subscribers; sites; "
-    "mirrors of topics of other clusters.",
+    "`__transaction_state`; hard resets and recovery of data groups; groups of subscribers; "
+    "sites; views; `__events`; mirrors of topics of other clusters.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -32,7 +32,8 @@ TRANSACTIONS = 4
 SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
-LEAVING = KEYS = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = MIRRORS = 8
+LEAVING = KEYS = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = VIEWS = EVENTS = 8
+MIRRORS = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -231,7 +231,8 @@ class Node:
         return self._server.port
 
     def _greet(self, connection: Connection) -> Handler:
-        source = RoutedLogs(self.logs.source, self.logs.machine, self.data_groups)
+        filters = self.member.filters
+        source = RoutedLogs(self.logs.source, self.logs.machine, self.data_groups, filters)
         gate = Gate(
             self.member,
             self.raft.group,

@@ -33,6 +33,7 @@ from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.connections import Connections
+from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import QuotaKeeper
@@ -82,6 +83,7 @@ class MemberParts:
     measures: Measures
     connections: Connections
     status: MemberStatus
+    filters: RowFilters
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.connections import Connections
+from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
 from samelog.sequencer.measures import Measures
@@ -48,7 +49,8 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     path, number = os.path.join(config.data, "raft"), directory.record.number
     log = MemberLog.open(given.fs, path, cluster=config.cluster, node=number)
     connections, rights = Connections(measures), Rights(config.grants, ())
-    return MemberParts(config, clock, directory, log, rights, measures, connections, MemberStatus())
+    made = config, clock, directory, log, rights, measures, connections
+    return MemberParts(*made, MemberStatus(), RowFilters())
 
 
 async def come_up(

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnreadableRecord,
     )
+    from samelog.subscriber.filters import Corrupt
     from samelog.subscriber.groups.membership import Claim
     from samelog.subscriber.groups.position_table import PositionTable
     from samelog.subscriber.groups.processed import processed_offset
     from samelog.subscriber.groups.sharing import InHand, OwnPositions
-    from samelog.subscriber.setup import Corrupt
     from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
     from samelog.subscriber.typed_rows import TypedRow
@@ -75,7 +75,7 @@ _MODULES = {
     "NotCaughtUp": "samelog.subscriber.errors",
     "OffsetNotHere": "samelog.subscriber.errors",
     "OffsetOutOfRange": "samelog.subscriber.errors",
-    "Corrupt": "samelog.subscriber.setup",
+    "Corrupt": "samelog.subscriber.filters",
     "NamedStart": "samelog.subscriber.start",
     "NoSchema": "samelog.typed.schema",
     "NobodyAnswers": "samelog.typed.schema",

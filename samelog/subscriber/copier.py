@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
+from samelog.format.directory_files import RowsFile
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
@@ -58,9 +59,11 @@ class Copier:
         listener: CopyListener,
         must_exist: bool = False,
         is_shared: bool = False,
+        rows: Mapping[str, RowsFile],
     ) -> None:
         """Start copying. With `must_exist` a topic that the cluster does not know is an error, not
-        something to wait for. `is_shared`: a group says what is copied.
+        something to wait for. `is_shared`: a group says what is copied. `rows`: by topic, only what
+        passes a filter at the node.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -71,6 +74,7 @@ class Copier:
         self._topics = topics
         self._listener = listener
         self._must_exist = must_exist
+        self._rows = rows
         self._is_shared = is_shared
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
@@ -104,6 +108,7 @@ class Copier:
                 random=Random(),
             ),
             PullOptions(
+                rows=self._rows,
                 find_start=find_start,
                 is_shared=self._is_shared,
                 on_change=self._note_copy,

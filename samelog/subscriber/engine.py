@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from samelog.format.directory_files import RowsFile
 from samelog.format.file_names import parse_input_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -57,11 +58,16 @@ class Choice:
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     sharing: Sharing | None = None
     """What the member of a group has."""
+    rows: Mapping[str, RowsFile] = field(default_factory=dict)
+    """By topic, if what is there is what passed a filter at a node, not the log."""
 
-    @property
-    def reader(self) -> type[TailReader]:
-        """What reads a partition."""
-        return TailReader if self.isolation is Isolation.READ_UNCOMMITTED else CommittedReader
+    def open(self, fs: FileSystem, path: str, topic: str) -> TailReader | None:
+        """What reads a partition: whatever is wanted of it was decided where it was filtered.
+        Raises as TailReader.open.
+        """
+        rows = self.rows.get(topic)
+        is_plain = rows is not None or self.isolation is Isolation.READ_UNCOMMITTED
+        return (TailReader if is_plain else CommittedReader).open(fs, path, rows)
 
 
 class PositionKeeper(Protocol):
@@ -128,7 +134,7 @@ class Engine:
         soon = False
         for name in self._new_names():
             path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
-            reader = self.choice.reader.open(self._fs, path)
+            reader = self.choice.open(self._fs, path, name[0])
             if reader is None:
                 soon = True  # its directory is being made
             else:

@@ -9,7 +9,6 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TypedDict
 
 from samelog.config.load import load_client
@@ -18,6 +17,7 @@ from samelog.format.names import check_group_name, check_topic_name
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of
 from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
 from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
@@ -26,13 +26,6 @@ from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.replay import Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.typed.filters.selection import RowsWanted
-
-
-class Corrupt(Enum):
-    """What happens with a record that cannot be read as the reader's version."""
-
-    RAISE = "raise"
-    SKIP = "skip"
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -97,6 +90,8 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
     fs = OsFileSystem()
+    options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
+    chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = sharing or (
         None if name is None else _named(PositionStore(fs, root, name), name, client)
@@ -140,6 +135,7 @@ def _keep(
             engine.waiter.wake, engine.waiter.wake_to_rescan, _follow_in_group(engine.sharing)
         ),
         must_exist=not chosen.follow,
+        rows=chosen.rows,
         is_shared=engine.sharing is not None,
     )
 

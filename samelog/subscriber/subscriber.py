@@ -121,8 +121,10 @@ class Subscriber(Pacing):
             yield from self._hand_out(cursor)
 
     def _check_whole(self) -> None:
-        """Raises ValueError if only some rows are wanted: records come all."""
-        if not self._setup.wanted.is_all:
+        """Raises ValueError if only some rows are wanted, of topics with a schema."""
+        rows = self._setup.engine.choice.rows
+        is_of_records = rows and not any(each.schema_text for each in rows.values())
+        if not self._setup.wanted.is_all and not is_of_records:
             raise ValueError("where and columns are for rows, table and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:

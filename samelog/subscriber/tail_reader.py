@@ -17,15 +17,15 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
-from samelog.format.directory_files import PartitionFile
+from samelog.format.directory_files import PartitionFile, RowsFile
 from samelog.format.errors import CorruptLog
-from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases, segment_name
+from samelog.format.file_names import LOG, segment_bases, segment_name
 from samelog.format.marks import MergedMarks
 from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import fault_of
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
-from samelog.store.disk.json_files import read_json_file
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.partition_file import check_kind, read_whose
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 
 _BASE_OFFSET = Struct(">q")
@@ -78,15 +78,20 @@ class TailReader:
         self._go_to(whose.start_offset, 0)
 
     @classmethod
-    def open(cls, fs: FileSystem, path: str) -> TailReader | None:
-        """A reader at the start of the log; None if nothing is there yet.
+    def open(cls, fs: FileSystem, path: str, rows: RowsFile | None = None) -> TailReader | None:
+        """A reader at the start of the log, or of what passed a filter; None if nothing is there
+        yet.
 
         Raises:
-            UnsupportedFormat: the directory is of another version of the format.
+            UnsupportedFormat: the directory is of another version of the format, or has something
+                else.
             CorruptLog: partition.json is unreadable.
         """
-        whose = read_json_file(fs, os.path.join(path, PARTITION_FILE), PartitionFile)
-        return None if whose is None else cls(fs, path, whose)
+        whose = read_whose(fs, path)
+        if whose is None:
+            return None
+        check_kind(path, whose, rows)
+        return cls(fs, path, whose)
 
     # --- positions -----------------------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class TailReader:
 
     def _read_start(self) -> None:
         """Raises LogReset when the directory is that of another log by now."""
-        whose = read_json_file(self._fs, os.path.join(self.path, PARTITION_FILE), PartitionFile)
+        whose = read_whose(self._fs, self.path)
         if whose is not None:
             if whose.topic_id != self.topic_id:
                 raise LogReset(self.topic, self.partition)
@@ -185,6 +190,7 @@ class TailReader:
             topic_id=self.topic_id,
             partition=self.partition,
             read_only=True,
+            rows=self._whose if isinstance(self._whose, RowsFile) else None,
         )
 
     # --- reading -------------------------------------------------------------------------------

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.admin.known_schemas import KnownSchemas, TopicSchemas
+from samelog.format.directory_files import RowsFile
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import UnreadableRecord
-from samelog.subscriber.setup import Corrupt, Setup
+from samelog.subscriber.filters import Corrupt
+from samelog.subscriber.setup import Setup
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.selection import Selection
-from samelog.typed.reading import TypedReader, TypedRows, marks_of
-from samelog.typed.schema import NobodyAnswers, NoSchema, Schema
+from samelog.typed.reading import TypedReader, TypedRows, marks_of, unread_of
+from samelog.typed.schema import NobodyAnswers, NoSchema, Schema, parse_schema
 from samelog.typed.values.codec import reading_schema
+from samelog.typed.versions import FIRST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,12 +73,16 @@ class RowReader:
         self._known = KnownSchemas(OsFileSystem(), setup.directory, setup.client)
         self._version, self._corrupt = setup.version, setup.corrupt
         self._wanted = setup.wanted
+        self._passed = setup.engine.choice.rows
         self._chosen: dict[str, tuple[int, Selection]] = {}
         self._readers: dict[str, tuple[Mapping[int, Schema], TypedReader]] = {}
 
     def read(self, cursor: Cursor, records: pa.Table) -> FoundRows:
         """The rows of what a cursor handed out. It goes back to a record that cannot be read."""
         topic, partition = cursor.reader.topic, cursor.reader.partition
+        passed = self._passed.get(topic)
+        if passed is not None:
+            return self._read_passed(cursor, records, passed)
         try:
             known = self._schemas(cursor, records)
             reader, selection = self._reader(topic, known, records.schema)
@@ -88,6 +95,25 @@ class RowReader:
         for each in found.unread:
             log.warning("%s-%d: a record is skipped: %s", topic, partition, each)
         return FoundRows(_with_records(found, records))
+
+    def _read_passed(self, cursor: Cursor, records: pa.Table, passed: RowsFile) -> FoundRows:
+        """As `read`, of what passed a filter at a node: rows of the columns that are wanted."""
+        first, problem = records["offset"][0].as_py(), None
+        if not passed.schema_text:
+            cursor.put_back(first)
+            text = f"topic {passed.topic!r} has no schema: take its records"
+            return FoundRows(None, NoSchema(text))
+        unread = unread_of(records)
+        if unread is not None:
+            place, why = unread
+            offset = records["offset"][place].as_py()
+            cursor.put_back(offset)
+            reader = cursor.reader
+            problem = UnreadableRecord(reader.topic, reader.partition, offset, why)
+            records = records.slice(0, place)
+        schema = parse_schema(passed.schema_text)
+        found = TypedReader({FIRST: schema}, FIRST).read(records, ())
+        return FoundRows(_with_records(found, records), problem)
 
     def _up_to_unread(self, cursor: Cursor, records: pa.Table, found: TypedRows) -> FoundRows:
         first, reader = found.unread[0], cursor.reader

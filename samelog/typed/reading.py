@@ -22,6 +22,8 @@ from samelog.typed.versions import SCHEMA_HEADER, Since, parse_mark, version_at
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UNREAD_HEADER = "samelog.unread"
+"""Why a record could not be read, which a node has passed on as it is."""
 NO_VERSION = 0
 """Of a record whose mark is none."""
 NO_VALUE = -1
@@ -147,14 +149,29 @@ class TypedReader:
 
 def marks_of(records: pa.Table) -> dict[int, int]:
     """Record -> what its mark says; the last one, as Kafka's clients take headers."""
+    found = headers_of(records, SCHEMA_HEADER)
+    versions = {value: parse_mark(value) or NO_VERSION for value in set(found.values())}
+    return {place: versions[value] for place, value in found.items()}
+
+
+def headers_of(records: pa.Table, key: str) -> dict[int, bytes | None]:
+    """Record -> the value of its last header of that name."""
     from pyarrow import compute
 
     headers = records.column("headers").combine_chunks()
     flat, places = headers.flatten(), compute.list_parent_indices(headers)
-    is_mark = compute.equal(flat.field("key"), SCHEMA_HEADER)
-    found: list[bytes | None] = flat.field("value").filter(is_mark).to_pylist()
-    versions = {value: parse_mark(value) or NO_VERSION for value in set(found)}
-    return dict(zip(places.filter(is_mark).to_pylist(), map(versions.get, found), strict=True))
+    is_meant = compute.equal(flat.field("key"), key)
+    found: list[bytes | None] = flat.field("value").filter(is_meant).to_pylist()
+    return dict(zip(places.filter(is_meant).to_pylist(), found, strict=True))
+
+
+def unread_of(records: pa.Table) -> tuple[int, str] | None:
+    """The first record that a node passed on because it could not read it, and why."""
+    found = headers_of(records, UNREAD_HEADER)
+    if not found:
+        return None
+    place = min(found)
+    return place, (found[place] or b"").decode(errors="replace")
 
 
 def _placed(decoded: DecodedValues, places: Sequence[int]) -> tuple[Any, list[int]]:

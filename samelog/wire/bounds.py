@@ -37,6 +37,9 @@ TEXT_LIMIT_CHARACTERS = 1000
 """What is longer is cut: below what a `Text` may hold."""
 ShortText = Annotated[str, msgspec.Meta(max_length=256)]
 
+FilterText = Annotated[str, msgspec.Meta(max_length=8192)]
+ColumnName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+
 
 class Message(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="tag"
@@ -105,6 +108,19 @@ class Holder(NamedTuple):
     name: ShortText
     address: ShortText
     rack: ShortText
+
+
+class RowsAsked(NamedTuple):
+    """What of a partition a subscriber wants: rows that meet a condition ("": all), their columns
+    (none: all), read by a version of the schema (0: records, whose values are not looked into).
+    With `skips_unread` what cannot be read does not come; with `is_committed` only what is decided.
+    """
+
+    where: FilterText
+    columns: Annotated[tuple[ColumnName, ...], msgspec.Meta(max_length=1000)]
+    version: Unsigned32
+    skips_unread: bool = False
+    is_committed: bool = False
 
 
 def check_run_ends(ends: tuple[RunEnd, ...]) -> None:

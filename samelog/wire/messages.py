@@ -33,6 +33,7 @@ from samelog.wire.bounds import (
     OptionalIdentifier,
     Partition,
     Place63,
+    RowsAsked,
     RunEnd,
     ShortText,
     Signed64,
@@ -344,6 +345,12 @@ class OpenMerged(Message, frozen=True, tag=30):
         check_topic_name(self.topic)
 
 
+class OpenRows(OpenMerged, frozen=True, tag=28, kw_only=True):
+    """As OpenMerged, but only what passes comes, at places that the client names."""
+
+    rows: RowsAsked
+
+
 class OpenSession(Message, frozen=True, tag=31):
     """Nodes only: a peer's bytes of one run; answered by SessionStartsAt, TopicGone or Refused."""
 
@@ -452,6 +459,7 @@ AnyMessage: TypeAlias = (
     | SessionReleased
     | TopicGone
     | OpenMerged
+    | OpenRows
     | OpenSession
     | MergedStartsAt
     | Received
@@ -473,8 +481,7 @@ _decoder = msgspec.msgpack.Decoder(AnyMessage)
 def encode_message(message: AnyMessage) -> bytes:
     """A whole CONTROL frame. Raises FrameError when it is longer than a control frame may be."""
     payload = _encoder.encode(message)
-    size = len(payload)
-    if size > CONTROL_LIMIT_BYTES:
+    if (size := len(payload)) > CONTROL_LIMIT_BYTES:
         raise bad_header(size, *_CONTROL)
     return HEADER.pack(size, *_CONTROL) + payload
 
@@ -486,9 +493,8 @@ def decode_message(payload: bytes | bytearray | memoryview) -> AnyMessage:
         return message
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidName):
-            raise ProtocolFault(
-                FaultCode.INVALID_NAME, str(error), "use a name of the grammar"
-            ) from error
+            remedy = "use a name of the grammar"
+            raise ProtocolFault(FaultCode.INVALID_NAME, str(error), remedy) from error
         raise ProtocolFault(FaultCode.PROTOCOL, f"invalid message: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolFault(FaultCode.PROTOCOL, f"unreadable message: {error}") from error

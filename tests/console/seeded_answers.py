@@ -8,6 +8,8 @@ from typing import Any
 
 from samelog.admin import answers, requests, views
 from samelog.admin import placement_requests as place
+from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
+from samelog.admin.site_requests import ListSites
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.format._kernels import crc32c
 from tests.console.seeded import (
@@ -156,6 +158,17 @@ def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
     return answers.PlacementStatus(groups, partitions, ("rt-3",))
 
 
+def _sites(request: ListSites) -> SiteRows:
+    fra = SiteMember("rt-1", True, 0, 0), SiteMember("rt-2", True, 0, 0)
+    return SiteRows(
+        (
+            SiteInfo("fra", True, 0, fra),
+            SiteInfo("lon", True, 120, (SiteMember("rt-3", True, 120, 1539),)),
+        ),
+        (),
+    )
+
+
 def _task(number: int, kind: str, group: int, *said: str | None, ago: int = 0) -> TaskInfo:
     gets, loses, state, reason, waits_for = said
     began = -1 if number < 0 else BEGAN_MS + 1000 * (LOOKS - ago)
@@ -191,6 +204,7 @@ ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.GetAccess: _access,
     requests.GetIdentity: _whoami,
     place.GetPlacement: _placement,
+    ListSites: _sites,
     **dict.fromkeys((place.ListTasks, place.PauseTask, place.ResumeTask, place.CancelTask), _tasks),
     **dict.fromkeys((place.DrainNode, place.BalanceCluster), _tasks),
     requests.MoveLeadership: lambda request: answers.LeadershipMoved(request.to),

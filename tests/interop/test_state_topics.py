@@ -34,7 +34,7 @@ pytestmark = [
 
 
 def shown(boot: str, topic: str, formatter: str) -> Iterator[dict[str, Any]]:
-    """What Kafka's console consumer makes of a topic: JSON of a key and a value, a line each."""
+    """What Kafka's console consumer makes of a topic: JSON of a key and a value, one by one."""
     command = [
         "java",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
@@ -45,9 +45,12 @@ def shown(boot: str, topic: str, formatter: str) -> Iterator[dict[str, Any]]:
         *("--formatter", f"{FORMATTERS}.{formatter}", "--timeout-ms", "15000"),
     ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-    assert lines, ran.stdout + ran.stderr
-    return map(json.loads, lines)
+    text, decoder = ran.stdout.strip(), json.JSONDecoder()
+    assert text, ran.stderr
+    while text:
+        found, end = decoder.raw_decode(text)
+        yield found
+        text = text[end:].lstrip()
 
 
 def test_the_console_consumer_shows_offsets_groups_and_transactions(world: World) -> None:

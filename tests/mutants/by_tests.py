@@ -59,6 +59,7 @@ from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
+from tests.mutants.recovering import RECOVERING
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
@@ -68,6 +69,7 @@ from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.topic_changes import TOPIC_CHANGES
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
 
@@ -347,6 +349,7 @@ PLANTED = (
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,
+            *RECOVERING,
             *REMOVING,
             *REPAIRING,
             *REPLAYING,
@@ -358,6 +361,7 @@ PLANTED = (
             *TELLING,
             *MIRRORING,
             *NATIVE_GROUPS,
+            *TOPIC_CHANGES,
             *TYPED,
             *COMMITTING,
             *COMPACTING,

@@ -16,8 +16,7 @@ from samelog.archiver.compaction_progress import CompactionProgress
 from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.compaction import CompactedSegment
 from samelog.replicator.pull.streams import ServedMerged
-from samelog.sequencer import building
-from samelog.sequencer.cluster import recovery
+from samelog.sequencer import building, recovery
 from samelog.sequencer.cluster.repair import compacted
 from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
 from samelog.sequencer.ingest.room import Room
@@ -137,7 +136,7 @@ def read_on_in_another_file() -> Iterator[None]:
 @contextmanager
 def want_what_nobody_has() -> Iterator[None]:
     """A node that goes on alone wants compacted segments that only the others had."""
-    with patch.object(recovery, "_keep_own_segments", lambda fs, life, config: None):
+    with patch.object(recovery, "keep_own_segments", lambda fs, state, data: None):
         yield
 
 

@@ -9,19 +9,34 @@ from unittest.mock import patch
 
 import msgspec
 
+from samelog.config.authorisation import Rights
+from samelog.format.arrow import to_arrow
 from samelog.publisher import typed_rows as publisher_rows
 from samelog.publisher.appender import Appender
 from samelog.publisher.lanes import RunPart
-from samelog.sequencer.state import access_state, schema_state, setting_state
+from samelog.replicator.pull.served_rows import RowStream
+from samelog.sequencer.filtering import view_stream
+from samelog.sequencer.filtering.pieces import RowFilters
+from samelog.sequencer.state import (
+    access_state,
+    machine,
+    schema_state,
+    setting_state,
+)
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.views import changes as view_changes
+from samelog.store.merged import partition_file
+from samelog.subscriber import tail_reader
 from samelog.subscriber import typed_rows as subscriber_rows
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.handling import Handling
 from samelog.typed import reading, resolution
+from samelog.typed.filters import passing
 from samelog.typed.filters.operands import Operand
+from samelog.typed.filters.passing import Passing
 from samelog.typed.versions import mark
 
 
@@ -157,11 +172,111 @@ def compare_nan_as_arrow_does() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_rows_for_the_log() -> Iterator[None]:
+    """A directory is opened whatever passed into it."""
+    with (
+        patch.object(partition_file, "check_kind", lambda directory, known, wanted: None),
+        patch.object(tail_reader, "check_kind", lambda directory, known, wanted: None),
+    ):
+        yield
+
+
+@contextmanager
+def count_only_what_passed() -> Iterator[None]:
+    """A piece ends with the last record that passes."""
+    original = Passing.piece
+
+    def piece(self: Passing, *args: Any) -> passing.PassedPiece:
+        found = original(self, *args)
+        data, last = found.data, found.next_offset
+        records = to_arrow(data, 0, len(data), topic="", partition=0)["offset"]
+        return found._replace(next_offset=records[-1].as_py() + 1 if len(records) else last)
+
+    with patch.object(Passing, "piece", piece):
+        yield
+
+
+@contextmanager
+def go_on_at_the_beginning() -> Iterator[None]:
+    """Who comes again gets what passes from the start of the log on."""
+    original = RowStream.begin
+
+    def begin(self: RowStream, offset: int, place: tuple[int, int]) -> None:
+        original(self, self.log.start_offset, place)
+
+    with patch.object(RowStream, "begin", begin):
+        yield
+
+
+@contextmanager
+def leave_out_what_cannot_be_read() -> Iterator[None]:
+    """A record that cannot be read does not pass, whoever asks."""
+    original = Passing.__init__
+
+    def make(self: Passing, *args: Any, **options: Any) -> None:
+        original(self, *args, **{**options, "skips_unread": True})
+
+    with patch.object(Passing, "__init__", make):
+        yield
+
+
+@contextmanager
+def compute_for_each_reader() -> Iterator[None]:
+    """Nothing that was computed is kept for the next one who asks for the same."""
+    with patch.object(RowFilters, "kept", lambda self, source, offset: None):
+        yield
+
+
+@contextmanager
+def compute_whatever_is_there() -> Iterator[None]:
+    """Pieces are computed for a reader that takes none."""
+    with patch.object(RowStream, "_waiting_bytes", lambda self: 0):
+        yield
+
+
+@contextmanager
+def let_views_outlive_rights() -> Iterator[None]:
+    """A view tells on when its owner may not read the base any more."""
+    with patch.object(Rights, "may_subscribe", lambda self, identity, topic: True):
+        yield
+
+
+@contextmanager
+def ask_views_for_anything() -> Iterator[None]:
+    """A condition that is asked of a view may name columns that the view lacks."""
+    with patch.object(view_stream, "Filter", lambda text, rows, records: None):
+        yield
+
+
+@contextmanager
+def delete_what_views_need() -> Iterator[None]:
+    """A topic goes though views stand on it."""
+    with patch.object(machine, "why_not_dropped", lambda state, topic_id: None):
+        yield
+
+
+@contextmanager
+def retype_what_views_need() -> Iterator[None]:
+    """A version may lack what a view needs."""
+    with patch.object(schema_state, "why_not_changed", lambda state, topic, schema: None):
+        yield
+
+
+@contextmanager
+def keep_the_log_of_a_view() -> Iterator[None]:
+    """A view's log has the id of before, though its base's log was begun anew."""
+    with patch.object(view_changes, "log_of_view", lambda topic_id, base: topic_id):
+        yield
+
+
 _STATE, _VERSIONS = "tests/sequencer/test_schema_state.py::", "tests/typed/test_versions.py::"
 _PUBLISHER, _SUBSCRIBER = "tests/publisher/test_rows.py::", "tests/subscriber/test_rows.py::"
 _COPIES = "tests/archiver/test_copied_schemas.py::"
 _HANDLING = "tests/subscriber/test_handling.py::"
 _FILTERS = "tests/typed/test_filters.py::"
+_PASSING, _VIEWS = "tests/typed/test_passing.py::", "tests/sequencer/test_views.py::"
+_ROWS, _PIECES = "tests/replicator/test_pull_rows.py::", "tests/sequencer/test_row_filters.py::"
 
 TYPED = (
     (
@@ -226,5 +341,31 @@ TYPED = (
         compare_nan_as_arrow_does,
         _FILTERS + "test_every_value_compares_with_every_literal_as_in_duckdb",
     ),
+    (190, take_rows_for_the_log, _ROWS + "test_a_directory_has_what_passed_one_filter_or_the_log"),
+    (
+        191,
+        count_only_what_passed,
+        _PASSING + "test_every_offset_is_in_a_batch_and_rows_keep_theirs",
+    ),
+    (191, go_on_at_the_beginning, _ROWS + "test_what_passes_comes_and_goes_on_at_any_node"),
+    (
+        192,
+        leave_out_what_cannot_be_read,
+        _PASSING + "test_what_cannot_be_read_passes_as_it_is_and_is_named",
+    ),
+    (193, compute_for_each_reader, _PIECES + "test_equal_filters_are_computed_once"),
+    (
+        193,
+        compute_whatever_is_there,
+        _ROWS + "test_a_reader_that_takes_nothing_has_little_computed_for_it",
+    ),
+    (194, let_views_outlive_rights, _VIEWS + "test_a_view_has_no_more_rights_than_its_owner"),
+    (194, ask_views_for_anything, _VIEWS + "test_what_is_asked_of_a_view_names_its_columns_only"),
+    (195, delete_what_views_need, _VIEWS + "test_a_base_stays_what_its_views_need"),
+    (195, retype_what_views_need, _VIEWS + "test_a_base_stays_what_its_views_need"),
+    (
+        195,
+        keep_the_log_of_a_view,
+        _VIEWS + "test_a_log_that_begins_anew_gives_its_views_another_one",
+    ),
 )
-"""Rule, bug, and the test that finds it."""

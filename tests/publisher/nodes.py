@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from samelog.replicator.interfaces import LogSource
+from samelog.replicator.interfaces import RowSource
 from samelog.runtime.loop import LoopThread
 from tests.replicator.fake_nodes import World
 
@@ -38,7 +38,7 @@ async def _as_coroutine(action: Callable[[], object]) -> None:
 
 
 @contextmanager
-def running(path: Path, count: int = 1, *, source: LogSource | None = None) -> Iterator[Nodes]:
+def running(path: Path, count: int = 1, *, source: RowSource | None = None) -> Iterator[Nodes]:
     """Nodes that run."""
     thread = LoopThread("nodes")
     nodes = Nodes(World(path / "world", count, source=source), thread)

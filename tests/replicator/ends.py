@@ -365,8 +365,8 @@ class PullReceiverScript(EndScript):
         self.trace += [f"topic {topic}: None", f"topic {topic} has {partitions} partitions"]
         for partition in range(partitions):
             if (topic, partition) not in self.copies:
-                where = str(self.path / "copies"), topic, topic_id, partition
-                self.copies[topic, partition] = make_copy(OsFileSystem(), *where)
+                where, name = str(self.path / "copies"), (topic, partition)
+                self.copies[name] = make_copy(OsFileSystem(), where, name, topic_id, None)
         return list(self.copies.values())
 
     def on_refused(self, topic: str, refusal: Refusal) -> None:

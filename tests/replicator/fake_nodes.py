@@ -12,7 +12,7 @@ from samelog.config.authorisation import Rights
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import Grant
 from samelog.config.values import Address
-from samelog.replicator.interfaces import LogSource
+from samelog.replicator.interfaces import RowSource
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.server import PushServer
@@ -46,7 +46,7 @@ class FakeNode:
         authority: Authority,
         cluster: FakeCluster,
         *,
-        source: LogSource | None = None,
+        source: RowSource | None = None,
         grants: tuple[Grant, ...] = (EVERYTHING,),
     ) -> None:
         self.name = name
@@ -132,7 +132,7 @@ class _Dispatcher:
 class World:
     """An authority, a pretended cluster, its nodes, and clients of them."""
 
-    def __init__(self, path: Path, nodes: int, *, source: LogSource | None = None) -> None:
+    def __init__(self, path: Path, nodes: int, *, source: RowSource | None = None) -> None:
         self.path = path
         self.authority = Authority(path / "pki")
         self.cluster = FakeCluster()
@@ -183,7 +183,7 @@ class World:
 
 @asynccontextmanager
 async def world(
-    path: Path, nodes: int = 1, *, source: LogSource | None = None
+    path: Path, nodes: int = 1, *, source: RowSource | None = None
 ) -> AsyncIterator[World]:
     """A world whose nodes run."""
     made = World(path, nodes, source=source)

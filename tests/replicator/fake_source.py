@@ -6,6 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
+from samelog.config.authorisation import Rights
 from samelog.replicator.interfaces import (
     MergedStream,
     RequestRefused,
@@ -16,6 +17,9 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 from samelog.store.session.log import InputLog
+from samelog.typed.filters.passing import Passing
+from samelog.typed.filters.selection import RowsWanted
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
 from tests.replicator.session_files import random_batches
 
@@ -118,8 +122,29 @@ class FakeSession(_Listeners):
         self.changed()
 
 
+class FakeRows:
+    """What passes of one partition. Implements interfaces.RowReading."""
+
+    def __init__(self, stream: MergedStream, asked: RowsAsked) -> None:
+        self.stream = stream
+        self._passing = Passing(RowsWanted(asked.where, None), {}, asked.version)
+
+    @property
+    def end(self) -> int:
+        """All that there is."""
+        return self.stream.log.next_offset
+
+    async def piece(self, offset: int) -> tuple[bytes, int]:
+        """A small one."""
+        log = self.stream.log
+        data = log.read(*log.locate(offset), 2000)
+        bounds = offset, self.end
+        found = self._passing.piece(data, ("flights", self.stream.index), bounds, ())
+        return found.data, found.next_offset
+
+
 class FakeSource:
-    """The logs of one node. Implements interfaces.LogSource."""
+    """The logs of one node. Implements interfaces.RowSource."""
 
     def __init__(self, path: Path, *, partitions: int = 2) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -153,6 +178,12 @@ class FakeSource:
         if stream.fault is not None:
             raise stream.fault
         return stream
+
+    def rows_of(
+        self, stream: MergedStream, asked: RowsAsked | None, identity: str, rights: Rights
+    ) -> FakeRows | None:
+        """What passes of it, if anything is asked for."""
+        return None if asked is None else FakeRows(stream, asked)
 
     async def confirm_end(self, stream: MergedStream) -> int:
         """What the cluster has, if it has a leader."""

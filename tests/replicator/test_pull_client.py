@@ -13,6 +13,7 @@ import pytest
 from samelog.config.tables.client import SubscriberConfig
 from samelog.config.tables.node import Grant
 from samelog.config.values import Address
+from samelog.format.directory_files import RowsFile
 from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.client import PullClient
@@ -61,6 +62,7 @@ class Pulling:
         directory: str = "copies",
         topics: tuple[str, ...] = ("flights",),
         keep: bool = False,
+        rows: RowsFile | None = None,
     ) -> AsyncIterator[PullClient]:
         """A running pull client."""
         path = self.path / directory
@@ -80,7 +82,7 @@ class Pulling:
                 clock=SystemClock(),
                 random=random.Random(4),
             ),
-            PullOptions(find_start=find, poll_s=0.1),
+            PullOptions(find_start=find, poll_s=0.1, rows={"flights": rows} if rows else {}),
         )
         client.start()
         try:

@@ -17,7 +17,6 @@ from samelog.format import _kernels as kernels
 from samelog.format.compaction import CompactedSegment
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
-from samelog.sequencer.cluster.recovery import begin_anew
 from samelog.sequencer.compaction import compactor
 from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.levels import COMPACTION
@@ -25,6 +24,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import read_body
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.recovery import begin_anew
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog

@@ -6,7 +6,6 @@ import asyncio
 import random
 import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,13 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NOT_LET_IN, NodeDirectoryError, NodePlace
-from samelog.sequencer.cluster.recovery import begin_anew, look
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft.alone import held_by
+from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.recovery import NUMBERS_LEFT_OUT, begin_anew, look
 from samelog.sequencer.serving import serve_node
 from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.types import Rejection
@@ -209,20 +211,60 @@ def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) 
         begin_anew(FS, config, kind="soft-reset", wall_ms=2)
 
 
-def test_a_node_with_data_groups_does_not_go_on_alone(tmp_path: Path) -> None:
-    """Their logs are in the directory that would be set aside."""
+def test_a_node_with_data_groups_goes_on_with_them(tmp_path: Path) -> None:
+    """One has its majority here, of another only this replica is left, of a third one nothing."""
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await until(lambda: leader.level >= GROUPS, "the feature level")
-        place = PlaceTopic(0, "f" * 32, "placed", {}, 1, [NewGroup(1, (0,), 0)], [1])
+        await until(lambda: leader.level >= GROUP_RECOVERY, "the feature level")
+        groups = [NewGroup(len(each), each, each[0]) for each in ((0,), (0, 1), (1, 2))]
+        place = PlaceTopic(0, "f" * 32, "placed", {}, 1, groups, [1, 2, 3])
         outcome = await leader.raft.proposer.propose(place)
         assert not isinstance(outcome, Rejection)
+        numbers[:] = outcome.partition_numbers
+        own = nodes[0].data_groups
 
-    run_with(tmp_path, 1, body)
-    config = load_node(str(tmp_path / "rt-sequencer-0" / "node.toml"))
-    files = sorted(Path(config.data).rglob("*"))
-    for recover in (look, partial(begin_anew, kind="soft-reset", wall_ms=1)):
-        with pytest.raises(NodeDirectoryError, match=r"1 data groups \(placed\)"):
-            recover(FS, config)
-    assert sorted(Path(config.data).rglob("*")) == files
+        def is_open() -> bool:
+            held = {n for n, logs, _ in own.here if logs.machine.state.partitions}
+            return held == {1, 2}
+
+        await until(is_open, "its groups have their partitions")
+
+    async def afterwards() -> None:
+        alone = make_node(tmp_path, 3, 0, bootstrap=False)
+        await alone.start()
+        await until(lambda: alone.member.status.state is NodeState.LIVE, "Live alone")
+
+        def leads() -> dict[int, bool]:
+            return {n: raft.group.is_leader for n, _, raft in alone.data_groups.here}
+
+        await until(lambda: leads() == {1: True, 2: True}, "both groups go on")
+        table = alone.cluster.placement
+        await until(lambda: not alone.cluster.placement.groups[2].is_recovering, "told")
+        assert [each.member for each in table.groups[2].replicas] == [0]
+        assert table.groups[3].members == (1, 2)
+        events = {
+            n: [event.kind for event in logs.machine.state.events]
+            for n, logs, _ in alone.data_groups.here
+        }
+        assert events == {1: [], 2: ["majority-lost"]}
+        held = {n: logs.machine.state.partitions for n, logs, _ in alone.data_groups.here}
+        assert all(held.values())
+        await alone.stop()
+
+    numbers: list[int] = []
+    run_with(tmp_path, 3, body)
+    config = config_of(tmp_path, 0)
+    seen = look(FS, config)
+    assert [each.group for each in seen.replicas] == [1, 2]
+    assert seen.others == (3,)
+    with pytest.raises(NodeDirectoryError, match="no other member has that name"):
+        begin_anew(FS, config, kind="majority-lost", wall_ms=1, others=["nobody"])
+    begin_anew(FS, config, kind="majority-lost", wall_ms=1)
+    log = MemberLog.open(FS, f"{config.data}/raft", cluster=config.cluster, node=0)
+    state = held_by(RaftStore.open(FS, log)).machine.state
+    log.close()
+    assert state.next_partition == numbers[-1] + 1 + NUMBERS_LEFT_OUT
+    assert state.placement.next_group == 4 + NUMBERS_LEFT_OUT
+    assert not state.placement.skipped.has_given("partition", numbers[-1] + 1, state.next_partition)
+    in_loop(afterwards())

@@ -34,7 +34,7 @@ def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> No
         holding=lambda number: held.get(group_of(number)), holders=lambda number: []
     )
     anything: Any = None
-    routed: Any = RoutedLogs(anything, cluster, groups)
+    routed: Any = RoutedLogs(anything, cluster, groups, anything)
     assert routed.open_merged("t", TOPIC, 0) == ("t", TOPIC, 0)
     with pytest.raises(HeldElsewhere):
         routed.open_merged("t", TOPIC, 1)

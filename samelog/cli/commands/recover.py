@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from samelog.admin.answers import Status
-from samelog.admin.client import all_statuses, ask
+from samelog.admin.answers import PlacementStatus, Status
+from samelog.admin.client import all_statuses, ask, ask_each
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
@@ -32,9 +33,9 @@ from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
-from samelog.sequencer.cluster.recovery import Finding, begin_anew, look
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.recovery import Finding, begin_anew, look
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
@@ -55,6 +56,7 @@ def command() -> None:
       samelog recover node rt-sequencer-1 --config client.toml
       samelog recover majority-lost --config node.toml
       samelog recover majority-lost --config node.toml --confirm production
+      samelog recover group 3 --config client.toml
       samelog recover void trades 0 --config client.toml
     """
 
@@ -85,8 +87,9 @@ def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
 @command.command("majority-lost")
 @node_option
 @confirm_option
+@click.option("--with", "others", multiple=True, metavar="NODE", help="Another survivor.")
 @json_option
-def majority_lost(config_file: str, *, confirm: str | None) -> None:
+def majority_lost(config_file: str, *, confirm: str | None, others: Sequence[str]) -> None:
     """Let one surviving node go on alone, when the majority is lost FOR EVER.
 
     RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had reached only the lost nodes. Choose
@@ -94,12 +97,18 @@ def majority_lost(config_file: str, *, confirm: str | None) -> None:
     never start another node of the old cluster with its old directory again. Stop the node first.
     Afterwards start it, and bring the others back with empty directories: samelog node add.
 
+    Data groups are kept. Those that have lost their majority, and of which only this node has a
+    replica, go on with that. Name other survivors by --with: they stay members, with all that they
+    have; leave them running, or start them afterwards. A group that is left to several of them
+    goes on with the replica that you choose: samelog recover group.
+
     \b
     Examples:
       samelog recover majority-lost --config node.toml --json
       samelog recover majority-lost --config node.toml --confirm production
+      samelog recover majority-lost --config node.toml --with node-4 --confirm production
     """
-    _begin_anew(config_file, "majority-lost", confirm)
+    _begin_anew(config_file, "majority-lost", confirm, others)
 
 
 @command.command("soft-reset")
@@ -121,7 +130,9 @@ def soft_reset(config_file: str, *, confirm: str | None) -> None:
     _begin_anew(config_file, "soft-reset", confirm)
 
 
-def _begin_anew(config_file: str, kind: str, confirm: str | None) -> None:
+def _begin_anew(
+    config_file: str, kind: str, confirm: str | None, others: Sequence[str] = ()
+) -> None:
     config, fs = load_node(config_file), OsFileSystem()
     try:
         if confirm is None:
@@ -131,7 +142,7 @@ def _begin_anew(config_file: str, kind: str, confirm: str | None) -> None:
                 f"--confirm {confirm!r}: the cluster is called {config.cluster!r}; nothing is done"
             )
         wall_ms = time.time_ns() // 1_000_000
-        found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms)
+        found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms, others=others)
     except OtherVersion as error:
         fail(f"{error}: {error.remedy}")
     except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
@@ -163,6 +174,64 @@ def _describe(found: Finding) -> None:
     talk(f"  members: {', '.join(found.members) or 'as configured'}")
     for topic, index, offset in found.partitions:
         talk(f"  {topic}-{index}: next offset {offset}")
+    for each in found.replicas:
+        where = f"replicas on {', '.join(each.members) or 'unknown nodes'}"
+        talk(f"  group {each.group}: entry {each.entry} of term {each.term}; {where}")
+    if found.others:
+        talk(f"  nothing of groups {', '.join(map(str, found.others))}")
+
+
+# --- one data group -------------------------------------------------------------------------------
+
+
+@command.command("group")
+@click.argument("group", type=click.IntRange(min=1))
+@click.option("--from", "name", metavar="NODE", help="The node whose replica goes on.")
+@click.option("--confirm", metavar="GROUP", type=int, help="The group again: yes, I want this.")
+@client_option
+@json_option
+def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: int | None) -> None:
+    """Let the data group GROUP go on with one replica, when its majority is lost FOR EVER.
+
+    RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had reached only the lost nodes. Choose
+    the node with the highest newest entry (run this without --from to see it), and never start a
+    lost node with its old directory again: what it has of the group is set aside then. The group's
+    other copies are made anew by themselves.
+
+    \b
+    Examples:
+      samelog recover group 3 --config client.toml
+      samelog recover group 3 --from rt-sequencer-1 --confirm 3 --config client.toml
+    """
+    newest = _newest_entries(config, group)
+    if name is None or confirm != group:
+        if wants_json():
+            print_json({"group": group, "newest": newest, "done": False})
+        for node_name, (term, index) in newest.items():
+            talk(f"{node_name}: entry {index} of term {term}")
+        fail(
+            "WHAT OTHER NODES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; if this is "
+            f"what you want: --from NODE --confirm {group}"
+        )
+    ask(config, RecoverDataGroup(group, name))
+    done = {"group": group, "newest": newest, "done": True}
+    report(done, f"group {group} goes on with {name}; samelog status keeps the event")
+
+
+def _newest_entries(config: ClientConfig, group: int) -> dict[str, tuple[int, int]]:
+    """Node that answers and has a replica -> (term, index) of its newest entry."""
+    answers = ask_each(config, GetPlacement())
+    known = {
+        name: newest
+        for answer in answers
+        if isinstance(answer, PlacementStatus)
+        for each in answer.groups
+        if each.group == group
+        for name, newest in each.newest.items()
+    }
+    if not known:
+        fail(f"no node that answers has a replica of group {group}: samelog placement")
+    return known
 
 
 # --- records that no node has any more ------------------------------------------------------------

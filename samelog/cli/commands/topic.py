@@ -1,4 +1,4 @@
-"""`samelog topic`: create, list, describe, alter and delete topics.
+"""`samelog topic`: create, list, describe, alter, truncate and delete topics.
 
 Invariant: a change is reported as done only when a majority of the nodes has it.
 """
@@ -16,12 +16,14 @@ from samelog.admin.requests import (
     AlterTopic,
     CreatePartitions,
     CreateTopic,
+    CreateView,
     DeleteTopic,
     DescribeGroup,
     DescribeTopic,
     ListGroups,
     ListSubscribers,
     ListTopics,
+    TruncatePartition,
 )
 from samelog.admin.views import Subscribers
 from samelog.cli.command_group import CommandGroup
@@ -42,7 +44,7 @@ from samelog.config.tables.client import ClientConfig
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Create, list, describe, alter and delete topics.
+    """Create, list, describe, alter, truncate and delete topics.
 
     \b
     Examples:
@@ -61,12 +63,19 @@ def command() -> None:
     help="How many nodes have each partition.  [default: all]",
 )
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--as", "query", metavar="SELECT", help="A view: stores nothing, shows what passes.")
 @client_option
 @json_option
 def create(
-    config: ClientConfig, *, name: str, partitions: int, copies: int | None, settings: Sequence[str]
+    config: ClientConfig,
+    *,
+    name: str,
+    partitions: int,
+    copies: int | None,
+    settings: Sequence[str],
+    query: str | None,
 ) -> None:
-    """Create the topic NAME.
+    """Create the topic NAME, or a view.
 
     One partition means one total order of all records. Three copies go on when a node is lost, two
     stand still until it is back, and of one its records are lost.
@@ -76,11 +85,33 @@ def create(
       samelog topic create flights --setting segment.bytes=67108864 --config client.toml
       samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
       samelog topic create big --partitions 30 --replication-factor 3 --config client.toml
+      samelog topic create big --as "SELECT a, b FROM flights WHERE a > 100" --config client.toml
     """
+    if query is not None:
+        _create_view(config, name, query)
+        return
     wanted = UNSET if copies is None else copies
     body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
-    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}")
+    said = f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}"
+    report(topic, said + _kept(topic.retention_ms))
+
+
+DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
+
+
+def _kept(retention_ms: int) -> str:
+    """For how long records are kept."""
+    if retention_ms < 0:
+        return "; no record is archived for its age"
+    units = ((DAY_MS, "days"), (HOUR_MS, "hours"), (MINUTE_MS, "minutes"), (1, "ms"))
+    unit_ms, word = next(each for each in units if retention_ms % each[0] == 0)
+    return f"; records are archived after {retention_ms // unit_ms} {word}"
+
+
+def _create_view(config: ClientConfig, name: str, query: str) -> None:
+    view = ask(config, CreateView(name, query))
+    report(view, f"created view {view.name} of {view.base}: {view.query}")
 
 
 def _risk(copies: int | None) -> str:
@@ -153,23 +184,71 @@ def describe(config: ClientConfig, name: str) -> None:
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default.")
+@click.option(
+    "--replication-factor",
+    "copies",
+    type=click.IntRange(min=1, max=7),
+    help="How many nodes shall have each partition.",
+)
 @client_option
 @json_option
 def alter(
-    config: ClientConfig, *, name: str, settings: Sequence[str], unset: tuple[str, ...]
+    config: ClientConfig,
+    *,
+    name: str,
+    settings: Sequence[str],
+    unset: tuple[str, ...],
+    copies: int | None,
 ) -> None:
-    """Change settings of the topic NAME.
+    """Change settings of the topic NAME, or how many copies it has.
+
+    With --replication-factor its partitions move one by one to nodes that hold so many copies,
+    while they are written: `samelog tasks` shows how far that is. A topic that was made without a
+    replication factor is on every node, and stays there.
 
     \b
     Examples:
+      samelog topic alter big --replication-factor 1 --config client.toml
       samelog topic alter flights --set retention.ms=86400000 --config client.toml
       samelog topic alter flights --set hold_groups=billing --unset retention.ms --config c.toml
     """
-    if not settings and not unset:
-        raise click.UsageError("nothing to change: name --set or --unset")
-    body = AlterTopic(name, _settings(settings, "--set"), unset)
+    if not settings and not unset and copies is None:
+        raise click.UsageError("nothing to change: name --set, --unset or --replication-factor")
+    wanted = UNSET if copies is None else copies
+    body = AlterTopic(name, _settings(settings, "--set"), unset, wanted)
     topic = ask(config, body)
-    report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}")
+    moves = "" if copies is None else f", {copies} copies: samelog tasks{_risk(copies)}"
+    report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}{moves}")
+
+
+@command.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
+@click.option("--force", is_flag=True, help="Ask nothing.")
+@client_option
+@json_option
+def truncate(config: ClientConfig, *, name: str, partition: int | None, force: bool) -> None:
+    """Empty the topic NAME: what is in it now can be read no more, for good.
+
+    Settings, schemas, sessions and offsets stay: the next record gets the next offset. Nothing is
+    copied before. On a terminal it is asked for once more; the audit log says who did it.
+
+    \b
+    Examples:
+      samelog topic truncate flights --config client.toml
+      samelog topic truncate flights --partition 2 --force --config client.toml
+    """
+    known = ask(config, DescribeTopic(name)).topic
+    if not force:
+        which = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
+        confirm(f"Empty {which}, for good?")
+    chosen = range(known.partitions) if partition is None else (partition,)
+    emptied = [ask(config, TruncatePartition(name, each)) for each in chosen]
+    if wants_json():
+        print_json(emptied)
+        return
+    rows = [(each.partition, each.log_start) for each in emptied]
+    print_table(("partition", "begins at"), rows, title=f"topic {name} is empty")
 
 
 @command.command()
@@ -236,6 +315,8 @@ def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _shown(topic: TopicInfo) -> str:
+    if topic.base:
+        return f"view of {topic.base}: {topic.query}"
     return " ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
 
 
@@ -247,5 +328,11 @@ def _row(partition: PartitionInfo) -> tuple[object, ...]:
         partition.merged_offset,
         partition.segments,
         partition.size_bytes,
-        partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else ""),
+        _trouble(partition),
     )
+
+
+def _trouble(partition: PartitionInfo) -> str:
+    if partition.unread:
+        return f"{partition.unread} records unread, the last at {partition.newest_unread}"
+    return partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else "")

@@ -39,6 +39,7 @@ from samelog.kafka.codec.fetch import (
     read_fetch,
 )
 from samelog.kafka.codec.primitives import ByteBuffer
+from samelog.kafka.views import ViewPartition
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
@@ -91,6 +92,8 @@ class _PartitionRead(msgspec.Struct):
         """
         if self.stream is None or self.stream.log.next_offset <= self.asked.offset:
             return 0
+        if isinstance(self.stream, ViewPartition):
+            return len(self.stream.ready(self.asked.offset, is_stable=self.is_stable))
         log = self.stream.log
         if self.is_stable and log.last_stable_offset <= self.asked.offset:
             return 0
@@ -106,7 +109,7 @@ class _PartitionRead(msgspec.Struct):
 
     def aborted(self, data: memoryview) -> list[Aborted]:
         """What is aborted of these records. Raises LogFormatError."""
-        if not data or self.stream is None:
+        if not data or self.stream is None or isinstance(self.stream, ViewPartition):
             return []
         base = int.from_bytes(data[:8], "big")
         stop = base + kernels.scan(data, verify_crc=False).records
@@ -212,7 +215,10 @@ class FetchWork:
         if read.nearest >= 0:
             return FetchedPartition(index, 0, *ends, preferred=read.nearest)
         try:
-            data = self._records(read, left, is_first=is_first)
+            if isinstance(stream, ViewPartition):
+                data = _rows(read, stream, left, is_first=is_first)
+            else:
+                data = self._records(read, left, is_first=is_first)
             stable = log.last_stable_offset if read.is_stable else -1
             aborted = read.aborted(data) if read.is_stable else ()
         except LogFormatError:
@@ -298,3 +304,9 @@ class FetchWork:
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_result(self)
+
+
+def _rows(read: _PartitionRead, view: ViewPartition, left: int, *, is_first: bool) -> memoryview:
+    """What passes of a view, as far as it is computed. Raises LogFormatError."""
+    data = memoryview(view.ready(read.asked.offset, is_stable=read.is_stable))
+    return data if is_first or len(data) <= min(left, read.asked.max_bytes) else NOTHING

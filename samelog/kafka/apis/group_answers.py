@@ -15,6 +15,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import TopicAnswers
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
 from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.views.places import place_of
 
 NEVER_FLEXIBLE = 1 << 15
 ResponseT = TypeVar("ResponseT")
@@ -71,6 +72,7 @@ def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> list[TopicAnswers[R
 def with_topics(call: NodeCall, numbers: Iterable[int]) -> list[tuple[Topic, Sequence[int]]]:
     """(topic, indexes) of partitions by their cluster-wide numbers, without those that are gone."""
     state = call.broker.machine.state
-    known = (state.partitions.get(number) for number in numbers)
-    found = by_topic((each.topic_id, each.index) for each in known if each is not None)
-    return [(state.topics[each.name], each.partitions) for each in found]
+    known = [place for number in numbers if (place := place_of(state, number)) is not None]
+    topics = {topic.topic_id: topic for topic, _ in known}
+    found = by_topic((topic.topic_id, index) for topic, index in known)
+    return [(topics[each.name], each.partitions) for each in found]

@@ -19,6 +19,7 @@ from samelog.kafka.codec.schemas import (
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.views.places import place_of
 
 PartT = TypeVar("PartT")
 
@@ -219,10 +220,9 @@ def _named(topics: Iterable[Any]) -> Iterator[tuple[str | UUID, int]]:
 def _all(call: NodeCall, numbers: Iterable[int]) -> Iterator[tuple[str | UUID, int]]:
     state = call.broker.machine.state
     for number in numbers:
-        partition = state.partitions[number]
-        topic = state.topics[partition.topic_id]
-        if call.broker.may_read(call.client, topic.name):
-            yield id_of(topic) if call.version >= IDS_FROM else topic.name, partition.index
+        place = place_of(state, number)
+        if place is not None and call.broker.may_read(call.client, place[0].name):
+            yield id_of(place[0]) if call.version >= IDS_FROM else place[0].name, place[1]
 
 
 def _partition(

@@ -38,6 +38,7 @@ from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Partition, Topic
+from samelog.sequencer.state.views.commands import DropViewCommand
 
 
 class CreateTopicsResponseConfig(Entity, frozen=True):
@@ -342,14 +343,16 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
 
     found = [call.broker.topic(each.topic_id or each.name or "") for each in topics]
 
-    def prepare(place: int) -> DeleteTopicCommand:
+    def prepare(place: int) -> DeleteTopicCommand | DropViewCommand:
         return _deletion(call, topics[place], found[place])
 
     done = await _done(call, request, range(len(topics)), prepare)
     return DeleteTopicsResponse(list(map(_deleted, topics, found, done)))
 
 
-def _deletion(call: NodeCall, wanted: _WantedTopic, topic: Topic | None) -> DeleteTopicCommand:
+def _deletion(
+    call: NodeCall, wanted: _WantedTopic, topic: Topic | None
+) -> DeleteTopicCommand | DropViewCommand:
     """Raises ApiError."""
     name, topic_id = wanted
     known = name or ("" if topic is None else topic.name)
@@ -359,11 +362,15 @@ def _deletion(call: NodeCall, wanted: _WantedTopic, topic: Topic | None) -> Dele
         raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
     if topic is None:
         raise unknown(name or "")
+    if call.broker.views.of(topic) is not None:
+        return DropViewCommand(topic.topic_id)
     return DeleteTopicCommand(topic.topic_id)
 
 
 def _deleted(
-    wanted: _WantedTopic, topic: Topic | None, outcome: DeleteTopicCommand | ApiError
+    wanted: _WantedTopic,
+    topic: Topic | None,
+    outcome: DeleteTopicCommand | DropViewCommand | ApiError,
 ) -> DeleteTopicsResponseTopic:
     """A topic that was there and is gone was deleted, whoever did it."""
     gone = ErrorCode.unknown_topic_or_partition

@@ -36,6 +36,7 @@ from samelog.sequencer.state.group_commands import (
 )
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.views.places import named_topic
 
 ValueT = TypeVar("ValueT")
 LEFT_FOR_A_WHILE = -2
@@ -382,12 +383,8 @@ class ConsumerGroups:
 
     def _topics(self, group: ConsumerGroup) -> dict[str, Sequence[int]]:
         """The partitions of the topics that are subscribed to, as they are now."""
-        names = self._state.names
-        return {
-            topic: self._state.topics[names[topic]].partition_numbers
-            for topic in sorted(group.subscriptions())
-            if topic in names
-        }
+        found = (named_topic(self._state, name) for name in sorted(group.subscriptions()))
+        return {topic.name: topic.partition_numbers for topic in found if topic is not None}
 
     def _topics_moved(self, group: ConsumerGroup) -> bool:
         there = {number for numbers in self._topics(group).values() for number in numbers}

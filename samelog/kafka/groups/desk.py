@@ -27,6 +27,7 @@ from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.views.places import place_of
 from samelog.wire.errors import FaultCode
 
 MEMBER_MS = 20
@@ -124,12 +125,11 @@ def _assigned(
 ) -> tuple[AssignedPartition, ...]:
     found = []
     for number in numbers:
-        partition, committed = state.partitions.get(number), group.offsets.get(number)
-        if partition is not None:
-            topic = state.topics[partition.topic_id]
+        place, committed = place_of(state, number), group.offsets.get(number)
+        if place is not None:
+            topic, index = place
             at = -1 if committed is None else committed.offset
-            place = topic.name, topic.log_id, partition.index
-            found.append(AssignedPartition(number, *place, at))
+            found.append(AssignedPartition(number, topic.name, topic.log_id, index, at))
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ from samelog.kafka.groups.outbox import Outbox
 from samelog.kafka.groups.requests import OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset, DropOffsets, Phase
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.views.places import place_of
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -108,5 +109,5 @@ class OffsetKeeper:
         return topics is not None and self._topic(number) not in topics
 
     def _topic(self, number: int) -> str | None:
-        partition = self._state.partitions.get(number)
-        return None if partition is None else self._state.topics[partition.topic_id].name
+        place = place_of(self._state, number)
+        return None if place is None else place[0].name

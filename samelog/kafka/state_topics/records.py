@@ -20,6 +20,7 @@ from samelog.sequencer.state.group_commands import ClassicMember, CommittedOffse
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.transactions.state import Transaction
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.views.places import place_of
 
 _OFFSET_KEY, _GROUP_KEY, _TRANSACTION_KEY = 1, 2, 0
 _OFFSET_VALUE = _GROUP_VALUE = 3
@@ -71,11 +72,11 @@ def told(state: State, topic: StateTopic, key: Key) -> ToldRecord | None:
         return None
     if number == ITSELF:
         return ToldRecord(_group_key(name), _group(group), group.since_ms)
-    offset, partition = group.offsets.get(number), state.partitions.get(number)
-    if offset is None or partition is None:
+    offset, place = group.offsets.get(number), place_of(state, number)
+    if offset is None or place is None:
         return None
-    topic_name = state.topics[partition.topic_id].name
-    return ToldRecord(_offset_key(name, topic_name, partition.index), _offset(offset), offset.at_ms)
+    topic_of, index = place
+    return ToldRecord(_offset_key(name, topic_of.name, index), _offset(offset), offset.at_ms)
 
 
 def time_of(state: State, topic: StateTopic, key: Key) -> int:

@@ -62,7 +62,7 @@ class PullClient:
         """`directory` holds the copies, `<topic>-<partition>` each; it is made if need be."""
         self.topics = tuple(topics)
         self.on_change = options.on_change
-        self.directory = CopyDirectory(directory, parts.fs, options.on_change)
+        self.directory = CopyDirectory(directory, parts.fs, options.on_change, options.rows)
         self.copies = self.directory.copies
         if options.is_shared:
             self.directory.shared = {}
@@ -107,8 +107,12 @@ class PullClient:
             LogFormatError: a copy cannot be used as it is.
         """
         self.directory.open()
-        for topic in self.topics:
-            self.directory.find(topic)
+        try:
+            for topic in self.topics:
+                self.directory.find(topic)
+        except LogFormatError:
+            self.directory.close()
+            raise
         self._tasks = [
             spawn(self._link.keep_up(self._next_target, self._ended), "pull"),
             spawn(self._poll(), "pull: poll"),

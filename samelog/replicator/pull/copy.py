@@ -14,12 +14,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from samelog.format.directory_files import RowsFile
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import copy_path, read_partition_topic
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.pull.copies import PulledCopy, StartAt
 from samelog.wire.receiver import ResumePoint
 
@@ -83,7 +85,9 @@ class Copy(PulledCopy):
         self.wanted_offset = offset
 
 
-def begin_anew(fs: FileSystem, directory: str, old: Copy) -> tuple[Copy, str]:
+def begin_anew(
+    fs: FileSystem, directory: str, old: Copy, rows: RowsFile | None
+) -> tuple[Copy, str]:
     """An empty copy of the log that took the place of another one, whose copy is set aside: where.
     Raises LogFormatError.
     """
@@ -91,11 +95,27 @@ def begin_anew(fs: FileSystem, directory: str, old: Copy) -> tuple[Copy, str]:
     topic, partition = old.name
     dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
     aside = dirs.park(old.log.path, old.log.topic_id, partition)
-    return make_copy(fs, directory, topic, old.successor, partition), aside
+    return make_copy(fs, directory, (topic, partition), old.successor, rows), aside
 
 
-def make_copy(fs: FileSystem, directory: str, topic: str, topic_id: str, partition: int) -> Copy:
-    """Open or make a copy. Raises LogFormatError."""
-    path = copy_path(directory, topic, partition)
-    log = MergedLog.open(fs, path, topic=topic, topic_id=topic_id, partition=partition, hold=True)
-    return Copy(log)
+def make_copy(
+    fs: FileSystem,
+    directory: str,
+    name: tuple[str, int],
+    topic_id: str,
+    rows: RowsFile | None,
+) -> Copy:
+    """Open or make a copy of (topic, partition), or of what passes a filter. Raises
+    LogFormatError.
+    """
+    topic, partition = name
+    log = MergedLog.open(
+        fs,
+        copy_path(directory, topic, partition),
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
+        hold=True,
+        rows=rows,
+    )
+    return Copy(log, rows=None if rows is None else RowsAsked(*rows.filter))

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Container, Iterable, Mapping
 
+from samelog.format.directory_files import RowsFile
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName
@@ -32,13 +33,21 @@ LOCK_FILE = "copies.lock"
 class CopyDirectory:
     """`<topic>-<partition>` is where each copy is."""
 
-    def __init__(self, path: str, fs: FileSystem, on_change: Callable[[Copy], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        fs: FileSystem,
+        on_change: Callable[[Copy], None],
+        rows: Mapping[str, RowsFile],
+    ) -> None:
+        """`rows`: by topic, if only what passes a filter is copied of it."""
         self.copies: dict[InputName, Copy] = {}
         self.shared: Mapping[InputName, Share] | None = None
         """Those that a member of a group copies; None: it is in no group, and copies all."""
         self._path = path
         self._fs = fs
         self._on_change = on_change
+        self._rows = rows
         self.pin = ClusterPin(fs, path)
         """Which cluster the copies come from."""
         self._lock_path = os.path.join(path, LOCK_FILE)
@@ -69,7 +78,7 @@ class CopyDirectory:
         """Open the copies there are. Raises LogFormatError."""
         if self.shared is not None:
             return
-        found = find_partition_directories(self._fs, self._path, topic)
+        found = find_partition_directories(self._fs, self._path, topic, self._rows.get(topic))
         for name, topic_id, partition in found:
             if (name, partition) not in self.copies:
                 self._add(name, topic_id, partition)
@@ -91,7 +100,7 @@ class CopyDirectory:
 
     def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
         self._check_place()
-        copy = make_copy(self._fs, self._path, topic, topic_id, partition)
+        copy = make_copy(self._fs, self._path, (topic, partition), topic_id, self._rows.get(topic))
         for damage in copy.log.damaged:
             log.error("a copy was damaged: %s", damage)
         self.copies[copy.name] = copy
@@ -130,7 +139,7 @@ class CopyDirectory:
         Raises LogFormatError.
         """
         self._check_place()
-        copy, aside = begin_anew(self._fs, self._path, old)
+        copy, aside = begin_anew(self._fs, self._path, old, self._rows.get(old.name[0]))
         log.warning("%s-%d was begun anew in the cluster; the old copy is %s", *old.name, aside)
         self.copies[copy.name] = copy
         return copy

@@ -6,10 +6,11 @@ Invariant: none of it changes while the client runs; what does is in its configu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from samelog.config.values import Address
+from samelog.format.directory_files import RowsFile
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import Clock
@@ -50,7 +51,8 @@ class PullOptions:
 
     `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
     log the cluster began anew does so too, at once. `on_change` is called when a copy grew, caught
-    up, or changed its state; `on_status` when `status` has changed.
+    up, or changed its state; `on_status` when `status` has changed. `rows`: by topic, if only what
+    passes a filter is wanted of it.
     """
 
     find_start: FindStart = lambda topic, topic_id, partition: EARLIEST
@@ -59,3 +61,4 @@ class PullOptions:
     on_change: Callable[[Copy], None] = lambda copy: None
     on_status: Callable[[], None] = lambda: None
     poll_s: float = 0.5
+    rows: Mapping[str, RowsFile] = field(default_factory=dict)

@@ -20,10 +20,11 @@ from samelog.replicator.handler import ReplicatorHandler, fail, unexpected
 from samelog.replicator.interfaces import (
     FilePosition,
     HeldElsewhere,
-    LogSource,
     RequestRefused,
+    RowSource,
     StreamListener,
 )
+from samelog.replicator.pull.served_rows import ServedRows
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
@@ -46,6 +47,7 @@ from samelog.wire.messages import (
     Holders,
     MergedStartsAt,
     OpenMerged,
+    OpenRows,
     OpenSession,
     Received,
     RollSealed,
@@ -68,7 +70,7 @@ class PullServer(ReplicatorHandler):
     def __init__(
         self,
         connection: Connection,
-        source: LogSource,
+        source: RowSource,
         rights: Rights,
         *,
         hello: Hello = Hello(ConnectionRole.PULL),  # noqa: B008 - a frozen value
@@ -162,8 +164,8 @@ class PullServer(ReplicatorHandler):
     def _open_merged(self, message: OpenMerged) -> None:
         if not self._rights.may_subscribe(self._identity, message.topic):
             raise self._denied(f"subscribe to topic {message.topic!r}")
-        stream = self._source.open_merged(message.topic, message.topic_id, message.partition)
-        served = ServedMerged(stream)
+        served = self._served_merged(message)
+        stream = served.stream
         offset, place = served.start(message)
         opened = MergedStartsAt(
             handle=message.handle,
@@ -177,6 +179,13 @@ class PullServer(ReplicatorHandler):
         )
         skips = message.start is Start.POSITION and place > (message.base_offset, message.byte)
         self._begin(message.handle, served, opened, place, skips=skips)
+
+    def _served_merged(self, message: OpenMerged) -> ServedMerged:
+        """The partition, or what passes of it. Raises RequestRefused."""
+        stream = self._source.open_merged(message.topic, message.topic_id, message.partition)
+        asked = message.rows if isinstance(message, OpenRows) else None
+        reading = self._source.rows_of(stream, asked, self._identity, self._rights)
+        return ServedMerged(stream) if reading is None else ServedRows(reading)
 
     def _open_session(self, message: OpenSession) -> None:
         if not self._rights.is_peer(self._identity):

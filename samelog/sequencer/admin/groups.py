@@ -32,13 +32,14 @@ from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePosi
 from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.admin.parts import MembersDesk, ServedNode, parts_here, parts_of
-from samelog.sequencer.admin.topics import find_topic
+from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.places import base_number, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
@@ -126,8 +127,8 @@ def _consumer(
     native = known.natives.get(name)
     desk = node.group_desk
     heard_ms, polled_ms = (-1, -1) if desk is None else desk.times(group, name)
-    living = (state.partitions[n] for n in member.assigned if n in state.partitions)
-    names = tuple((state.topics[each.topic_id].name, each.index) for each in living)
+    living = (place_of(state, number) for number in member.assigned)
+    names = tuple((each[0].name, each[1]) for each in living if each is not None)
     return GroupMemberInfo(
         name,
         member.instance_id,
@@ -145,11 +146,11 @@ def _consumer(
 
 def _partition(node: ServedNode, number: int, known: CommittedOffset) -> GroupPartition:
     state = node.logs.machine.state
-    partition = state.partitions[number]
+    topic, index = place_of(state, number) or (None, 0)
     begin, end = _span(node, number)
     return GroupPartition(
-        state.topics[partition.topic_id].name,
-        partition.index,
+        "" if topic is None else topic.name,
+        index,
         begin,
         end,
         max(-1, known.offset),
@@ -163,6 +164,7 @@ def _span(node: ServedNode, number: int) -> tuple[int, int]:
     """The offsets of a partition that are there: the first, and the one behind the last. (0, 0):
     other nodes have it.
     """
+    number = base_number(node.logs.machine.state, number)
     parts = parts_of(node, number)
     if parts is None:
         return 0, 0
@@ -173,7 +175,7 @@ def _span(node: ServedNode, number: int) -> tuple[int, int]:
 
 
 async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     numbers = topic.partition_numbers
     if request.partition is not UNSET:
         numbers = numbers[request.partition : request.partition + 1]
@@ -192,7 +194,8 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
 def _target(
     node: ServedNode, number: int, request: requests.ResetGroup, now_ms: int
 ) -> CommittedOffset:
-    parts, logs = parts_here(node, number), node.logs
+    base = base_number(node.logs.machine.state, number)
+    parts, logs = parts_here(node, base), node.logs
     begin, end = _span(node, number)
     asked = 0 if request.offset is UNSET else request.offset
     match request.to:
@@ -201,7 +204,7 @@ def _target(
         case "latest":
             offset = end
         case "time":
-            offset = _at_time(parts[0], number, asked)
+            offset = _at_time(parts[0], base, asked)
         case "shift":
             offset = max(begin, min(end, _committed(logs, number, request.group) + asked))
         case "offset":
@@ -216,7 +219,8 @@ def _target(
 
 
 def _index(logs: LogParts, number: int) -> int:
-    return logs.machine.state.partitions[number].index
+    place = place_of(logs.machine.state, number)
+    return -1 if place is None else place[1]
 
 
 def _at_time(logs: LogParts, number: int, timestamp_ms: int) -> int:
@@ -255,7 +259,7 @@ async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> Gro
 async def note_positions(node: ServedNode, request: NotePositions, identity: str) -> PositionsNoted:
     """Raises ChangeRefused, NotLeader."""
     _check(node, identity, request.group, (request.topic,))
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     if topic.log_id != request.topic_id:
         return PositionsNoted(noted=False)
     numbers = topic.partition_numbers
@@ -271,7 +275,7 @@ async def processed_offset(
     if not node.member.rights.is_admin(identity):
         _check(node, identity, request.group, (request.topic,))
     await node.raft.proposer.catch_up()
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     group = node.logs.machine.state.groups.by_id.get(request.group)
     if group is None:
         text = f"there is no group, and no named subscriber, {request.group!r}"

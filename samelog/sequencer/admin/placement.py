@@ -43,6 +43,11 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
         len(everybody),
         {_name(node, number): lag for number, lag in raft.lag.items()},
     )
+    own = _name(node, node.peers.number)
+    newest = {
+        number: {own: (parts.group.raft.log.last_term, parts.group.raft.log.last_index)}
+        for number, _, parts in node.data_groups.here
+    }
     for number, group in sorted(state.placement.groups.items()):
         leader = node.data_groups.leader(number)
         yield GroupPlacement(
@@ -52,6 +57,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             group.copies,
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
             number in state.placement.resetting,
+            newest.get(number, {}),
         )
 
 

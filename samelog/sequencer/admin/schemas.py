@@ -1,21 +1,54 @@
-"""Answers administrators about schemas of topics: their versions, one more version.
+"""Answers administrators about schemas of topics (their versions, one more version), and about
+views: create, drop, describe.
 
-Invariant: what is answered with success is committed.
+Invariant: what is answered with success is committed; who creates a view may read its base.
 """
 
 from __future__ import annotations
 
+import uuid
+
 from msgspec import UNSET, structs
 
-from samelog.admin.answers import SchemaInfo, SchemaPage, SchemaSet
-from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.admin.answers import (
+    PartitionInfo,
+    SchemaInfo,
+    SchemaPage,
+    SchemaSet,
+    TopicDescription,
+    TopicInfo,
+)
+from samelog.admin.requests import (
+    CreateView,
+    DeleteTopic,
+    DescribeTopic,
+    ListSchemas,
+    SetSchema,
+)
 from samelog.config.authorisation import ANONYMOUS
+from samelog.format.arrow import ArrowMissing
 from samelog.sequencer.admin.parts import ServedNode, parts_here
-from samelog.sequencer.admin.topics import check_no_mirror, find_topic
+from samelog.sequencer.admin.topics import (
+    check_no_mirror,
+    delete_topic,
+    describe_topic,
+    find_readable,
+    find_topic,
+    partition_info,
+    view_info,
+)
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.filtering.view_stream import rows_of_view
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
 from samelog.sequencer.state.types import Partition, Rejection, Topic
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.views.places import base_topic
+from samelog.sequencer.state.views.view import View
+from samelog.typed.filters.operands import BadFilter
+from samelog.typed.filters.passing import NO_SCHEMA, Passing, projected
+from samelog.typed.filters.selection import RowsWanted
+from samelog.typed.filters.view_text import ViewText, names_in, parse_view
 from samelog.typed.schema import BadSchema, Schema, parse_schema
 from samelog.wire.errors import FaultCode
 
@@ -24,7 +57,10 @@ PAGE_BYTES = 1 << 20
 _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "SCHEMA_MOVED": FaultCode.ALREADY_EXISTS,
+    "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
 }
+_OWN = "__"
+"""What the cluster's own topics begin with."""
 
 
 def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
@@ -33,7 +69,7 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     if not is_local and not node.member.rights.may_see(identity, request.topic):
         text = f"{identity} may neither read nor write topic {request.topic!r}"
         raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
-    topic = find_topic(node, request.topic)
+    topic = find_readable(node, request.topic)
     found: list[SchemaInfo] = []
     size = 0
     for version in range(request.from_version, len(topic.schemas) + 1):
@@ -54,7 +90,10 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     )
     if request.partition is UNSET:
         return page
-    partition = _partition(node, topic, request.partition)
+    base = base_topic(node.logs.machine.state, topic)
+    partition = _partition(node, base, request.partition)
+    if base is not topic:  # a view has one version, for all that it shows
+        return structs.replace(page, next_offset=partition.next_offset)
     return structs.replace(
         page, since=tuple(partition.schema_since), next_offset=partition.next_offset
     )
@@ -98,3 +137,112 @@ def _parsed(text: str) -> Schema:
         return parse_schema(text)
     except BadSchema as error:
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error)) from error
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+async def create_view(node: ServedNode, request: CreateView, identity: str) -> TopicInfo:
+    """Have it created. Raises ChangeRefused, TimeoutError."""
+    try:
+        asked = parse_view(request.query)
+        base = _base(node, asked.base, identity)
+        command = _command(node, request.view, asked, base, identity)
+    except BadFilter as error:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error)) from error
+    except ArrowMissing as error:
+        raise ChangeRefused(FaultCode.NOT_READY, str(error), "ask another node") from error
+    await _propose(node, command)
+    return view_info(node, find_view(node, request.view))
+
+
+def _base(node: ServedNode, name: str, identity: str) -> Topic:
+    """Raises ChangeRefused."""
+    if node.logs.machine.state.schemas.view_named(name) is not None or name.startswith(_OWN):
+        text = f"{name!r} is no topic that views can stand on"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "name a topic that has records")
+    base = find_topic(node, name)
+    if not node.member.rights.may_subscribe(identity, name):
+        text, remedy = f"{identity} may not read {name!r}", "grant subscribe_topics"
+        raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, remedy)
+    return base
+
+
+def _command(
+    node: ServedNode, name: str, asked: ViewText, base: Topic, owner: str
+) -> CreateViewCommand:
+    """Raises BadFilter, ArrowMissing."""
+    version = len(base.schemas)
+    made = uuid.uuid4().hex, name, base.topic_id, asked.where
+    now_ms = node.member.clock.wall_ms()
+    if version == NO_SCHEMA:
+        Passing(RowsWanted(asked.where or None, asked.columns), {}, version)
+        return CreateViewCommand(*made, [], version, {}, "", owner, now_ms)
+    schema: Schema = node.logs.machine.state.schemas.schema_of(base.schemas[-1])
+    columns = asked.columns or schema.names
+    Passing(RowsWanted(asked.where or None, columns), {version: schema}, version)
+    needed = sorted({*columns, *names_in(asked.where)})
+    names = {each: schema.by_name[each].type.text for each in needed}
+    text = projected(schema, columns).text
+    return CreateViewCommand(*made, list(columns), version, names, text, owner, now_ms)
+
+
+async def delete_topic_or_view(node: ServedNode, request: DeleteTopic) -> TopicInfo:
+    """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
+    view = node.logs.machine.state.schemas.view_named(request.topic)
+    return await (delete_topic(node, request) if view is None else drop_view(node, view))
+
+
+def describe_topic_or_view(node: ServedNode, request: DescribeTopic) -> TopicDescription:
+    """One topic, or view. Raises ChangeRefused."""
+    view = node.logs.machine.state.schemas.view_named(request.topic)
+    return describe_topic(node, request) if view is None else describe_view(node, view)
+
+
+async def drop_view(node: ServedNode, view: View) -> TopicInfo:
+    """Have it dropped: what it was. Raises ChangeRefused, TimeoutError."""
+    found = structs.replace(view_info(node, view), topic_id=view.topic_id)
+    await _propose(node, DropViewCommand(view.topic_id))
+    return found
+
+
+async def _propose(node: ServedNode, command: CreateViewCommand | DropViewCommand) -> None:
+    outcome = await node.raft.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise ChangeRefused(_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE), outcome.message)
+
+
+def find_view(node: ServedNode, name: str) -> View:
+    """A view by its name. Raises ChangeRefused."""
+    view = node.logs.machine.state.schemas.view_named(name)
+    if view is None:
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, f"there is no view {name!r}")
+    return view
+
+
+def describe_view(node: ServedNode, view: View) -> TopicDescription:
+    """One view: where its partitions begin and end, and what of them cannot be read."""
+    base = node.logs.machine.state.topics[view.base_id]
+    partitions = tuple(_view_partition(node, view, number) for number in base.partition_numbers)
+    return TopicDescription(view_info(node, view), partitions)
+
+
+def _view_partition(node: ServedNode, view: View, number: int) -> PartitionInfo:
+    found = partition_info(node, number)
+    unread, newest = node.member.filters.unread(number, rows_of_view(view))
+    return PartitionInfo(
+        topic=view.name,
+        partition=found.partition,
+        start_offset=found.start_offset,
+        end_offset=found.end_offset,
+        durable_offset=found.durable_offset,
+        segments=0,
+        size_bytes=0,
+        checksum=0,
+        committed_offset=found.committed_offset,
+        merged_offset=found.merged_offset,
+        halted=found.halted,
+        elsewhere=found.elsewhere,
+        unread=unread,
+        newest_unread=newest,
+    )

@@ -12,15 +12,18 @@ from msgspec import UNSET
 
 from samelog.admin import placement_requests as place
 from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.consensus import NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks
+from samelog.placement.converting import change_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
 NOT_BEGUN = -1
@@ -28,8 +31,10 @@ TRIES = 10
 _CODES: Mapping[str, FaultCode] = {
     "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
     "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
+    "UNKNOWN_GROUP": FaultCode.OUT_OF_RANGE,
     "CANCELLING": FaultCode.CHANGE_PENDING,
     "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
+    "MOVING": FaultCode.CHANGE_PENDING,
     "LEVEL_TOO_LOW": FaultCode.NOT_READY,
 }
 
@@ -86,6 +91,27 @@ async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
 async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
     """See pause_task."""
     return await _change(node, lambda desk: operations.balance())
+
+
+async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
+    """Have a topic's partitions moved to where there are so many copies. Raises ChangeRefused,
+    NotLeader, TimeoutError.
+    """
+    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")) and topic.is_placed:
+        text = f"topic {topic.name!r} is compacted: its partitions move with their groups only"
+        raise ChangeRefused(FaultCode.GROUP_IN_USE, text, "kafka-reassign-partitions can")
+    numbers = topic.partition_numbers
+    await _change(node, lambda desk: change_copies(desk.look(), desk.states(), numbers, copies))
+
+
+async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:
+    """See pause_task."""
+    if node.logs.machine.state.level < GROUP_RECOVERY:
+        text = f"it needs feature level {GROUP_RECOVERY}"
+        raise refused(PlacementRefused("LEVEL_TOO_LOW", text, "docs/upgrades.md"))
+    return await _change(
+        node, lambda desk: operations.recover(desk.look(), request.node, request.group)
+    )
 
 
 def _desk(node: ServedNode) -> PlacementDesk:

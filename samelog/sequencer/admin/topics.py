@@ -5,13 +5,19 @@ Invariant: what is answered with success is committed.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from functools import partial
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
+from samelog.admin.answers import (
+    PartitionInfo,
+    TopicDescription,
+    TopicInfo,
+    Topics,
+)
 from samelog.admin.requests import (
     PARTITION_S,
     PARTITIONS_MAX,
@@ -22,31 +28,47 @@ from samelog.admin.requests import (
     DescribeTopic,
     GetLatestPositions,
     ListTopics,
+    TruncatePartition,
 )
+from samelog.admin.topic_answers import PartitionTruncated, TopicMade
 from samelog.admin.views import LatestPosition, LatestPositions
+from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.policy import rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
-from samelog.sequencer.admin.parts import ServedNode, parts_of, where
+from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
+from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
-_CODES = {"TOPIC_EXISTS": FaultCode.ALREADY_EXISTS, "MIRROR": FaultCode.OUT_OF_RANGE}
+_CODES = {
+    "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
+    "MIRROR": FaultCode.OUT_OF_RANGE,
+    "VIEWS_STAND": FaultCode.OUT_OF_RANGE,
+}
+MERGED_S, LOOK_S = 8.0, 0.02
 
 
 def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
     """All topics, for administrators and on loopback; for others those that they may read."""
-    rights, topics = node.member.rights, [*node.logs.machine.state.topics.values()]
+    rights, state = node.member.rights, node.logs.machine.state
+    topics = [
+        *map(topic_info, state.topics.values()),
+        *map(partial(view_info, node), views_in(node)),
+    ]
     if identity != ANONYMOUS and not rights.is_admin(identity):
         topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
-    return Topics(tuple(map(topic_info, topics)))
+    return Topics(tuple(topics))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
@@ -56,7 +78,7 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
     return TopicDescription(topic_info(topic), partitions)
 
 
-async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
+async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     check_partitions(request.partitions)
     check_settings(node, request.settings)
@@ -67,7 +89,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     copies = request.replication_factor
     if copies is UNSET or copies == len(node.peers.members.all):
         await _propose(node, command, longer_s=longer_s)
-        return topic_info(find_topic(node, request.topic))
+        return _new_topic(node, request.topic)
 
     await until_begun(node.logs.machine)
 
@@ -76,7 +98,15 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
         return placed_topic(state, is_there, command, copies, node.member.clock.wall_ms())
 
     await _place(node, make, longer_s)
-    return topic_info(find_topic(node, request.topic))
+    return _new_topic(node, request.topic)
+
+
+def _new_topic(node: ServedNode, name: str) -> TopicMade:
+    """With how long its records are kept."""
+    topic = find_topic(node, name)
+    rules = rules_of(node.care.archive.policy.policy, topic.settings)
+    kept_ms = -1 if rules.time_ms is None else rules.time_ms
+    return TopicMade(**structs.asdict(topic_info(topic)), retention_ms=kept_ms)
 
 
 async def _place(
@@ -119,12 +149,15 @@ def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
-    """Have its settings changed. Raises ChangeRefused, TimeoutError."""
+    """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
     check_settings(node, request.settings)
-    topic_id = find_topic(node, request.topic).topic_id
-    await _propose(
-        node, setting_commands.AlterTopicCommand(topic_id, request.settings, list(request.unset))
-    )
+    topic = find_topic(node, request.topic)
+    copies = request.replication_factor
+    if copies is not UNSET:
+        await convert_topic(node, topic, copies)
+    if request.settings or request.unset:
+        given = topic.topic_id, request.settings, list(request.unset)
+        await _propose(node, setting_commands.AlterTopicCommand(*given))
     return topic_info(find_topic(node, request.topic))
 
 
@@ -138,6 +171,33 @@ async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
     if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
         raise _refused(outcome)
     return found
+
+
+async def truncate_partition(
+    node: ServedNode, request: TruncatePartition, identity: str
+) -> PartitionTruncated:
+    """Have all that is in it archived. Raises ChangeRefused, TimeoutError."""
+    await node.raft.proposer.catch_up()
+    number = find_partition(node, request.topic, request.partition)
+    logs, raft = parts_here(node, number)
+    await raft.proposer.catch_up()
+    state = logs.machine.state.partitions[number]
+    end = state.next_offset
+    if end > state.log_start:
+        await _until_merged(raft, number, end)
+        kept, now_ms = (state.start_segment, state.start_checksum), node.member.clock.wall_ms()
+        command = ArchiveCommand(number, end, *kept, now_ms, f"truncated by {identity}")
+        outcome = await raft.proposer.propose(command)
+        if isinstance(outcome, Rejection):
+            raise ChangeRefused(FaultCode.CHANGE_PENDING, outcome.message, "ask again")
+    return PartitionTruncated(request.topic, request.partition, end)
+
+
+async def _until_merged(raft: RaftParts, number: int, end: int) -> None:
+    """Nothing is archived that a majority has not merged durably. Raises TimeoutError."""
+    async with asyncio.timeout(MERGED_S):
+        while raft.coordinator.cursors.get(number, 0) < end:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
 
 
 def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPositions:
@@ -164,6 +224,24 @@ def _latest(node: ServedNode, number: int) -> LatestPosition:
 
 
 # --- what others use too --------------------------------------------------------------------------
+
+
+def views_in(node: ServedNode) -> list[View]:
+    """All views."""
+    return list(node.logs.machine.state.schemas.views.values())
+
+
+def view_info(node: ServedNode, view: View) -> TopicInfo:
+    """A view, as topics are told."""
+    state = node.logs.machine.state
+    info = topic_info(state.topic_of_view(view))
+    return structs.replace(info, base=state.topics[view.base_id].name, query=view.text)
+
+
+def find_readable(node: ServedNode, name: str) -> Topic:
+    """A topic by its name, or a view as one. Raises ChangeRefused."""
+    view = node.logs.machine.state.schemas.view_named(name)
+    return find_topic(node, name) if view is None else node.logs.machine.state.topic_of_view(view)
 
 
 def topic_info(topic: Topic, *, topic_id: str = "") -> TopicInfo:

@@ -17,17 +17,20 @@ from contextlib import suppress
 
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.log import log_event
-from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers
+from samelog.sequencer.data_groups.leftovers import FOLDER, groups_on_disk, leftovers, set_aside
+from samelog.sequencer.data_groups.recovering import go_on_alone
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.seats import (
     ReplicaRecord,
     SeatFile,
     begun,
+    counted,
     has_ended,
     is_overtaken,
     is_stale,
 )
 from samelog.sequencer.host import NodeResources
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 
@@ -146,6 +149,7 @@ class ReplicaKeeper:
     async def _go_by_table(self) -> None:
         self._is_due = False
         await self._end_old()
+        await self._recover_groups()
         self._on_table()
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
             named, known = placed.replica_of(self._own), self.replicas.keys() | self._ending
@@ -197,11 +201,64 @@ class ReplicaKeeper:
         Raises RaftStoreError.
         """
         file = SeatFile(self._given.fs, self._raft_log.directory, number)
-        known, newest = file.read(), self._host.cluster.placement.next_replica
-        if known is None or known.is_ended or not is_overtaken(known, placed, self._own, newest):
+        known, table = file.read(), self._host.cluster.placement
+        if known is None or known.is_ended or not is_overtaken(known, placed, self._own, table):
             return known
-        self._given.fs.remove_tree(os.path.join(self._given.config.data, "groups", str(number)))
+        path = os.path.join(self._given.config.data, FOLDER, str(number))
+        if placed.recovered:  # it may be of the group's life before
+            set_aside(self._given.fs, path, number, known.replica)
+        else:
+            self._given.fs.remove_tree(path)
         return file.bury(known)
+
+    # --- going on alone ---------------------------------------------------------------------------
+
+    async def _recover_groups(self) -> None:
+        """Let replicas go on alone of which the table says so, once it is known to be up to date:
+        a copy of this directory from before must not.
+        """
+        for number, placed in tuple(self._host.cluster.placement.groups.items()):
+            named, running = placed.replica_of(self._own), self.replicas.get(number)
+            if named is None or not placed.is_to_go_on_with(self._own) or number in self._ending:
+                continue
+            if self._confirmed_at is not None and (running is None or running.is_to_go_on_alone()):
+                await self._recover(placed, named)
+
+    async def _recover(self, placed: PlacedGroup, named: PlacedReplica) -> None:
+        self._ending.add(placed.number)
+        running = self.replicas.pop(placed.number, None)
+        if running is not None:
+            self._on_over(running)
+            await running.stop()
+        try:
+            self._claim(placed.number, named)
+            self._go_on_alone(placed, named)
+        except (RaftStoreError, OtherVersion) as error:
+            self._damaged[placed.number] = placed, str(error)
+            what = "replica cannot go on alone"
+            log_event(log, logging.CRITICAL, what, group=placed.number, error=error)
+        finally:
+            self._ending.discard(placed.number)
+
+    def _go_on_alone(self, placed: PlacedGroup, named: PlacedReplica) -> None:
+        """First the log, then the vote: a crash between them is made good, as nobody confirms that
+        the group goes on. Raises RaftStoreError, OtherVersion.
+        """
+        config = self._given.config
+        go_on_alone(
+            self._given.fs,
+            self._raft_log,
+            os.path.join(config.data, FOLDER, str(placed.number)),
+            placed,
+            named,
+            name=config.name,
+            wall_ms=self._given.clock.wall_ms(),
+        )
+        file = SeatFile(self._given.fs, self._raft_log.directory, placed.number)
+        known = file.read()
+        if known is not None:
+            file.write(counted(known, self._directory.record))
+        log_event(log, logging.CRITICAL, "replica goes on alone", group=placed.number)
 
     # --- ending -----------------------------------------------------------------------------------
 

@@ -37,7 +37,15 @@ def groups_on_disk(fs: FileSystem, data: str) -> set[int]:
 def leftovers(table: Placement, there: Iterable[int]) -> Leftovers:
     """What is left, by a table that is as new as can be."""
     others = sorted(set(there) - table.groups.keys())
-    return Leftovers(
-        gone=tuple(each for each in others if each < table.next_group),
-        unknown=tuple(each for each in others if each >= table.next_group),
+    gone = tuple(
+        each for each in others if table.skipped.has_given("group", each, table.next_group)
     )
+    return Leftovers(gone, tuple(each for each in others if each not in gone))
+
+
+def set_aside(fs: FileSystem, path: str, group: int, replica: int) -> None:
+    """Move what a replica had of a life of its group that is over out of the way, to be kept."""
+    if fs.exists(path):
+        data = os.path.dirname(os.path.dirname(path))
+        fs.rename(path, os.path.join(data, f"set-aside.group.{group}.{replica}"))
+        fs.sync_directory(data)

@@ -13,8 +13,6 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import msgspec
-
 from samelog.placement.changes import AnyChange, ConfirmGroup, GroupBegunAnew
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
@@ -25,7 +23,8 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.coming import ComingPartitions
 from samelog.sequencer.data_groups.ending import UnsettledRuns
-from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, seat_of
+from samelog.sequencer.data_groups.leftovers import set_aside
+from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile, counted, seat_of
 from samelog.sequencer.data_groups.sender import GroupSender
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.data_groups.working import LOOK_S
@@ -280,19 +279,39 @@ class DataReplica:
         """Its number."""
         return self._record.replica
 
-    async def end(self) -> None:
-        """Stop, and let go of all files: the table, and so the group, names this replica no more,
-        and the disk knows that. replica.json is written last: a crash before that is made good at
-        the next start.
-        """
+    def is_to_go_on_alone(self) -> bool:
+        """Whether the table says so, and it has not begun to: by an entry, and with a vote."""
+        own = self.group_replica.logs.machine.state.placement
+        has_begun = own.version >= self.placed.recovered and self.raft.raft.may_vote
+        is_meant = self.placed.is_to_go_on_with(self._directory.record.number)
+        return is_meant and not has_begun
+
+    @property
+    def data(self) -> str:
+        """Where its files are."""
+        return self._data
+
+    async def stop(self) -> None:
+        """Run no more; its files stay."""
         running = list(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self.group_replica.stop()
         self.group_replica.close()
+
+    async def end(self) -> None:
+        """Stop, and let go of all files: the table, and so the group, names this replica no more,
+        and the disk knows that. replica.json is written last: a crash before that is made good at
+        the next start. What is of the group's life before a recovery is set aside.
+        """
+        await self.stop()
         self.group_replica.store.forget()
-        self._fs.remove_tree(self._data)
+        own = self.group_replica.logs.machine.state.placement
+        if own.version < self.placed.recovered:
+            set_aside(self._fs, self._data, self.number, self.replica)
+        else:
+            self._fs.remove_tree(self._data)
         self._file.bury(self._record)
         self.group_replica.store.log.forget((self.number, self.replica))
         log_event(log, logging.INFO, "replica ended", group=self.number, replica=self.replica)
@@ -313,7 +332,7 @@ class DataReplica:
             raft.regain_trust()
             self.raft.pump()
         if raft.may_vote and self._record.trusted != record.suspicions:
-            self._record = msgspec.structs.replace(self._record, trusted=record.suspicions)
+            self._record = counted(self._record, record)
             self._file.write(self._record)
             log_event(log, logging.WARNING, "replica counts again", group=self.number)
 

@@ -75,11 +75,11 @@ class SeatFile:
         return ended
 
 
-def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, next_replica: int) -> bool:
+def is_overtaken(known: ReplicaRecord, group: PlacedGroup, own: int, table: Placement) -> bool:
     """Whether the table knows of this member's replica, and that it is not wanted any more. A table
-    that lags behind does not know of it.
+    that lags behind, or was recovered from one that did, does not know of it.
     """
-    if known.replica >= next_replica:
+    if not table.skipped.has_given("replica", known.replica, table.next_replica):
         return False
     replica = group.replica_of(own)
     return replica is None or replica.replica > known.replica
@@ -117,6 +117,11 @@ def begun(
         text = f"replica {known.replica} was here, and the table says {replica.replica}"
         raise RaftStoreError(f"{text}: its files are kept; move them away to begin anew")
     return known
+
+
+def counted(known: ReplicaRecord, record: NodeRecord) -> ReplicaRecord:
+    """What replica.json says of a replica that counts, whatever it may have forgotten."""
+    return msgspec.structs.replace(known, trusted=record.suspicions)
 
 
 def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Seat:

@@ -244,8 +244,11 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
 
 
 def _was_known(topic: Topic, cluster: State) -> bool:
-    """Whether group 0, as it is here, has made a topic: its partitions have had their numbers."""
-    return topic.partition_numbers[0] < cluster.next_partition
+    """Whether group 0, as it is here, has made a topic: its partitions have had their numbers. One
+    that was recovered may have forgotten some.
+    """
+    first, skipped = topic.partition_numbers[0], cluster.placement.skipped
+    return skipped.has_given("partition", first, cluster.next_partition)
 
 
 def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:

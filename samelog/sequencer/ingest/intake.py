@@ -339,7 +339,8 @@ class Intake(RunIntake):
 
     def watch_verdicts(self, listener: VerdictListener) -> None:
         """Tell `listener` of merge instructions, and of runs and topics that end, from now on."""
-        self._verdict_listeners.append(listener)
+        if listener not in self._verdict_listeners:
+            self._verdict_listeners.append(listener)
 
     def unwatch_verdicts(self, listener: VerdictListener) -> None:
         """Stop telling a listener; does nothing if it was not told."""

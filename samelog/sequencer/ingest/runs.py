@@ -226,6 +226,7 @@ class RunIntake(ABC):
 
     async def _topic(self, name: str, partition: int) -> Topic:
         topic = self._machine.topic_named(name)
+        self._refuse_view(name)
         if topic is None or partition >= topic.partitions:
             with answered():  # what this node does not know might only be new
                 await self._proposer.catch_up()
@@ -240,6 +241,11 @@ class RunIntake(ABC):
             message = f"there is no topic {name!r}, and topics are not created by publishing"
             raise RequestRefused(FaultCode.UNKNOWN_TOPIC, message, f"samelog topic create {name}")
         return topic
+
+    def _refuse_view(self, name: str) -> None:
+        if self._machine.state.schemas.view_named(name) is not None:
+            text = f"{name!r} is a view: it has no records of its own, and takes none"
+            raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "publish to its base")
 
     def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
         """The input; None if this node does not know it or its run."""

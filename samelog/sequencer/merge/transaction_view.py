@@ -10,6 +10,7 @@ Invariant: a marker is planned once for each participant, unless its instruction
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from samelog.sequencer.merge.dedup import BatchFacts
@@ -21,9 +22,11 @@ from samelog.sequencer.state.transactions.state import (
     EndedInLog,
     JoinedInLog,
     LogTransactions,
+    OpenInLog,
     Transaction,
     Transactions,
 )
+from samelog.sequencer.state.transactions.two_phase import Decision
 
 MARKED_PARTITIONS = 256
 """At most so many get markers by one entry."""
@@ -100,8 +103,10 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        known = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
-        return bool(known) and bool(self._due())
+        is_deciding = bool(self._cluster.state.transactions.deciding)
+        may_owe = is_deciding or bool(self._machine.state.placement.recovered)
+        may_owe = may_owe or bool(self._machine.state.mirrors.owed)
+        return may_owe and bool(self._due())
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
@@ -114,14 +119,14 @@ class TransactionView:
         due = owed_ends(self._machine.state)
         for number, ends in self._cluster.state.transactions.markers_due().items():
             due.setdefault(number, []).extend(ends)
+        if self._machine.state.placement.recovered:
+            due = {**dict(self._lost()), **due}
         return due
 
     def _due(self) -> dict[int, list[End]]:
-        found, state = {}, self._machine.state
+        found = {}
         for number, ends in self._all_due().items():
-            if number not in state.partitions or number in state.placement.partitions:
-                continue  # it is in another group
-            if state.placement.is_on_its_way(number):
+            if not self._is_here(number):
                 continue
             log = self._known.in_log(number)
             left = [end for end in ends if _key(number, end) not in self._ended]
@@ -129,6 +134,32 @@ class TransactionView:
             if left:
                 found[number] = left
         return found
+
+    def _is_here(self, number: int) -> bool:
+        """Whether markers go into a partition here: it is in no other group, nor on its way."""
+        state = self._machine.state
+        is_ours = number in state.partitions and number not in state.placement.partitions
+        return is_ours and not state.placement.is_on_its_way(number)
+
+    def _lost(self) -> Iterator[tuple[int, list[End]]]:
+        """Markers that this group had written before one replica went on alone, and lost: of
+        transactions that group 0 has done with.
+        """
+        for number, log in self._known.logs.items():
+            ends = [self._end_of(number, *each) for each in log.open.items()]
+            if left := [each for each in ends if each is not None]:
+                yield number, left
+
+    def _end_of(self, partition: int, producer: int, opened: OpenInLog) -> End | None:
+        """What became of an open transaction; None: it is open, or group 0 does not know."""
+        known = self._cluster.state.transactions.of_producer(producer)
+        if known is None or known.number < opened.number:
+            return None
+        is_newest = known.number == opened.number
+        if is_newest and (known.is_open or known.unit is None):
+            return None
+        is_commit = is_newest and known.was_decided(Decision.COMMIT)
+        return End(producer, opened.epoch, opened.number, is_commit)
 
 
 def _epoch_of(known: EndedInLog | JoinedInLog | Transaction | None) -> int:

@@ -35,15 +35,16 @@ def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
     """`cluster`: group 0's state, which may be old; `here`: this group's."""
     units, own = cluster.transactions.spanning, here.transactions.spanning
     found = UnitSteps()
+    has_forgotten = bool(here.placement.recovered)
     for number, known in units.units.items():
         step = known.unit.participants.get(group)
         if step is not None and step is not Step.DONE:
-            _of_unit(found, (number, group), known, own)
+            _of_unit(found, (number, group), known, own, has_forgotten)
     if _is_resetting(cluster, group):
         found.pin.clear()  # what the units name is of logs that the group has yet to begin
     for number in own.pins.keys() - units.units.keys():
         if number <= units.last:  # group 0 has done with it, without what was pinned too late
-            found.end.append((number, False))
+            found.end.append((number, _was_committed(cluster, here, number)))
     if cluster.transactions.deciding and group:
         _tell_markers(found, cluster.transactions, here.transactions)
     return found
@@ -53,7 +54,14 @@ def _is_resetting(cluster: State, group: int) -> bool:
     return group in cluster.placement.resetting
 
 
-def _of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+def _of_unit(
+    found: UnitSteps,
+    who: tuple[int, int],
+    known: StagedUnit,
+    own: Spanning,
+    has_forgotten: bool = False,
+) -> None:
+    """`has_forgotten`: the group may have lost what it committed: one replica went on alone."""
     number, group = who
     if known.unit.is_open:
         if number not in own.pins:
@@ -66,6 +74,17 @@ def _of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spa
         found.tell.append(SettleUnit(number, group, UnitStep.DONE))
     elif number in own.pins or not is_commit:  # else this state is older than the decision
         found.end.append((number, is_commit))
+    elif has_forgotten:  # or the group lost what it had prepared
+        found.pin.append(number)
+
+
+def _was_committed(cluster: State, here: State, number: int) -> bool:
+    """Whether group 0 has done with a unit that it committed: then a recovered group has lost that
+    it was carried out here, too.
+    """
+    stage = cluster.stages.get(here.transactions.spanning.pins[number].stage)
+    is_its_last = stage is not None and stage.unit == number
+    return bool(here.placement.recovered) and is_its_last
 
 
 def _tell_markers(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:

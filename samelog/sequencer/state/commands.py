@@ -32,12 +32,14 @@ from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.sites.commands import SiteCommand
+from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.transactions.commands import (
     Begin,
     End,
     SpanningCommand,
     TransactionCommand,
 )
+from samelog.sequencer.state.views.commands import ViewCommand
 
 
 class Verdict(IntEnum):
@@ -428,12 +430,14 @@ AnyCommand = (
     | AccessCommand
     | SchemaCommand
     | MirrorCommand
+    | ViewCommand
     | PlacementCommand
     | ResetCommand
     | GroupCommand
     | TransactionCommand
     | CompactionCommand
     | TellKeys
+    | NoteElection
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,6 +19,7 @@ from itertools import islice
 from samelog.config.tables.node import Expiry
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.telling.events import EVENTS_PRODUCER
 from samelog.sequencer.state.transactions.commands import (
     ForgetTransactionalIds,
     TimeOutTransaction,
@@ -49,7 +50,8 @@ def due(
 def _idle_producers(machine: StateMachine, seen_before: int) -> Iterator[tuple[int, int]]:
     known = machine.state.transactions
     for producer, seen_ms in machine.state.producers_seen.items():
-        if seen_ms < seen_before and not known.is_used(producer):
+        is_idle = seen_ms < seen_before and producer != EVENTS_PRODUCER
+        if is_idle and not known.is_used(producer):
             yield producer, seen_ms
 
 

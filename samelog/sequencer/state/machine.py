@@ -65,6 +65,8 @@ from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
+from samelog.sequencer.state.telling.commands import NoteElection
+from samelog.sequencer.state.telling.events import TELLERS, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -78,11 +80,13 @@ from samelog.sequencer.state.types import (
     Topic,
     follows,
 )
+from samelog.sequencer.state.views.changes import why_not_dropped
+from samelog.sequencer.state.views.commands import ViewCommand
 from samelog.sequencer.state.void_state import archive_records, news_of, void_records
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
-_Change = SettingCommand | SchemaCommand | MirrorCommand
+_Change = SettingCommand | SchemaCommand | MirrorCommand | ViewCommand
 
 
 class StateMachine:
@@ -126,7 +130,12 @@ class StateMachine:
 
     def apply(self, command: AnyCommand) -> Any:
         """Apply one committed command: the value its proposer waits for, or a Rejection."""
-        return _APPLY[type(command)](self, command)
+        tell = TELLERS.get(type(command))
+        happened = () if tell is None else tuple(tell(self.state, command))
+        outcome = _APPLY[type(command)](self, command)
+        if happened and not isinstance(outcome, Rejection):
+            note_events(self.state, happened)
+        return outcome
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -185,6 +194,9 @@ class StateMachine:
         return add_topic(self.state, topic, command)
 
     def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
+        problem = why_not_dropped(self.state, command.topic_id)
+        if problem is not None:
+            return Rejection(*problem)
         topic = self.state.topics.pop(command.topic_id, None)
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
@@ -354,6 +366,9 @@ class StateMachine:
         self.state.remember(event_of(command, len(self.state.topics)))
         return command
 
+    def _elected(self, command: NoteElection) -> None:
+        self.state.told.term = max(self.state.told.term, command.term)
+
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.remember(command)
         return command
@@ -480,6 +495,7 @@ _APPLY: dict[type, Any] = {
     NodeStarted: StateMachine._node_started,
     LetIn: StateMachine._let_in,
     RecordEvent: StateMachine._record_event,
+    NoteElection: StateMachine._elected,
     VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,
     ArchiveCommand: StateMachine._archive,

@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
 from samelog.sequencer.state.placement.commands import BeginAnew, NewLog
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.views.changes import begin_views_anew
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
@@ -140,6 +141,7 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     old, topic.partition_numbers = topic.partition_numbers, []
     topic.former_logs.append(topic.log_id)
     topic.present_log = log_id(topic.topic_id, reset_id)
+    begin_views_anew(state, topic)
     for number in old:
         del state.partitions[number]
         state.keyed.pop(number, None)

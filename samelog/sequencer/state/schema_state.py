@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
+from samelog.sequencer.state.views.changes import why_not_changed
 from samelog.typed.compatibility import (
     BY_DEFAULT,
     COMPATIBILITY,
@@ -64,6 +65,9 @@ def _misfit(
     """Why a schema cannot be a topic's next version. Keeps its text if it can. `is_agreed`: group 0
     has found that it fits, with the settings that the topic had then, or a mirror's source.
     """
+    problem = why_not_changed(state, topic, schema)
+    if problem is not None:
+        return problem
     if topic.schemas and not is_agreed:
         newest = state.schemas.schema_of(topic.schemas[-1])
         problems = problems_between(mode_of(topic.settings), schema, newest)

@@ -1,4 +1,4 @@
-"""The texts of topics' schemas, as the replicated state has them.
+"""The texts of topics' schemas, and views, as the replicated state has them.
 
 Invariant: equal texts are kept once, as long as a topic has them, and all together are bounded
 (docs/typed.md, T14).
@@ -6,21 +6,18 @@ Invariant: equal texts are kept once, as long as a topic has them, and all toget
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from samelog.sequencer.state.views.schema_version import SchemaVersion
+from samelog.sequencer.state.views.view import View
 from samelog.typed.schema import Schema, parse_schema
 
 TEXTS_BYTES_MOST = 16 << 20
 """Of all texts together."""
 
-
-class SchemaVersion(msgspec.Struct, frozen=True, array_like=True):
-    """One version of a topic's schema: which text it is, and since when."""
-
-    fingerprint: str
-    set_ms: int
+__all__ = ["TEXTS_BYTES_MOST", "KeptText", "SchemaVersion", "Schemas", "View"]
 
 
 class KeptText(msgspec.Struct, array_like=True):
@@ -35,6 +32,16 @@ class Schemas(msgspec.Struct):
 
     texts: dict[str, KeptText] = {}
     size_bytes: int = 0
+    views: dict[str, View] = {}
+    """By id; their schemas' texts are among the others."""
+
+    def view_named(self, name: str) -> View | None:
+        """The view of that name."""
+        return next((view for view in self.views.values() if view.name == name), None)
+
+    def views_of(self, topic_id: str) -> Iterator[View]:
+        """Those that stand on a topic."""
+        return (view for view in self.views.values() if view.base_id == topic_id)
 
     def keep(self, schema: Schema) -> bool:
         """Whether there is room for it."""

@@ -30,6 +30,7 @@ from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
+from samelog.sequencer.state.views.changes import VIEW_CHANGES
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -151,6 +152,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     **SCHEMA_CHANGES,
     **MIRROR_CHANGES,
     **SITE_CHANGES,
+    **VIEW_CHANGES,
     CompactCommand: _compact,
     RewrittenCommand: _compact,
     TellKeys: _tell_keys,

@@ -37,7 +37,9 @@ from samelog.sequencer.state.mirrors.state import Mirrors
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
+from samelog.sequencer.state.views.view import View
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
@@ -156,7 +158,7 @@ class Session(msgspec.Struct):
     forgotten: int = -1
     """The highest own number of a run of this directory that is not remembered any more."""
     next_run: int = 0
-    """The lowest number the cluster may give the next run, if no run is remembered."""
+    """The lowest number the cluster may give the next run."""
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
 
@@ -189,7 +191,7 @@ class Session(msgspec.Struct):
     @property
     def next_number(self) -> int:
         """The first that no run of it ever had."""
-        return self.runs[-1].number + 1 if self.runs else self.next_run
+        return max(self.next_run, self.runs[-1].number + 1 if self.runs else 0)
 
     def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
         """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""
@@ -313,6 +315,8 @@ class State(msgspec.Struct):
     """Which data groups there are, and what is in them."""
     keyed: dict[int, KeyedPartition] = {}
     """The partitions of topics whose keys count once."""
+    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
+    """What is to be told as records of `__events`."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
 
     def name_cluster(self, cluster_id: str) -> None:
@@ -335,6 +339,14 @@ class State(msgspec.Struct):
         """The texts of a topic's schema, from version 1 up to `newest`."""
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
+    def topic_of_view(self, view: View) -> Topic:
+        """A view as a topic: of its own name, log and numbers, without partitions in the state."""
+        schemas = [] if view.schema is None else [view.schema]
+        is_placed = self.topics[view.base_id].is_placed
+        settings: dict[str, str] = {}
+        made = view.topic_id, view.name, settings, view.created_ms, view.partition_numbers
+        return Topic(*made, view.log_id, view.former_logs, schemas, is_placed)
 
     def rack_of(self, number: int) -> str:
         """Where a member says that it is: its site, and then the rack there."""
@@ -360,6 +372,9 @@ class State(msgspec.Struct):
         number = self.next_partition
         self.add_empty(topic, number, topic.partitions)
         topic.partition_numbers.append(number)
+        for view in self.schemas.views_of(topic.topic_id):
+            view.partition_numbers.append(self.next_partition)
+            self.next_partition += 1
 
     def add_empty(self, topic: Topic, number: int, index: int) -> None:
         """A topic has a partition of that number here."""

@@ -18,12 +18,8 @@ import msgspec
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, Bytes
 from samelog.format.compaction import CompactedSegment
-from samelog.format.directory_files import PartitionFile
-from samelog.format.errors import (
-    CorruptBatch,
-    CorruptLog,
-    NotContiguous,
-)
+from samelog.format.directory_files import PartitionFile, RowsFile
+from samelog.format.errors import CorruptBatch, CorruptLog, NotContiguous
 from samelog.format.file_names import (
     INDEX,
     LOG,
@@ -91,11 +87,12 @@ class MergedLog(MergedReader):
         partition: int,
         read_only: bool = False,
         hold: bool = False,
+        rows: RowsFile | None = None,
     ) -> MergedLog:
         """Open a partition's directory; unless `read_only`, make it if needed, and recover it.
 
         With `hold` no file is made any more, and DirectoryGone raised instead, once another
-        directory is in its place.
+        directory is in its place. `rows`: it has what passed this filter, not the log.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
@@ -106,6 +103,7 @@ class MergedLog(MergedReader):
         """
         name = os.fspath(path)
         wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        wanted = wanted if rows is None else rows.of(wanted)
         whose = claim(fs, name, wanted, read_only=read_only)
         log = cls(fs, name, whose, read_only=read_only)
         try:

@@ -7,37 +7,64 @@ from __future__ import annotations
 
 import os
 
-from samelog.format.directory_files import PartitionFile
+from samelog.format.directory_files import PartitionFile, RowsFile
 from samelog.format.errors import CorruptLog, OtherTopic, UnsupportedFormat
-from samelog.format.file_names import PARTITION_FILE, input_name, parse_input_name, segment_bases
+from samelog.format.file_names import (
+    PARTITION_FILE,
+    ROWS_FILE,
+    input_name,
+    parse_input_name,
+    segment_bases,
+)
 from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file, write_json_file
 
 
+def read_whose(fs: FileSystem, directory: str) -> PartitionFile | None:
+    """Whose a directory is: a log's, or a RowsFile; None if nobody's. Raises as `claim`."""
+    known = read_json_file(fs, os.path.join(directory, PARTITION_FILE), PartitionFile)
+    return known or read_json_file(fs, os.path.join(directory, ROWS_FILE), RowsFile)
+
+
 def read_partition_topic(fs: FileSystem, directory: str) -> str | None:
     """The topic id that a directory belongs to, None if nobody's. Raises as `claim`."""
-    known = read_json_file(fs, os.path.join(directory, PARTITION_FILE), PartitionFile)
+    known = read_whose(fs, directory)
     return None if known is None else known.topic_id
+
+
+def check_kind(directory: str, known: PartitionFile, wanted: RowsFile | None) -> None:
+    """Raises UnsupportedFormat, unless a directory has what is wanted: what passed this filter, or
+    (None) the log.
+    """
+    if isinstance(known, RowsFile):
+        what = f"what passed the filter {known.where!r}, columns {list(known.columns)}, of version "
+        what += f"{known.version}"
+    else:
+        what = "the log"
+    is_same = wanted.filter == known.filter if isinstance(known, RowsFile) and wanted else False
+    if not is_same and (wanted is not None or isinstance(known, RowsFile)):
+        raise UnsupportedFormat(f"{directory} has {what}, and nothing else: take another directory")
 
 
 def claim(
     fs: FileSystem, directory: str, wanted: PartitionFile, *, read_only: bool
 ) -> PartitionFile:
-    """What partition.json says; it is written if the directory is new.
+    """What partition.json says, or rows.json; it is written if the directory is new.
 
     Raises:
         OtherTopic: the directory belongs to another topic id.
-        UnsupportedFormat: it is another partition's, or of another version of the format.
+        UnsupportedFormat: it is another partition's, another filter's, or of another version of the
+            format.
         NoSuchFile: there is none (`read_only`).
         CorruptLog: it is unreadable, or missing beside segments.
     """
-    path = os.path.join(directory, PARTITION_FILE)
     if not read_only:
         make_durable_directory(fs, directory)
-    known = read_json_file(fs, path, PartitionFile)
+    known = read_whose(fs, directory)
     if known is None:
         return _write_first(fs, directory, wanted, read_only=read_only)
+    check_kind(directory, known, wanted if isinstance(wanted, RowsFile) else None)
     if known.topic_id != wanted.topic_id:
         raise OtherTopic(directory, known.topic_id, wanted.topic_id)
     if (known.topic, known.partition) != (wanted.topic, wanted.partition):
@@ -48,7 +75,7 @@ def claim(
 def _write_first(
     fs: FileSystem, directory: str, wanted: PartitionFile, *, read_only: bool
 ) -> PartitionFile:
-    path = os.path.join(directory, PARTITION_FILE)
+    path = _path(directory, wanted)
     if read_only:
         raise NoSuchFile(f"{path} is not there")
     if segment_bases(fs.list_directory(directory)):
@@ -57,9 +84,13 @@ def _write_first(
     return wanted
 
 
+def _path(directory: str, whose: PartitionFile) -> str:
+    return os.path.join(directory, ROWS_FILE if isinstance(whose, RowsFile) else PARTITION_FILE)
+
+
 def write_partition_file(fs: FileSystem, directory: str, whose: PartitionFile) -> None:
-    """Write or replace partition.json, durably. Raises DiskFault."""
-    write_json_file(fs, os.path.join(directory, PARTITION_FILE), whose)
+    """Write or replace partition.json, or rows.json, durably. Raises DiskFault."""
+    write_json_file(fs, _path(directory, whose), whose)
 
 
 def copy_path(directory: str, topic: str, partition: int) -> str:
@@ -68,9 +99,10 @@ def copy_path(directory: str, topic: str, partition: int) -> str:
 
 
 def find_partition_directories(
-    fs: FileSystem, directory: str, topic: str
+    fs: FileSystem, directory: str, topic: str, rows: RowsFile | None = None
 ) -> list[tuple[str, str, int]]:
-    """(topic, topic id, partition) of the copies of a topic in a subscriber's directory.
+    """(topic, topic id, partition) of the copies of a topic in a subscriber's directory. `rows`: of
+    what passed a filter, instead.
 
     Raises LogFormatError when one of them cannot be read.
     """
@@ -79,11 +111,12 @@ def find_partition_directories(
         parsed = parse_input_name(name)
         if parsed is None or parsed[0] != topic:
             continue
-        path = os.path.join(directory, name, PARTITION_FILE)
-        whose = read_json_file(fs, path, PartitionFile)
+        place = os.path.join(directory, name)
+        whose, path = read_whose(fs, place), os.path.join(place, PARTITION_FILE)
         if whose is None:
             raise NoSuchFile(f"{path} is not there; remove the directory, or restore the file")
         if (whose.topic, whose.partition) != parsed:
             raise CorruptLog(path, 0, f"belongs to {whose.topic}-{whose.partition}")
+        check_kind(place, whose, rows)
         found.append((topic, whose.topic_id, parsed[1]))
     return found

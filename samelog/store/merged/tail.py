@@ -6,16 +6,13 @@ be being written, so it means "not yet"; whole valid batches before it count.
 
 from __future__ import annotations
 
-import os
-
-from samelog.format.directory_files import PartitionFile
-from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases
+from samelog.format.file_names import LOG, segment_bases
 from samelog.format.marks import LogCheckpoint, MergedMarks
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.disk.json_files import read_json_file
+from samelog.store.merged.partition_file import read_whose
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.segment_walk import RunningChecksum, resume_from_index, walk_into
@@ -78,8 +75,7 @@ class MergedTail:
 
     def _take_start(self) -> None:
         """Something may have been archived since."""
-        path = os.path.join(self._segment_files.directory, PARTITION_FILE)
-        whose = read_json_file(self._fs, path, PartitionFile)
+        whose = read_whose(self._fs, self._segment_files.directory)
         if whose is None:
             return
         self._chain.log_start = max(self._chain.log_start, whose.log_start)

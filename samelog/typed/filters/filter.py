@@ -49,7 +49,7 @@ class Filter:
     def __init__(self, text: str, rows: pa.Schema, records: pa.Schema) -> None:
         self.text = text
         self._rows, self._records = rows, records
-        self._condition = self._compile(_parse(text))
+        self._condition = self._compile(parse_condition(text))
 
     def mask(self, rows: pa.Table, records: pa.Table) -> Any:
         """True for the rows that pass; `records` has keys, offsets and headers of the same rows."""
@@ -165,7 +165,8 @@ _PREDICATES: dict[str, Callable[[Filter, Any], Condition]] = {
 }
 
 
-def _parse(text: str) -> Any:
+def parse_condition(text: str) -> Any:
+    """The tree of a condition. Raises BadFilter, ArrowMissing."""
     try:
         from sqlglot import exp
         from sqlglot.dialects.dialect import Dialect

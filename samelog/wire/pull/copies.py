@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from samelog.format.errors import LogFormatError
-from samelog.wire.bounds import Holder
+from samelog.wire.bounds import Holder, RowsAsked
 from samelog.wire.effects import Send
 from samelog.wire.messages import LogArchived, MergedStartsAt, Start
 from samelog.wire.pull.refusal import Refusal
@@ -61,6 +61,8 @@ class PulledCopy:
     """One copy. `retry_at`: when a waiting one is to be opened again."""
 
     log: LogOfCopy
+    rows: RowsAsked | None = None
+    """What passes of it is wanted, and the log has only that; None: all."""
     state: CopyState = CopyState.WAITING
     fault: Refusal | LogFormatError | None = None
     """Why it waits or has stopped."""

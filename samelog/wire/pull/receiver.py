@@ -26,6 +26,7 @@ from samelog.wire.messages import (
     LogArchived,
     MergedStartsAt,
     OpenMerged,
+    OpenRows,
     Refused,
     SegmentSealed,
     Start,
@@ -281,10 +282,11 @@ class PullReceiver(Generic[CopyT]):
 
     def place_found(self, handle: int, place: StartAt | ResumePoint) -> None:
         """Where a copy is to begin, or ends."""
-        log = self._copies[handle].log
+        log, rows = self._copies[handle].log, self._copies[handle].rows
         is_begun = isinstance(place, ResumePoint)
         at = (Start.POSITION, -log.next_offset, *place) if is_begun else place
-        asked = OpenMerged(handle, log.topic, log.topic_id, log.partition, *at)
+        whose = handle, log.topic, log.topic_id, log.partition
+        asked = OpenMerged(*whose, *at) if rows is None else OpenRows(*whose, *at, rows=rows)
         self.effects.append(Send(asked))
 
     def _opened(self, message: MergedStartsAt, now: float) -> None:

@@ -2,7 +2,8 @@
 
 import { h, s } from "./dom.js";
 import { now, one, rows, series } from "./live.js";
-import { ago, bytes, count, short, time } from "./format.js";
+import { get } from "./api.js";
+import { ago, bytes, count, seconds, short, time } from "./format.js";
 import { chip, code, figure, head, legend, number, panel, state, table, text } from "./parts.js";
 import { chart, meter, tones } from "./charts.js";
 import { ask, button } from "./actions.js";
@@ -96,9 +97,35 @@ const electionRow = (each) => ({
   cells: [time(each.at_ms), each.leader, number(count(each.term)), text(each.why)],
 });
 
+// --- sites ----------------------------------------------------------------------------------------
+
+function waited(lagMs) {
+  if (lagMs < 0) return state("says nothing", "warn");
+  return lagMs ? `waits for ${seconds(lagMs / 1000)}` : "none";
+}
+
+const siteRows = (site) => site.members.map((each) => ({
+  key: each.node,
+  cells: [
+    each.node,
+    site.name,
+    each.voter ? "votes" : site.votes ? "learns" : "reads only",
+    number(each.records < 0 ? "–" : short(each.records)),
+    waited(each.lag_ms),
+  ],
+}));
+
+function sites(found) {
+  if (!found?.sites.length) return null;
+  return panel("Sites", table("Sites", ["Node", "Site", "Role", "Lacks#", "Oldest record that it lacks"],
+    found.sites.flatMap(siteRows), "No node is in a site yet: a node says with [node] site where it is."));
+}
+
 export default {
   title: () => "Nodes",
-  view: () => {
+  live: true,
+  load: () => get("/sites"),
+  view: ({ data }) => {
     const elections = [...rows("elections")].sort((a, b) => a.at_ms - b.at_ms);
     const names = rows("nodes").map((each) => each.name);
     const colour = tones(new Set(names));
@@ -108,6 +135,7 @@ export default {
       figures(),
       panel("Members", table("Members",
         ["Node", "State", "Role", "Address", "Lag#", "Applied#", "Heard", "Said", ""], rows("nodes").map(memberRow))),
+      sites(data),
       panel("Leaders over time", reigns(elections), table("Elections",
         ["Elected", "Leader", "Term#", "Why"], [...elections].reverse().map(electionRow),
         "This node has seen no election since its start.")),

@@ -33,6 +33,7 @@ from samelog.sequencer.state.transactions.commands import (
     TransactionCommand,
 )
 from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.places import Living
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -55,7 +56,7 @@ class FedMachine(Protocol):
 def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Rejection:
     state = machine.state
     keys = list(concerned(command, state)) if is_told(state) else []
-    problem = state.groups.apply(command, state.partitions)
+    problem = state.groups.apply(command, Living(state))
     if problem is not None:
         return Rejection("PRECONDITION", problem)
     note_groups(state, keys, is_new=not isinstance(command, DropOffsets | DeleteGroups))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from samelog.sequencer.levels import STATE_TOPICS
 from samelog.sequencer.state.feeds.feed import ITSELF, Key, StateTopic
+from samelog.sequencer.state.views.places import place_of
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.group_commands import CommitOffsets
@@ -94,10 +95,8 @@ def _note_lost_offsets(state: State, gone: NamedPlaces) -> None:
 
 
 def _place(state: State, number: int) -> tuple[str, int]:
-    partition = state.partitions.get(number)
-    if partition is None:
-        return "", -1
-    return state.topics[partition.topic_id].name, partition.index
+    place = place_of(state, number)
+    return ("", -1) if place is None else (place[0].name, place[1])
 
 
 OFFSETS = StateTopic.OFFSETS

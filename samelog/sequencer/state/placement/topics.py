@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samelog.format.names import EVENTS_TOPIC
+from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
@@ -25,7 +27,7 @@ def problem_with_new(
     state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
 ) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
-    if command.name in state.names:
+    if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if command.name in RESERVED_NAMES and is_told(state):
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
@@ -36,7 +38,16 @@ def problem_with_new(
     if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
         text = f"the records of {command.source.topic!r} come from this cluster"
         return "MIRROR", text
-    return problem_with_place(state, command) if isinstance(command, PlaceTopic) else None
+    if not isinstance(command, PlaceTopic):
+        return None
+    return _placed_events(state, command.name) or problem_with_place(state, command)
+
+
+def _placed_events(state: State, name: str) -> WhyNot:
+    """Why what happens is told in group 0 only."""
+    if name != EVENTS_TOPIC or state.level < EVENTS:
+        return None
+    return "INVALID_TOPIC", f"topic {name!r} is on every node: name no number of copies"
 
 
 def add_topic(

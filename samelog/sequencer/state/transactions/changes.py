@@ -34,6 +34,7 @@ from samelog.sequencer.state.transactions.state import (
     Transaction,
 )
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.views.places import Living
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -258,7 +259,7 @@ def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms
     if wanted is Decision.COMMIT:
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
         command = CommitOffsets([each for each in commits if each[1]])
-        state.groups.apply(command, state.partitions)
+        state.groups.apply(command, Living(state))
         note_commits(state, command)
     known.groups = {}
     state.transactions.ongoing.pop(name, None)

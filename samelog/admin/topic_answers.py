@@ -1,0 +1,24 @@
+"""What is answered to changes of topics.
+
+Invariant: as in `samelog.admin.answers`.
+"""
+
+from __future__ import annotations
+
+from samelog.admin.answers import AdminAnswer, TopicInfo
+
+
+class TopicMade(TopicInfo, frozen=True):
+    """A new topic, and after how long its records are archived, by its settings and the cluster's
+    policy; -1: none is for its age.
+    """
+
+    retention_ms: int = -1
+
+
+class PartitionTruncated(AdminAnswer, frozen=True):
+    """Records below `log_start` can be read no more."""
+
+    topic: str
+    partition: int
+    log_start: int

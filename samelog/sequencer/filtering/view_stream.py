@@ -1,0 +1,106 @@
+"""One partition of a view, as a node lets it be read; and what may be asked of it.
+
+Invariant: a view is gone when the replicated state does not have it any more, whoever still reads
+it; its offsets are those of its base.
+"""
+
+from __future__ import annotations
+
+from samelog.config.authorisation import Rights
+from samelog.replicator.interfaces import (
+    MergedReading,
+    MergedStream,
+    RequestRefused,
+    StreamListener,
+)
+from samelog.sequencer.state.schemas import Schemas
+from samelog.sequencer.state.views.view import View
+from samelog.typed.arrow_types import import_arrow
+from samelog.typed.filters.filter import Filter
+from samelog.typed.filters.operands import BadFilter
+from samelog.typed.filters.passing import records_schema
+from samelog.typed.values.codec import reading_schema
+from samelog.wire.bounds import RowsAsked
+from samelog.wire.errors import FaultCode
+
+
+class ViewStream:
+    """Implements interfaces.MergedStream."""
+
+    def __init__(self, view: View, base: MergedStream, known: Schemas) -> None:
+        """`known`: of the replicated state, which has the view as long as there is one."""
+        self.view, self.base = view, base
+        self.topic, self.topic_id = view.name, view.log_id
+        self.index = base.index
+        self.known = known
+
+    @property
+    def partitions(self) -> int:
+        """How many the base has."""
+        return self.base.partitions
+
+    @property
+    def log(self) -> MergedReading:
+        """Of the base: offsets are its."""
+        return self.base.log
+
+    @property
+    def fault(self) -> RequestRefused | None:
+        """Why nothing can be read any more."""
+        if self.known.views.get(self.view.topic_id) is not self.view:
+            text = f"view {self.topic!r} was dropped"
+            return RequestRefused(FaultCode.TOPIC_GONE, text, "let it go")
+        return self.base.fault
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """When the base changes."""
+        self.base.add_listener(listener)
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Call it no more."""
+        self.base.remove_listener(listener)
+
+    def suspect(self, base_offset: int) -> None:
+        """What was read was computed."""
+
+
+def check_owner(rights: Rights, view: View, base: str) -> None:
+    """Raises RequestRefused, if the owner of a view may not read its base any more."""
+    if not rights.may_subscribe(view.owner, base):
+        text = f"{view.owner}, whose view {view.name!r} is, may not read {base!r}"
+        raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "grant it, or make the view anew")
+
+
+def rows_of_view(view: View) -> RowsAsked:
+    """All of a view. What cannot be read has nobody to be told of it: it is counted."""
+    return RowsAsked(view.where, tuple(view.columns), view.version, skips_unread=True)
+
+
+def narrowed(stream: ViewStream, asked: RowsAsked | None) -> RowsAsked:
+    """What is asked of a view, of its base. Raises RequestRefused."""
+    whole = rows_of_view(stream.view)
+    if asked is None:
+        return whole
+    try:
+        where = _both(stream, whole, asked)
+    except BadFilter as error:
+        raise RequestRefused(FaultCode.OUT_OF_RANGE, str(error)) from error
+    columns = asked.columns or whole.columns
+    unknown = sorted({*columns} - {*whole.columns}) if whole.columns else []
+    if unknown:
+        text = f"view {stream.topic!r} has no column {unknown[0]!r}"
+        raise RequestRefused(FaultCode.OUT_OF_RANGE, text)
+    return whole._replace(where=where, columns=columns, is_committed=asked.is_committed)
+
+
+def _both(stream: ViewStream, whole: RowsAsked, asked: RowsAsked) -> str:
+    """Both conditions; that of the asker names columns of the view only. Raises BadFilter."""
+    if not asked.where:
+        return whole.where
+    schema, records = stream.view.schema, records_schema()
+    rows = import_arrow().schema([])
+    if schema is not None:
+        rows = reading_schema(stream.known.schema_of(schema))
+    Filter(asked.where, rows, records)
+    parts = [part for part in (whole.where, asked.where) if part]
+    return " AND ".join(f"({part}\n)" for part in parts)

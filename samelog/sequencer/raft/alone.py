@@ -1,0 +1,103 @@
+"""One replica of a group goes on alone: its Raft log begins anew behind all that it holds.
+
+For groups whose majority is lost for ever. What the replica has is taken as committed, whether it
+was or not; what only the others had is lost.
+
+Invariant: the new log begins with a snapshot of a term that no lost replica can have had, at an
+entry that none of them has, so that nobody goes on from an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from samelog.consensus import Effects, Entry, HardState, Snapshot
+from samelog.sequencer.raft.replica import SnapshotBody, read_body
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.commands import DeleteTopicCommand, Merge, decode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
+
+TERM_STEP = 1000
+"""The new life's terms are so far above what this replica knew that no lost one can have had them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """All that a replica holds: its state with every entry of its log, the instructions that wait
+    to be executed, and its newest entry.
+    """
+
+    machine: StateMachine
+    pending: list[Merge]
+    last_index: int
+    last_term: int
+    term: int
+    committed: int
+
+    @property
+    def place(self) -> str:
+        """Up to where it goes, for a sentence."""
+        text = f"entry {self.last_index} of term {self.last_term}"
+        return f"{text}, of which {self.committed} were known to be committed"
+
+    @property
+    def partitions(self) -> list[tuple[str, int, int]]:
+        """(topic, partition, next offset)."""
+        state = self.machine.state
+        return [
+            (state.topics[partition.topic_id].name, partition.index, partition.next_offset)
+            for partition in state.partitions.values()
+        ]
+
+
+def held_by(store: RaftStore) -> Held:
+    """What is in a replica's files. Raises OtherVersion."""
+    machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
+    index, term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
+    for entry in store.entries:
+        if entry.index > index:
+            index, term = entry.index, entry.term
+            pending = _replay(machine, pending, entry.data)
+    state = store.hard_state
+    committed = max(state.commit, store.applied_index)
+    return Held(machine, pending, index, term, max(state.term, term), committed)
+
+
+def _replay(machine: StateMachine, pending: list[Merge], data: bytes) -> list[Merge]:
+    """Apply one entry; the instructions that wait after it."""
+    for command in decode_commands(data):
+        outcome = machine.apply(command)
+        if isinstance(command, Merge) and not isinstance(outcome, Rejection):
+            pending.append(command)
+        elif isinstance(command, DeleteTopicCommand):
+            pending = [m for m in pending if m.partition in machine.state.partitions]
+    return pending
+
+
+def goes_on(held: Held, voter: int, learners: Sequence[int] = ()) -> Effects:
+    """What to write so that the replica goes on as the only voter, with its state as it is now."""
+    index, term = held.last_index + 1, held.term + TERM_STEP
+    body = msgspec.msgpack.encode(SnapshotBody(held.machine.encode(), held.pending))
+    snapshot = Snapshot(index, term, (voter,), tuple(learners), body)
+    return saved(snapshot, HardState(term, None, index))
+
+
+def saved(snapshot: Snapshot | None, state: HardState, entries: Sequence[Entry] = ()) -> Effects:
+    """To be written by a RaftStore."""
+    return Effects(
+        send=[],
+        snapshot=snapshot,
+        entries=list(entries),
+        hard_state=state,
+        must_sync=True,
+        token=0,
+        send_after_save=[],
+        apply=[],
+        reads=[],
+        role_changed=False,
+    )

@@ -1,0 +1,1 @@
+"""What is told of the cluster as records of the topic `__events`."""

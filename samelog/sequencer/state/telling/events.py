@@ -1,0 +1,193 @@
+"""What is told of the cluster's life, as records of the topic `__events`, if there is one.
+
+The command that changes something numbers what is to be told, so every node has the same events in
+the same order. The leader writes them to the topic; the number is the sequence of a producer that
+nobody else is, so the topic has each of them once, in order, whoever leads when.
+
+Invariant (216): an event has one number, without gaps; what waits is what the topic does not have.
+Without the topic nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from samelog.archiver.command import ArchiveCommand
+from samelog.format.names import EVENTS_TOPIC
+from samelog.placement.changes import StartTask, TurnTask
+from samelog.sequencer.levels import EVENTS
+from samelog.sequencer.state import commands as c
+from samelog.sequencer.state import setting_commands as settings
+from samelog.sequencer.state.placement.commands import ChangePlacement, PlacePartitions, PlaceTopic
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.telling.commands import NoteElection
+from samelog.sequencer.state.telling.values import ToldEvent
+from samelog.sequencer.state.types import State, Topic
+
+EVENTS_PRODUCER = (1 << 63) - 2
+"""No producer of Kafka's ever gets this id."""
+WAITING_MOST = 10_000
+NOT_SAID = -1
+Happened = tuple[int, str, str, str]
+"""When (ms; NOT_SAID: now), what kind of thing, to what, and more of it."""
+
+
+def topic_of_events(state: State) -> Topic | None:
+    """The topic, if there is one."""
+    topic_id = state.names.get(EVENTS_TOPIC)
+    return None if topic_id is None or state.level < EVENTS else state.topics[topic_id]
+
+
+def untold(state: State, topic: Topic) -> list[ToldEvent]:
+    """What the topic does not have yet."""
+    batches = state.producers.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
+    last = batches[-1].last if batches else NOT_SAID
+    return [each for each in state.told.waiting if each.number > last]
+
+
+def note_events(state: State, found: Iterable[Happened]) -> None:
+    """These are to be told."""
+    told, topic = state.told, topic_of_events(state)
+    if topic is None:
+        told.waiting.clear()
+        return
+    told.waiting = untold(state, topic)
+    for happened in found:
+        if len(told.waiting) >= WAITING_MOST:
+            told.untold += 1
+            continue
+        told.waiting.append(ToldEvent(told.next_number, *happened))
+        told.next_number += 1
+
+
+def is_elected(state: State, command: NoteElection) -> bool:
+    """Whether an election is news, which it is not any more."""
+    is_news = command.term > state.told.term
+    state.told.term = max(state.told.term, command.term)
+    return is_news
+
+
+# --- by command -----------------------------------------------------------------------------------
+
+
+def _name(state: State, topic_id: str) -> str:
+    topic = state.topics.get(topic_id)
+    return "" if topic is None else topic.name
+
+
+def _made(state: State, command: c.CreateTopicCommand | PlaceTopic) -> Iterable[Happened]:
+    if command.topic_id not in state.topics:  # it is not asked for again
+        yield command.at_ms, "topic created", command.name, f"{command.partitions} partitions"
+
+
+def _deleted(state: State, command: c.DeleteTopicCommand) -> Iterable[Happened]:
+    yield NOT_SAID, "topic deleted", _name(state, command.topic_id), ""
+
+
+def _altered(state: State, command: settings.AlterTopicCommand) -> Iterable[Happened]:
+    changes = [f"{key}={value}" for key, value in sorted(command.settings.items())]
+    changes += [f"{key} as by default" for key in command.unset]
+    yield NOT_SAID, "topic altered", _name(state, command.topic_id), ", ".join(changes)[:1000]
+
+
+def _widened(state: State, command: settings.AddPartitions | PlacePartitions) -> Iterable[Happened]:
+    text = f"{command.partitions} partitions"
+    yield NOT_SAID, "topic altered", _name(state, command.topic_id), text
+
+
+def _typed(state: State, command: SetSchemaCommand) -> Iterable[Happened]:
+    text = f"schema version {command.follows + 1}"
+    yield command.at_ms, "topic altered", _name(state, command.topic_id), text
+
+
+def _emptied(state: State, command: ArchiveCommand) -> Iterable[Happened]:
+    partition = state.partitions.get(command.partition)
+    if partition is not None and command.reason.startswith(("truncated by", "deleted by")):
+        name = f"{_name(state, partition.topic_id)}-{partition.index}"
+        text = f"records below offset {command.offset}, {command.reason}"
+        yield command.at_ms, "records deleted", name, text[:1000]
+
+
+def _joined(state: State, command: c.SetMembers) -> Iterable[Happened]:
+    before = {number: member.name for number, member in state.members.items()}
+    after = {member.number: member.name for member in command.members}
+    for number in sorted(after.keys() - before.keys()):
+        yield NOT_SAID, "member added", after[number], f"member {number}"
+    for number in sorted(before.keys() - after.keys()):
+        yield NOT_SAID, "member removed", before[number], f"member {number}"
+
+
+def _started(state: State, command: c.NodeStarted) -> Iterable[Happened]:
+    yield NOT_SAID, "member started", command.node, ""
+
+
+def _let_in(state: State, command: c.LetIn) -> Iterable[Happened]:
+    member = state.members.get(command.number)
+    yield NOT_SAID, "member let in", "" if member is None else member.name, "it had forgotten"
+
+
+def _maintained(state: State, command: c.SetMaintenanceCommand) -> Iterable[Happened]:
+    text = f"until {command.until_ms} ms" if command.until_ms else "over"
+    yield NOT_SAID, "maintenance", command.node, text
+
+
+def _recorded(state: State, command: c.RecordEvent) -> Iterable[Happened]:
+    yield command.at_ms, command.kind, "", command.text
+
+
+def _raised(state: State, command: c.RaiseLevel) -> Iterable[Happened]:
+    yield command.at_ms, "level raised", "", f"feature level {command.level}"
+
+
+def _voided(state: State, command: c.VoidRecordsCommand) -> Iterable[Happened]:
+    partition = state.partitions.get(command.partition)
+    name = "" if partition is None else f"{_name(state, partition.topic_id)}-{partition.index}"
+    text = f"offsets {command.base_offset} to {command.next_offset - 1} were given up"
+    yield command.at_ms, "damage", name, text
+
+
+def _reset(state: State, command: SoftReset | HardReset) -> Iterable[Happened]:
+    kind = "soft reset" if isinstance(command, SoftReset) else "hard reset"
+    yield command.at_ms, kind, "", command.reset_id
+
+
+def _placed(state: State, command: ChangePlacement) -> Iterable[Happened]:
+    for change in command.changes:
+        if isinstance(change, StartTask):
+            task = change.task
+            text = f"{task.kind.name.lower().replace('_', ' ')} in group {task.group}"
+            yield task.began_ms, "task began", str(task.number), f"{text}: {task.reason}"[:1000]
+        elif isinstance(change, TurnTask):
+            text = f"{change.state.name.lower()} {change.reason}".rstrip()
+            yield NOT_SAID, "task", str(change.number), text[:1000]
+
+
+def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
+    if command.term > state.told.term:
+        yield command.at_ms, "election", command.node, f"leads in term {command.term}"
+
+
+TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
+    c.CreateTopicCommand: _made,
+    PlaceTopic: _made,
+    c.DeleteTopicCommand: _deleted,
+    settings.AlterTopicCommand: _altered,
+    settings.AddPartitions: _widened,
+    PlacePartitions: _widened,
+    SetSchemaCommand: _typed,
+    ArchiveCommand: _emptied,
+    c.SetMembers: _joined,
+    c.NodeStarted: _started,
+    c.LetIn: _let_in,
+    c.SetMaintenanceCommand: _maintained,
+    c.RecordEvent: _recorded,
+    c.RaiseLevel: _raised,
+    c.VoidRecordsCommand: _voided,
+    SoftReset: _reset,
+    HardReset: _reset,
+    ChangePlacement: _placed,
+    NoteElection: _elected,
+}
+"""What a command that is about to be applied will have made happen."""

@@ -1,0 +1,132 @@
+"""What commands about views change in the replicated state.
+
+Invariant: a view's base is a living topic, which has every column that the view needs, of the type
+that it had when the view was made; a name belongs to one topic or view (docs/typed.md, T26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.feeds.noting import forget_places
+from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.views.view import VIEWS_MOST, View, log_of_view
+from samelog.typed.schema import BadSchema, Schema, parse_schema
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State, Topic
+
+
+def _create_view(state: State, command: CreateViewCommand) -> WhyNot:
+    if command.topic_id in state.schemas.views:
+        return None  # proposed twice, because its fate was not known
+    problem = _problem_with(state, command)
+    if problem is not None:
+        return problem
+    try:
+        schema = parse_schema(command.schema) if command.schema else None
+    except BadSchema as error:
+        return "INVALID_SCHEMA", str(error)
+    if schema is not None and not state.schemas.keep(schema):
+        text = f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
+        return "TOO_MANY_SCHEMAS", text
+    base = state.topics[command.base_id]
+    state.schemas.views[command.topic_id] = _view(state, command, base, schema)
+    return None
+
+
+def _problem_with(state: State, command: CreateViewCommand) -> WhyNot:
+    base = state.topics.get(command.base_id)
+    if command.name in state.names or state.schemas.view_named(command.name) is not None:
+        return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if base is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.base_id}"
+    if len(state.schemas.views) >= VIEWS_MOST:
+        return "TOO_MANY", f"a cluster has {VIEWS_MOST} views, and no more"
+    lacking = _lacking(state, base, command.names)
+    return None if lacking is None else ("SCHEMA_MOVED", lacking)
+
+
+def _view(state: State, command: CreateViewCommand, base: Topic, schema: Schema | None) -> View:
+    numbers = [state.next_partition + index for index in range(base.partitions)]
+    state.next_partition += base.partitions
+    return View(
+        command.topic_id,
+        command.name,
+        command.base_id,
+        command.where,
+        command.columns,
+        command.version,
+        command.names,
+        command.owner,
+        command.at_ms,
+        log_of_view(command.topic_id, base.log_id),
+        numbers,
+        None if schema is None else SchemaVersion(schema.fingerprint, command.at_ms),
+    )
+
+
+def _drop_view(state: State, command: DropViewCommand) -> WhyNot:
+    view = state.schemas.views.pop(command.topic_id, None)
+    if view is None:
+        return "UNKNOWN_TOPIC", f"no view has the id {command.topic_id}"
+    if view.schema is not None:
+        state.schemas.forget([view.schema])
+    forget_places(state, _places(view))
+    return None
+
+
+def _places(view: View) -> dict[int, tuple[str, int]]:
+    return {number: (view.name, index) for index, number in enumerate(view.partition_numbers)}
+
+
+def _lacking(state: State, base: Topic, names: Mapping[str, str]) -> str | None:
+    """Which column of the newest version is not there, or is another one."""
+    if not base.schemas:
+        return None if not names else f"topic {base.name!r} has no schema"
+    return lacks(state.schemas.schema_of(base.schemas[-1]), names)
+
+
+def lacks(schema: Schema, names: Mapping[str, str]) -> str | None:
+    """Which of these columns a schema lacks, or has with another type."""
+    for name, kind in names.items():
+        column = schema.by_name.get(name)
+        if column is None or column.type.text != kind:
+            found = "is not there" if column is None else f"would be {column.type.text}"
+            return f"column {name!r} ({kind}) {found}"
+    return None
+
+
+def why_not_changed(state: State, topic: Topic, schema: Schema) -> WhyNot:
+    """Why a topic's schema cannot become this one: a view needs what it lacks."""
+    for view in state.schemas.views_of(topic.topic_id):
+        problem = lacks(schema, view.names)
+        if problem is not None:
+            return "VIEWS_STAND", f"view {view.name!r} needs what {topic.name!r} has: {problem}"
+    return None
+
+
+def why_not_dropped(state: State, topic_id: str) -> WhyNot:
+    """Why a topic cannot be deleted: views stand on it."""
+    names = sorted(view.name for view in state.schemas.views_of(topic_id))
+    if not names:
+        return None
+    return "VIEWS_STAND", f"views stand on it: {', '.join(names[:10])}; drop them first"
+
+
+def begin_views_anew(state: State, topic: Topic) -> None:
+    """A topic's log was begun anew: so are those of its views, whose partitions follow."""
+    for view in state.schemas.views_of(topic.topic_id):
+        view.former_logs.append(view.log_id)
+        view.log_id = log_of_view(view.topic_id, topic.log_id)
+        forget_places(state, _places(view))
+        view.partition_numbers.clear()
+
+
+VIEW_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
+    CreateViewCommand: _create_view,
+    DropViewCommand: _drop_view,
+}

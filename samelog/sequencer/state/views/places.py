@@ -1,0 +1,73 @@
+"""Partitions of topics and of views, by their numbers and names: where groups commit to, and read.
+
+Invariant: a number is of one topic or one view; a view's partitions have their records in its base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State, Topic
+    from samelog.sequencer.state.views.view import View
+
+
+def named_topic(state: State, name: str) -> Topic | None:
+    """A living topic, or a view as one."""
+    topic_id = state.names.get(name)
+    if topic_id is not None:
+        return state.topics[topic_id]
+    view = state.schemas.view_named(name)
+    return None if view is None else state.topic_of_view(view)
+
+
+def all_topics(state: State) -> Iterable[Topic]:
+    """Topics, and views as topics."""
+    yield from state.topics.values()
+    yield from map(state.topic_of_view, state.schemas.views.values())
+
+
+def place_of(state: State, number: int) -> tuple[Topic, int] | None:
+    """(topic, index) of a partition, or of one of a view; None: it is gone."""
+    partition = state.partitions.get(number)
+    if partition is not None:
+        return state.topics[partition.topic_id], partition.index
+    view = _view_with(state, number)
+    if view is None:
+        return None
+    return state.topic_of_view(view), view.partition_numbers.index(number)
+
+
+def base_number(state: State, number: int) -> int:
+    """The number of the partition that has the records."""
+    view = _view_with(state, number)
+    if view is None:
+        return number
+    numbers = state.topics[view.base_id].partition_numbers
+    return numbers[view.partition_numbers.index(number)]
+
+
+def base_topic(state: State, topic: Topic) -> Topic:
+    """The topic that has the records of a topic, or of a view as one."""
+    view = state.schemas.views.get(topic.topic_id)
+    return topic if view is None else state.topics[view.base_id]
+
+
+def _view_with(state: State, number: int) -> View | None:
+    if number in state.partitions:
+        return None
+    views = state.schemas.views.values()
+    return next((view for view in views if number in view.partition_numbers), None)
+
+
+class Living:
+    """The partitions there are, of topics and of views."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __contains__(self, number: object) -> bool:
+        if number in self._state.partitions:
+            return True
+        return any(number in view.partition_numbers for view in self._state.schemas.views.values())

@@ -1,0 +1,47 @@
+"""Views, as the replicated state has them: which rows of which topic, and whose they are.
+
+Invariant: a view has no records; its log has the offsets of its base, and an id that is another one
+for another log of the base.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.state.views.schema_version import SchemaVersion
+
+VIEWS_MOST = 1000
+
+
+class View(msgspec.Struct, array_like=True):
+    """One view; docs/typed.md, "Views"."""
+
+    topic_id: str
+    name: str
+    base_id: str
+    where: str
+    columns: list[str]
+    version: Unsigned32
+    names: dict[str, str]
+    """The columns that it needs, with their types."""
+    owner: str
+    created_ms: int
+    log_id: str
+    partition_numbers: list[Unsigned32]
+    """Of its own, as positions of consumer groups are kept by them."""
+    schema: SchemaVersion | None = None
+    former_logs: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What it is, as SQL but for its base."""
+        columns = ", ".join(self.columns) or "*"
+        return f"SELECT {columns}" + (f" WHERE {self.where}" if self.where else "")
+
+
+def log_of_view(topic_id: str, base_log_id: str) -> str:
+    """The id of the log that a view shows of a log of its base."""
+    return hashlib.blake2b(f"{topic_id} {base_log_id}".encode(), digest_size=16).hexdigest()

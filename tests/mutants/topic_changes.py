@@ -1,0 +1,113 @@
+"""Planted bugs in changes of topics, and in what is told of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.config import authorisation
+from samelog.placement import converting
+from samelog.sequencer.admin import topics
+from samelog.sequencer.state import expiry, machine
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.telling import events
+from samelog.sequencer.state.telling.commands import NoteElection
+from samelog.sequencer.state.telling.events import Happened
+from samelog.sequencer.state.types import Rejection, State
+
+
+@contextmanager
+def wish_while_it_moves() -> Iterator[None]:
+    """Another number of copies is wanted of what is being moved, and is forgotten with the move."""
+    with patch.object(converting, "_check_at_rest", lambda table, partitions, copies: None):
+        yield
+
+
+@contextmanager
+def empty_what_is_not_merged() -> Iterator[None]:
+    """A partition begins behind records that a majority has not merged."""
+
+    async def until_merged(raft: Any, number: int, end: int) -> None:
+        """Wait for nothing."""
+
+    with patch.object(topics, "_until_merged", until_merged):
+        yield
+
+
+@contextmanager
+def tell_of_every_election() -> Iterator[None]:
+    """Whoever says that a node leads is believed, again and again."""
+
+    def elected(state: State, command: NoteElection) -> Iterator[Happened]:
+        yield command.at_ms, "election", command.node, ""
+
+    with patch.dict(events.TELLERS, {NoteElection: elected}):
+        yield
+
+
+@contextmanager
+def number_what_waits() -> Iterator[None]:
+    """Numbers begin anew with what the topic does not have."""
+    original = events.note_events
+
+    def note(state: State, found: Sequence[Happened]) -> None:
+        state.told.next_number = len(state.told.waiting)
+        original(state, found)
+
+    with patch.object(machine, "note_events", note):
+        yield
+
+
+@contextmanager
+def tell_what_was_refused() -> Iterator[None]:
+    """A command is told of before it is known whether it changes anything."""
+    original = StateMachine.apply
+
+    def apply(self: StateMachine, command: Any) -> Any:
+        tell = events.TELLERS.get(type(command))
+        happened = () if tell is None else tuple(tell(self.state, command))
+        outcome = original(self, command)
+        if isinstance(outcome, Rejection) and happened:
+            events.note_events(self.state, happened)
+        return outcome
+
+    with patch.object(StateMachine, "apply", apply):
+        yield
+
+
+@contextmanager
+def forget_who_writes_events() -> Iterator[None]:
+    """The producer of events is forgotten as any other that is idle."""
+    with patch.object(expiry, "EVENTS_PRODUCER", -1):
+        yield
+
+
+@contextmanager
+def let_anybody_tell() -> Iterator[None]:
+    """Who may write to all topics may write events."""
+    with patch.object(authorisation, "EVENTS_TOPIC", ""):
+        yield
+
+
+_EVENTS = "tests/sequencer/test_told_events.py::"
+
+TOPIC_CHANGES: tuple[tuple[int, Callable[[], Any], str], ...] = (
+    (216, tell_of_every_election, _EVENTS + "test_an_election_is_told_once"),
+    (216, number_what_waits, _EVENTS + "test_what_the_topic_has_waits_no_more"),
+    (216, tell_what_was_refused, _EVENTS + "test_what_is_refused_did_not_happen"),
+    (216, forget_who_writes_events, _EVENTS + "test_who_writes_events_is_never_forgotten"),
+    (216, let_anybody_tell, _EVENTS + "test_nobody_else_writes_events"),
+    (
+        218,
+        wish_while_it_moves,
+        "tests/placement/test_converting.py::test_who_thinks_again_waits_for_what_is_being_moved",
+    ),
+    (
+        217,
+        empty_what_is_not_merged,
+        "tests/sequencer/test_truncating.py::test_what_is_not_merged_is_waited_for",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

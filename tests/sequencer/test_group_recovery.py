@@ -1,0 +1,150 @@
+"""One replica of a data group goes on alone: its files, and what it asks group 0 for again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from samelog.consensus import Entry, HardState
+from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.sequencer.data_groups import leftovers, recovering
+from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.raft.alone import TERM_STEP, held_by, saved
+from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.spanning.steps import next_steps
+from samelog.sequencer.state.commands import encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.transactions.commands import UnitStep
+from samelog.sequencer.state.transactions.state import (
+    LogTransactions,
+    OpenInLog,
+    Transaction,
+)
+from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.store.disk.files import OsFileSystem
+from tests.sequencer import test_spanning_state as spanning
+
+FS, GROUP, TOPIC = OsFileSystem(), 3, "t" * 32
+OWN, OTHER = PlacedReplica(1, 5), PlacedReplica(2, 6)
+GROUP_NOW = PlacedGroup(GROUP, 2, (OWN,), 1, (1, 2), version=1, recovered=1001)
+
+
+def log_of(path: Path) -> MemberLog:
+    return MemberLog.open(FS, str(path / "raft"), cluster="c", node=1)
+
+
+def written(path: Path) -> MemberLog:
+    """A replica with two entries, the newest of which nobody has committed."""
+    log = log_of(path)
+    entries = [
+        Entry(1, 4, encode_commands([SetReplicas(GROUP, 8, 0, "", [OWN, OTHER])])),
+        Entry(2, 4, encode_commands([OpenPartition(7, TOPIC, "t", {}, 1, [7])])),
+    ]
+    store = RaftStore.open(FS, log, GROUP, OWN.replica)
+    store.write(saved(None, HardState(4, 2, 1), entries))
+    log.sync()
+    return log
+
+
+def go_on(path: Path, log: MemberLog) -> bool:
+    return recovering.go_on_alone(FS, log, str(path), GROUP_NOW, OWN, name="n1", wall_ms=9)
+
+
+def test_it_takes_all_that_it_holds_and_votes_alone(tmp_path: Path) -> None:
+    log = written(tmp_path)
+    assert go_on(tmp_path, log)
+    log.close()
+    store = RaftStore.open(FS, log_of(tmp_path), GROUP, OWN.replica)
+    snapshot = store.snapshot
+    assert snapshot is not None
+    assert (snapshot.last_index, snapshot.voters, store.entries) == (3, (1,), [])
+    assert store.hard_state == HardState(4 + TERM_STEP, None, 3)
+    state = held_by(store).machine.state
+    assert list(state.partitions) == [7], "what was not known to be committed counts, too"
+    assert (state.placement.own, state.placement.version) == ([OWN], GROUP_NOW.recovered)
+    (event,) = state.events
+    assert "group 3 went on with the replica of n1 alone after entry 2 of term 4" in event.text
+
+
+def test_it_does_so_once(tmp_path: Path) -> None:
+    log = written(tmp_path)
+    assert go_on(tmp_path, log)
+    before = held_by(RaftStore.open(FS, log, GROUP, OWN.replica))
+    assert not go_on(tmp_path, log)
+    after = held_by(RaftStore.open(FS, log, GROUP, OWN.replica))
+    assert (after.last_index, after.term) == (before.last_index, before.term)
+
+
+def test_what_was_of_the_life_before_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "groups" / "3"
+    path.mkdir(parents=True)
+    (path / "file").write_text("bytes")
+    leftovers.set_aside(FS, str(path), GROUP, 6)
+    assert not path.exists()
+    assert (tmp_path / "set-aside.group.3.6" / "file").read_text() == "bytes"
+    leftovers.set_aside(FS, str(path), GROUP, 6)
+
+
+# --- what it asks for again -----------------------------------------------------------------------
+
+
+def cluster_with_a_decided_unit() -> StateMachine:
+    make: Any = spanning.cluster
+    cluster: StateMachine = make.__wrapped__()
+    cluster.apply(spanning.begin())
+    for group in (1, 2, 0):
+        cluster.apply(spanning.settle(group, UnitStep.PREPARED))
+    return cluster
+
+
+def recovered(group: StateMachine) -> StateMachine:
+    group.state.placement.recovered = 1001
+    return group
+
+
+def test_what_was_decided_is_pinned_again_where_that_was_lost() -> None:
+    cluster = cluster_with_a_decided_unit()
+    group = spanning.data_group(1)
+    assert next_steps(cluster.state, group.state, 1).pin == []
+    found = next_steps(cluster.state, recovered(group).state, 1)
+    assert (found.pin, found.end) == ([spanning.UNIT], [])
+
+
+def test_what_was_committed_is_carried_out_where_that_was_lost() -> None:
+    cluster = cluster_with_a_decided_unit()
+    for number in (1, 2, 0):
+        cluster.apply(spanning.settle(number, UnitStep.DONE))
+    assert not cluster.state.transactions.spanning.units
+    group = spanning.data_group(1)
+    group.apply(spanning.pin(1))
+    assert next_steps(cluster.state, group.state, 1).end == [(spanning.UNIT, False)]
+    assert next_steps(cluster.state, recovered(group).state, 1).end == [(spanning.UNIT, True)]
+
+
+def test_markers_that_were_lost_are_written_again() -> None:
+    cluster, group = StateMachine(), StateMachine()
+    group.apply(OpenPartition(7, TOPIC, "t", {}, 1, [7]))
+    opened = {n: OpenInLog(0, 5, 10 * n, 1) for n in (1, 2, 3, 4)}
+    group.state.transactions.logs[7] = LogTransactions(open=dict(opened))
+    units = {
+        1: (5, TwoPhase(5, decision=Decision.COMMIT)),
+        2: (5, TwoPhase(5, participants={7: 0})),  # type: ignore[dict-item]
+        3: (6, TwoPhase(6, participants={7: 0})),  # type: ignore[dict-item]
+    }
+    for producer, (number, unit) in units.items():
+        name = f"t{producer}"
+        cluster.state.transactions.by_id[name] = Transaction(producer, 0, number=number, unit=unit)
+        cluster.state.transactions.producers[producer] = name
+    view = TransactionView(group, cluster)
+    assert not view.owes_markers
+    recovered(group)
+    assert view.owes_markers
+    ((partition, ends),) = view.take_markers()
+    assert partition == 7
+    assert {end.producer_id: end.is_commit for end in ends} == {1: True, 3: False}
+    assert not view.owes_markers
+    assert structs.astuple(ends[0])[:3] == (1, 0, 5)

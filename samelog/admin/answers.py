@@ -399,9 +399,8 @@ class GroupRows(AdminAnswer, frozen=True):
 
 class GroupMemberInfo(AdminAnswer, frozen=True):
     """One member; `assignment` is what a member by the classic protocol was given, in its clients'
-    own encoding; `partitions` what one by the consumer protocol has. Of a subscriber of samelog's
-    own: its identity, when it joined, and when its partitions changed last. When it was heard of
-    last, and its application asked for more, the coordinator knows. Times are in ms; -1: not known.
+    own encoding; `partitions` what one by the consumer protocol has. The rest is of samelog's own
+    subscribers; what was heard of them, the coordinator knows. Times: ms; -1: not known.
     """
 
     member_id: str

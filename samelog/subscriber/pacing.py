@@ -45,7 +45,7 @@ class Pacing:
         self._engine = self._setup.engine
         self._replay = self._setup.replay
         self._commit_interval_s = options.get("commit_interval_s", 1.0)
-        sharing = self._engine.sharing
+        sharing = self._sharing = self._engine.sharing
         self._commits = options.get("auto_commit", True) and self.has_positions
         now = time.monotonic()
         self._ticks = self._commits or sharing is not None
@@ -129,35 +129,32 @@ class Pacing:
                     return None
         return None
 
-    def _next(self, limit_bytes: int) -> Cursor | None:
-        """A partition with something to hand out, which is due if it is to be in its time."""
-        if self._replay is None:
-            return self._engine.next_filled(limit_bytes)
-        return self._replay.next(self._engine, min(limit_bytes, CHUNK_BYTES))
-
     def _most(self, count: int) -> int:
         """How many of its records may be handed out, of so many."""
         return count if self._replay is None else min(count, self._replay.most)
 
     def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
-        """A partition with something to hand out now. `heeds`: the group is heeded before."""
-        if heeds:
-            self._heed()
-        return None if self._is_paused else self._next(limit_bytes)
+        """A partition with something to hand out now, which is due if it is to be in its time.
+        `heeds`: the group is heeded before.
+        """
+        if self._sharing is not None and heeds:
+            self._heed(self._sharing)
+        if self._is_paused:
+            return None
+        if self._replay is None:
+            return self._engine.next_filled(limit_bytes)
+        return self._replay.next(self._engine, min(limit_bytes, CHUNK_BYTES))
 
     @property
     def _is_due_in_group(self) -> bool:
-        sharing = self._engine.sharing
-        return sharing is not None and sharing.is_due
+        return self._sharing is not None and self._sharing.is_due
 
-    def _heed(self) -> None:
+    def _heed(self, sharing: Sharing) -> None:
         """Take up and let go of partitions, as the group says; nothing that was taken is left to be
         handed out. Raises GroupRefused.
         """
-        sharing = self._engine.sharing
-        if sharing is not None:
-            is_done = sharing.heed(self._engine, commits=self._commits)
-            self._attention = self._is_closed or self._is_paused or not is_done
+        is_done = sharing.heed(self._engine, commits=self._commits)
+        self._attention = self._is_closed or self._is_paused or not is_done
 
     def _wait_s(self) -> float:
         """Do what is due; how long to wait for the engine's waiter before reading again."""
@@ -196,10 +193,9 @@ class Pacing:
         if self._commits:
             self._engine.commit(durable=False)
         self._next_commit = time.monotonic() + self._commit_interval_s
-        sharing = self._engine.sharing
-        if sharing is not None:
-            sharing.membership.expire(now)
-            self._attention |= sharing.is_due
+        if self._sharing is not None:
+            self._sharing.membership.expire(now)
+            self._attention |= self._sharing.is_due
 
     # --- control -------------------------------------------------------------------------------
 
@@ -216,7 +212,7 @@ class Pacing:
     @property
     def has_positions(self) -> bool:
         """Whether its positions are stored anywhere: it has a name, or is in a group."""
-        return self._setup.name is not None or self._engine.sharing is not None
+        return self._setup.name is not None or self._sharing is not None
 
     @property
     def is_paused(self) -> bool:

@@ -92,7 +92,7 @@ class _PartitionRead(msgspec.Struct):
         """
         if self.stream is None or self.stream.log.next_offset <= self.asked.offset:
             return 0
-        if isinstance(self.stream, ViewPartition):
+        if self.stream.__class__ is ViewPartition and isinstance(self.stream, ViewPartition):
             return len(self.stream.ready(self.asked.offset, is_stable=self.is_stable))
         log = self.stream.log
         if self.is_stable and log.last_stable_offset <= self.asked.offset:
@@ -215,8 +215,8 @@ class FetchWork:
         if read.nearest >= 0:
             return FetchedPartition(index, 0, *ends, preferred=read.nearest)
         try:
-            if isinstance(stream, ViewPartition):
-                data = _rows(read, stream, left, is_first=is_first)
+            if stream.__class__ is ViewPartition:
+                data = _rows(read, left, is_first=is_first)
             else:
                 data = self._records(read, left, is_first=is_first)
             stable = log.last_stable_offset if read.is_stable else -1
@@ -306,7 +306,9 @@ class FetchWork:
             future.set_result(self)
 
 
-def _rows(read: _PartitionRead, view: ViewPartition, left: int, *, is_first: bool) -> memoryview:
+def _rows(read: _PartitionRead, left: int, *, is_first: bool) -> memoryview:
     """What passes of a view, as far as it is computed. Raises LogFormatError."""
-    data = memoryview(view.ready(read.asked.offset, is_stable=read.is_stable))
+    if not isinstance(read.stream, ViewPartition):
+        return NOTHING
+    data = memoryview(read.stream.ready(read.asked.offset, is_stable=read.is_stable))
     return data if is_first or len(data) <= min(left, read.asked.max_bytes) else NOTHING

@@ -66,7 +66,7 @@ from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
 from samelog.sequencer.state.telling.commands import NoteElection
-from samelog.sequencer.state.telling.events import TELLERS, note_events
+from samelog.sequencer.state.telling.events import TELLERS, note_election, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
     STATE_VERSION,
@@ -366,9 +366,6 @@ class StateMachine:
         self.state.remember(event_of(command, len(self.state.topics)))
         return command
 
-    def _elected(self, command: NoteElection) -> None:
-        self.state.told.term = max(self.state.told.term, command.term)
-
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.remember(command)
         return command
@@ -495,7 +492,7 @@ _APPLY: dict[type, Any] = {
     NodeStarted: StateMachine._node_started,
     LetIn: StateMachine._let_in,
     RecordEvent: StateMachine._record_event,
-    NoteElection: StateMachine._elected,
+    NoteElection: note_election,
     VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,
     ArchiveCommand: StateMachine._archive,

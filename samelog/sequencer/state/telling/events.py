@@ -11,7 +11,7 @@ Without the topic nothing is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.names import EVENTS_TOPIC
@@ -67,6 +67,17 @@ def is_elected(state: State, command: NoteElection) -> bool:
     is_news = command.term > state.told.term
     state.told.term = max(state.told.term, command.term)
     return is_news
+
+
+class HasState(Protocol):
+    """The state machine."""
+
+    state: State
+
+
+def note_election(machine: HasState, command: NoteElection) -> None:
+    """What is told of elections is that of the newest term."""
+    machine.state.told.term = max(machine.state.told.term, command.term)
 
 
 # --- by command -----------------------------------------------------------------------------------

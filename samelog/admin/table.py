@@ -14,6 +14,7 @@ from string import Formatter
 from typing import Any
 
 from samelog.admin import group_requests as of_groups
+from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.admin import site_requests as site
@@ -129,6 +130,14 @@ def _change(
 def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
     """Whose identity the sessions belong to may: handlers check that."""
     who_may, limit = WhoMayAsk.ANY_IDENTITY, STAGE_BYTES_MAX
+    return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
+
+
+def _mirror(
+    path: str, summary: str, request: type[AdminRequest[Any]], limit: int = BODY_BYTES_MAX
+) -> Operation:
+    """Whose grant says `mirror` may: handlers check that."""
+    who_may = WhoMayAsk.ANY_IDENTITY
     return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
 
 
@@ -282,5 +291,41 @@ OPERATIONS = (
     _stage("/stages/{stage}/hold", "Wait until staged records are safe.", ask.HoldStage),
     _stage("/stages/{stage}/publish", "Publish staged records.", ask.PublishStage),
     _stage("/stages/{stage}/drop", "Give up staged records.", ask.DropStage),
+    _read(
+        "/source",
+        "What a mirror elsewhere needs to know of topics and groups here: docs/mirror.md.",
+        mirror.GetSource,
+        WhoMayAsk.ANY_IDENTITY,
+    ),
+    _read(
+        "/mirrors",
+        "All mirrors that who asks may bring records to.",
+        mirror.ListMirrors,
+        WhoMayAsk.ANY_IDENTITY,
+    ),
+    _mirror("/mirrors", "Have a mirror of another cluster's topic.", mirror.PutMirror),
+    _mirror(
+        "/mirrors/{topic}/gap",
+        "Let a mirror go on behind offsets that its source has not.",
+        mirror.LeaveGap,
+    ),
+    _mirror(
+        "/mirrors/{topic}/schemas",
+        "Let a mirror have the next version of its source's schema.",
+        mirror.CopySchema,
+        SCHEMA_BYTES_MAX,
+    ),
+    _mirror(
+        "/mirrors/{topic}/positions",
+        "Let consumer groups be where they are at the source.",
+        mirror.FollowMirrored,
+        STAGE_BYTES_MAX,
+    ),
+    _change(
+        "/mirrors/promote",
+        "Let mirrors be topics of their own, all at once.",
+        mirror.PromoteTopics,
+        repeatable=True,
+    ),
 )
 OPERATION_OF = {operation.request: operation for operation in OPERATIONS}

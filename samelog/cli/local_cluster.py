@@ -403,6 +403,7 @@ def everything(identity: str) -> Grant:
         publish_topics=("*",),
         publish_dedup_ids=("*",),
         subscribe_topics=("*",),
+        mirror=("*",),
         admin=True,
     )
 

@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "publish": ("publish", "Publish files, or standard input, as records."),
     "subscribe": ("subscribe", "Copy topics, and print their records."),
     "peek": ("look.peek", "Print some records of a topic without a copy."),
+    "mirror": ("mirroring.mirror", "Keep topics of another cluster as mirrors; promote them."),
     "replay": ("look.replay", "Serve topics again as they came, to any Kafka client."),
     "sidecar": ("sidecar", "Ship or keep files for programs that use files only."),
     "topic": ("topic", "Create, list, describe, alter and delete topics."),

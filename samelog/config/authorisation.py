@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from samelog.config.tables.node import Grant
-from samelog.format.names import EVENTS_TOPIC
+from samelog.format.names import EVENTS_TOPIC, is_mirror_session
 
 NODE_PREFIX = "samelog://node/"
 USER_PREFIX = "samelog://user/"
@@ -53,6 +53,8 @@ class Rights:
 
     def may_push(self, identity: str, session: str) -> bool:
         """Whether it may be the publisher of this session."""
+        if is_mirror_session(session):
+            return any(grant.mirror for grant in self._of(identity))
         return any(_any(grant.publish_sessions, session) for grant in self._of(identity))
 
     def may_publish(self, identity: str, session: str, topic: str) -> bool:
@@ -62,11 +64,17 @@ class Rights:
         decided = self._decided.get((identity, session, topic))
         if decided is not None:
             return decided
+        if is_mirror_session(session):
+            return self.may_mirror(identity, topic)
         may = any(
             _any(grant.publish_sessions, session) and _any(grant.publish_topics, topic)
             for grant in self._of(identity)
         )
         return self._decide((identity, session, topic), may=may)
+
+    def may_mirror(self, identity: str, topic: str) -> bool:
+        """Whether it may make this topic as a mirror, and bring its records."""
+        return any(_any(grant.mirror, topic) for grant in self._of(identity))
 
     def may_use_dedup_id(self, identity: str, dedup_id: str) -> bool:
         """Whether its runs may carry this dedup id."""

@@ -13,13 +13,20 @@ from dataclasses import replace
 from typing import Any
 
 from samelog.config.client_state import last_document, restore_pem_files, save_client_state
-from samelog.config.document import ConfigDocument, ConfigText, document_of, read_file
+from samelog.config.document import (
+    ConfigDocument,
+    ConfigText,
+    document_of,
+    parse_toml,
+    read_file,
+)
 from samelog.config.pki.pem_texts import read_client_tls
 from samelog.config.remote import fetch_now
 from samelog.config.schema.keys import TableSpec
 from samelog.config.schema.reader import TableReader
 from samelog.config.tables.client import CLIENT_FILE, ClientConfig
 from samelog.config.tables.kafka import NUM_PARTITIONS, KafkaConfig, KafkaSettings
+from samelog.config.tables.mirror import MIRROR_FILE, MirrorConfig
 from samelog.config.tables.node import NODE_FILE, NodeConfig
 from samelog.config.values import ConfigError, is_url
 
@@ -68,6 +75,12 @@ def load_client(place: str, environ: Mapping[str, str] | None = None) -> ClientC
         config = client_config(document)
         restore_pem_files(document)
         return config
+
+
+def load_mirror(path: str) -> MirrorConfig:
+    """The configuration of a sidecar that mirrors topics; raises ConfigError."""
+    text = read_file(path)
+    return TableReader(ConfigDocument(text, MIRROR_FILE, parse_toml(text))).read(MirrorConfig)
 
 
 def accept_client(document: ConfigDocument) -> ClientConfig:

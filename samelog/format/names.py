@@ -12,6 +12,9 @@ from samelog.format.errors import InvalidName
 
 EVENTS_TOPIC = "__events"
 """What happens in the cluster, if somebody made it; only the leader writes to it."""
+MIRROR_SESSIONS = "mirror."
+"""What the names of sessions begin with that bring the records of mirrors, and no others."""
+
 _SESSION = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -62,3 +65,8 @@ def _shown(name: str) -> str:
     """A name from a peer may hold anything of any length: keep it on one line, and short."""
     text = ascii(name)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_mirror_session(name: str) -> bool:
+    """Whether a session brings the records of mirrors."""
+    return name.startswith(MIRROR_SESSIONS)

@@ -91,8 +91,12 @@ class GrowingSegment:
         self.times = TimeIndex(base_offset)
         self.max_timestamp, self.max_timestamp_offset = self.times.last
 
-    def assign(self, data: Bytes, size: int, leader_epoch: int) -> Growth:
-        """Give the batches in the writable `data` their offsets. Raises CorruptBatch."""
+    def assign(self, data: Bytes, size: int, leader_epoch: int | None) -> Growth:
+        """Give the batches in the writable `data` their offsets, unless they keep what they have
+        (None). Raises CorruptBatch.
+        """
+        if leader_epoch is None:
+            return self.measure(data, size)
         points: list[Point] = []
         next_offset, since, attributes = kernels.assign_offsets(
             data,

@@ -284,6 +284,8 @@ class Broker(AnyBroker):
         state = self.machine_of(topic, index).state
         number, transactions = topic.partition_numbers[index], state.transactions
         stable = transactions.stable_offset(number, self.committed(topic, index))
+        first_open = state.mirrors.first_open(number)
+        stable = stable if first_open is None else min(stable, first_open)
         return max(stable, self.log_start(topic, index))
 
     def log_start(self, topic: Topic, index: int) -> int:
@@ -302,7 +304,10 @@ class Broker(AnyBroker):
 
     def epoch_of(self, topic: Topic, index: int) -> int:
         if not topic.is_placed:
-            return self.epoch
+            bases = self.machine.state.placement.epoch_bases
+            return (
+                self.epoch + bases.get(topic.partition_numbers[index], 0) if bases else self.epoch
+            )
         topic = base_topic(self.machine.state, topic)
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)

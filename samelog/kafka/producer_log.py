@@ -31,6 +31,7 @@ from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.commands import Merge, MergeLeaving, Range, Verdict
+from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 
@@ -127,6 +128,9 @@ class ProducerLog:
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""
+        reason = why_only_source(self._machine.state, topic)
+        if reason is not None:
+            raise ApiError(ErrorCode.policy_violation, reason)
         async with self._opening:
             try:
                 for _ in range(OPEN_TRIES):

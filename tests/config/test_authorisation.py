@@ -103,3 +103,20 @@ def test_groups_are_those_that_a_grant_to_subscribe_names() -> None:
     assert not some.may_use_group("dns:writer", "yours")
     assert some.may_use_group("dns:admin", "yours")
     assert not some.may_use_group("dns:stranger", "yours")
+
+
+def test_mirrors_take_a_right() -> None:
+    everything = Grant(
+        identity="samelog://client/a",
+        publish_sessions=("*",),
+        publish_topics=("*",),
+        subscribe_topics=("*",),
+        admin=True,
+    )
+    rights = Rights([everything, Grant(identity="samelog://client/b", mirror=("eu.*",))], [])
+    assert not rights.may_push("samelog://client/a", "mirror.x")
+    assert not rights.may_publish("samelog://client/a", "mirror.x", "eu.t")
+    assert rights.may_push("samelog://client/b", "mirror.x")
+    assert rights.may_publish("samelog://client/b", "mirror.x", "eu.t")
+    assert not rights.may_publish("samelog://client/b", "mirror.x", "t")
+    assert not rights.may_publish("samelog://client/b", "x", "eu.t")

@@ -8,6 +8,7 @@ from pathlib import Path
 from samelog.config.schema.environment import variable_names
 from samelog.config.schema.keys import ConfigKey, TableSpec, joined
 from samelog.config.tables.client import CLIENT_FILE
+from samelog.config.tables.mirror import MIRROR_FILE
 from samelog.config.tables.node import NODE_FILE
 from tests.tables import with_tables, write_tables
 
@@ -41,9 +42,10 @@ def title(spec: TableSpec) -> str:
     return f"### `{name}`\n\n{meaning}"
 
 
-def table(file: TableSpec) -> str:
+def table(file: TableSpec, *, has_variables: bool = True) -> str:
     """All keys of one kind of file."""
-    variables = {name.replace("[]", ""): text for name, text in variable_names(file).items()}
+    names = variable_names(file).items() if has_variables else ()
+    variables = {name.replace("[]", ""): text for name, text in names}
     text = ""
     for spec in file.walk():
         text += f"\n{title(spec)}"
@@ -59,7 +61,11 @@ def table(file: TableSpec) -> str:
 
 def tables(directory: Path | None = None) -> dict[str, str]:
     """Each table of the page."""
-    return {"the keys of nodes": table(NODE_FILE), "the keys of clients": table(CLIENT_FILE)}
+    return {
+        "the keys of nodes": table(NODE_FILE),
+        "the keys of clients": table(CLIENT_FILE),
+        "the keys of mirrors": table(MIRROR_FILE, has_variables=False),
+    }
 
 
 def test_the_page_has_the_tables() -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from samelog.admin.table import Operation
 from samelog.config.load import load_node
-from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Metric
+from samelog.http.metrics.table import (
+    COMMON,
+    MIRROR,
+    NODE,
+    PUBLISHER,
+    SIDECAR,
+    SUBSCRIBER,
+    Metric,
+)
 from samelog.http.node_api import NodeApi
 from samelog.http.openapi import openapi, problems_of, request_schema
 from samelog.http.routes import Route
@@ -109,6 +117,7 @@ def metric_tables(directory: Path | None = None) -> dict[str, str]:
         "sidecar": SIDECAR,
         "publisher": PUBLISHER,
         "subscriber": SUBSCRIBER,
+        "mirror": MIRROR,
     }
     return {f"the metrics, {name}": metrics(table) for name, table in groups.items()}
 

@@ -7,10 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from bench.maven import KAFKA
+from samelog.cli.local_cluster import HOST, ClusterOptions, LocalCluster, free_ports
 from tests.e2e.harness import World
+from tests.interop.program import Program, java, properties
 from tests.interop.run import wait_newest
+from tests.patience import PATIENCE_S
+
+CLUSTER_ID = "interop-AAAAAAAAAAAAAAA"
 
 
 @contextmanager
@@ -35,3 +41,35 @@ def wide(tmp_path: Path) -> Iterator[World]:
     """Five: what has three replicas is in data groups."""
     with running(tmp_path, 5) as found:
         yield found
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[str]:
+    """One broker of Apache Kafka."""
+    plain, controller = free_ports(2)
+    file = properties(tmp_path / "broker.properties", broker(tmp_path, plain, controller))
+    format_ = java(KAFKA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
+    with Program(tmp_path, "format", format_) as making:
+        assert making.ended() == 0
+    boot = f"{HOST}:{plain}"
+    with Program(tmp_path, "broker", java(KAFKA, "kafka.Kafka", str(file))) as program:
+        admin = AdminClient({"bootstrap.servers": boot, "log_level": 0})
+        program.wait(lambda: bool(admin.list_topics(timeout=PATIENCE_S).brokers), "answers")
+        yield boot
+
+
+def broker(path: Path, plain: int, controller: int) -> dict[str, object]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 0,
+        "controller.quorum.voters": f"0@{HOST}:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{plain},CONTROLLER://{HOST}:{controller}",
+        "log.dirs": path / "kafka",
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }

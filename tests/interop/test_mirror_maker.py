@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from bench.maven import KAFKA, PLATFORM
-from samelog.cli.local_cluster import HOST, ClusterOptions, LocalCluster, free_ports
+from bench.maven import PLATFORM
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import World, wait_for
 from tests.interop.program import Program, java, properties
 from tests.patience import PATIENCE_S
@@ -29,7 +29,6 @@ TOPIC, MIRRORED = "orders", "source.orders"
 GROUP = "billing"
 RECORDS = 600
 END = 3 * RECORDS
-CLUSTER_ID = "interop-AAAAAAAAAAAAAAA"
 MIRROR = {
     "clusters": "source, target",
     "source->target.enabled": "true",
@@ -74,38 +73,6 @@ def mirrored(tmp_path: Path) -> Iterator[str]:
         cluster.prepare()
         cluster.start()
         yield cluster.client_config().kafka_bootstrap
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[str]:
-    """One broker of Apache Kafka."""
-    plain, controller = free_ports(2)
-    file = properties(tmp_path / "broker.properties", broker(tmp_path, plain, controller))
-    format_ = java(KAFKA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
-    with Program(tmp_path, "format", format_) as making:
-        assert making.ended() == 0
-    boot = f"{HOST}:{plain}"
-    with Program(tmp_path, "broker", java(KAFKA, "kafka.Kafka", str(file))) as program:
-        admin = AdminClient({"bootstrap.servers": boot, "log_level": 0})
-        program.wait(lambda: bool(admin.list_topics(timeout=PATIENCE_S).brokers), "answers")
-        yield boot
-
-
-def broker(path: Path, plain: int, controller: int) -> dict[str, object]:
-    return {
-        "process.roles": "broker,controller",
-        "node.id": 0,
-        "controller.quorum.voters": f"0@{HOST}:{controller}",
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST}:{plain},CONTROLLER://{HOST}:{controller}",
-        "log.dirs": path / "kafka",
-        "offsets.topic.num.partitions": 1,
-        "offsets.topic.replication.factor": 1,
-        "transaction.state.log.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "group.initial.rebalance.delay.ms": 0,
-    }
 
 
 def mirror(path: Path, source: str, target: str) -> Program:

@@ -52,6 +52,7 @@ from tests.mutants.leaving import LEAVING
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
+from tests.mutants.mirroring import MIRRORING
 from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
@@ -358,6 +359,7 @@ PLANTED = (
             *SPANNING,
             *STATE_TOPICS,
             *TELLING,
+            *MIRRORING,
             *NATIVE_GROUPS,
             *TOPIC_CHANGES,
             *TYPED,

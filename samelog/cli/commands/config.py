@@ -15,6 +15,7 @@ from samelog.config.document import ConfigDocument, Setting, parse_toml, read_fi
 from samelog.config.load import client_config, node_config, read_client, read_node
 from samelog.config.schema.render import json_schema
 from samelog.config.tables.client import CLIENT_FILE
+from samelog.config.tables.mirror import MIRROR_FILE
 from samelog.config.tables.node import NODE_FILE
 from samelog.config.values import is_url
 
@@ -88,15 +89,15 @@ def show(file: str, kind: str | None) -> None:
 
 
 @command.command("schema")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice((*KINDS, "mirror")))
 def schema_command(kind: str) -> None:
-    """Print the JSON Schema of a node's or a client's file, for editors.
+    """Print the JSON Schema of a node's, a client's or a mirror's file, for editors.
 
     \b
     Example:
       samelog config schema node > node.schema.json
     """
-    spec = NODE_FILE if kind == "node" else CLIENT_FILE
+    spec = {"node": NODE_FILE, "client": CLIENT_FILE, "mirror": MIRROR_FILE}[kind]
     print_json(json_schema(spec, f"samelog: the configuration of a {kind}"))
 
 

@@ -105,7 +105,8 @@ class Grant(ConfigTable):
     """What the identities that match `identity` may do.
 
     Every text is an exact value or a prefix followed by `*`. What no grant allows is denied.
-    `subscribe_groups` are the consumer groups that whoever may read topics may use for it.
+    `subscribe_groups` are the consumer groups that whoever may read topics may use for it. `mirror`
+    alone lets it bring records of another cluster, as they are.
     """
 
     identity: Annotated[
@@ -137,6 +138,13 @@ class Grant(ConfigTable):
             OnlyWith("subscribe_topics", "topics"),
         ),
     ] = ("*",)
+    mirror: Annotated[
+        tuple[str, ...],
+        "The topics that it may make as mirrors of another cluster's: docs/mirror.md",
+        list_of(checked_name(check_pattern)),
+        Without("none"),
+        Reload.YES,
+    ] = ()
 
     def check(self) -> None:
         both = bool(self.publish_sessions) and bool(self.publish_topics)

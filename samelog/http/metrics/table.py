@@ -201,6 +201,22 @@ gauge samelog_sidecar_copy_caught_up{topic,partition}: 1: the node had no more r
 gauge samelog_sidecar_copy_stopped{topic,partition}: 1: the copy has stopped; /status says why.
 """)
 
+MIRROR = _table("""
+gauge samelog_mirror_lag_records{mirror,partition}: Records of the source that the mirror has not;
+    not there while that is not known.
+gauge samelog_mirror_lag_unknown{mirror,partition}: 1: nobody knows how far the mirror is behind.
+gauge samelog_mirror_stopped{mirror,partition}: 1: it goes on only after somebody has looked at it;
+    /status says why.
+counter samelog_mirror_records_total{mirror,partition}: The mirror's next offset.
+counter samelog_mirror_brought_bytes_total: Bytes of batches that were brought to the destination.
+gauge samelog_mirror_topics_refused: Topics of the source that are chosen and have no mirror;
+    /status says why.
+gauge samelog_mirror_own_groups{mirror}: Groups that have positions of their own in a mirror.
+gauge samelog_mirror_source_silence_seconds: So long ago the source was heard of last.
+gauge samelog_mirror_source_faulty: 1: the source cannot be read now.
+gauge samelog_mirror_destination_faulty: 1: the destination takes nothing now.
+""")
+
 
 def by_name(*groups: Iterable[Metric]) -> dict[str, Metric]:
     """The metrics of these groups by their names."""

@@ -26,8 +26,9 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
 from samelog.sequencer.state.keys.key_state import has_keys
+from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.types import State, Topic
 from samelog.wire.errors import FaultCode
 
 PARTITIONS_MAX = 10_000
@@ -296,3 +297,10 @@ def cluster_operations(broker: AnyBroker, client: KafkaClient) -> int:
     """What a client may do with the cluster, as a bit field."""
     allowed = [operation for operation in _OF_THE_CLUSTER if broker.may(client, operation)]
     return _bits((*_OF_EVERYBODY, *allowed))
+
+
+def check_no_mirror(state: State, topic: Topic | None) -> None:
+    """Raises ApiError if a topic's records are brought from another cluster, and only these."""
+    reason = None if topic is None else why_only_source(state, topic)
+    if reason is not None:
+        raise ApiError(ErrorCode.policy_violation, reason)

@@ -18,6 +18,7 @@ from samelog.kafka.apis.checks import (
     answer_topics,
     catch_up,
     check_name,
+    check_no_mirror,
     check_partitions,
     check_replicas,
     check_settings,
@@ -286,6 +287,7 @@ async def _add_placed(
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
     topic = administered(call.broker, call.client, AclOperation.ALTER, wanted.name)
+    check_no_mirror(call.broker.machine.state, topic)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -434,6 +436,7 @@ async def _delete_below(
     known = broker.topic(topic)
     if known is None or not 0 <= asked.partition_index < known.partitions:
         raise no_partition(topic, asked.partition_index)
+    check_no_mirror(broker.machine.state, known)
     raft = broker.raft_of(known, asked.partition_index)
     number = known.partition_numbers[asked.partition_index]
     state = raft.replica.machine.state.partitions[number]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
+from samelog.kafka.apis.checks import check_no_mirror
 from samelog.kafka.apis.group_answers import by_topic, check_group
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -161,8 +162,13 @@ async def add_partitions_to_txn(call: NodeCall, request: Any) -> AddPartitionsTo
 def _refusal(call: NodeCall, topic: str, index: int) -> ErrorCode:
     if not call.broker.may_write(call.client, topic):
         return ErrorCode.topic_authorization_failed
-    is_known = call.broker.partition_number(topic, index) is not None
-    return ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
+    if call.broker.partition_number(topic, index) is None:
+        return ErrorCode.unknown_topic_or_partition
+    try:
+        check_no_mirror(call.broker.machine.state, call.broker.topic(topic))
+    except ApiError as error:
+        return error.code
+    return ErrorCode.none
 
 
 async def _add(call: NodeCall, request: Any, asked: Sequence[tuple[str, int]]) -> ErrorCode:

@@ -214,6 +214,10 @@ class RangePull:
         self._handles.taken(number, len(data))
         return data
 
+    def is_waiting(self, number: int) -> bool:
+        """Whether batches of a handle are here already."""
+        return bool(self._pieces[number].waiting)
+
     def close(self, number: int) -> None:
         """Let go of a handle."""
         if self._pieces.pop(number, None) is not None:

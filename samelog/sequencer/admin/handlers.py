@@ -13,6 +13,7 @@ from inspect import isawaitable
 from typing import Any
 
 from samelog.admin import group_requests as of_groups
+from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.admin import site_requests as site
@@ -36,6 +37,7 @@ from samelog.sequencer.admin import (
     upgrades,
     voids,
 )
+from samelog.sequencer.admin.mirroring import mirrors, sources
 from samelog.sequencer.admin.parts import ServedNode
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
@@ -99,6 +101,13 @@ IDENTITY_HANDLERS: Mapping[type[ask.AdminRequest[Any]], IdentityHandler] = {
     ask.HoldStage: stages.hold_stage,
     ask.PublishStage: stages.publish_stage,
     ask.DropStage: stages.drop_stage,
+    mirror.GetSource: sources.source_state,
+    mirror.ListMirrors: mirrors.list_mirrors,
+    mirror.PutMirror: mirrors.put_mirror,
+    mirror.LeaveGap: mirrors.leave_gap,
+    mirror.CopySchema: mirrors.copy_schema,
+    mirror.FollowMirrored: mirrors.follow_mirrored,
+    mirror.PromoteTopics: mirrors.promote_topics,
 }
 """Those that depend on who asks: what it may read, and what it owns."""
 

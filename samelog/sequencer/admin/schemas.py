@@ -29,6 +29,7 @@ from samelog.config.authorisation import ANONYMOUS
 from samelog.format.arrow import ArrowMissing
 from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import (
+    check_no_mirror,
     delete_topic,
     describe_topic,
     find_readable,
@@ -114,17 +115,21 @@ def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:
 
 async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
     """Have a topic get another version. Raises ChangeRefused, TimeoutError."""
-    schema = _parsed(request.schema)
-    topic_id, now_ms = find_topic(node, request.topic).topic_id, node.member.clock.wall_ms()
-    command = SetSchemaCommand(topic_id, request.follows, schema.text, now_ms)
+    check_no_mirror(node, find_topic(node, request.topic))
+    return await set_version(node, request.topic, request.follows, request.schema)
+
+
+async def set_version(node: ServedNode, name: str, follows: int, text: str) -> SchemaSet:
+    """The same, of a mirror too. Raises ChangeRefused, TimeoutError."""
+    schema = _parsed(text)
+    topic_id, now_ms = find_topic(node, name).topic_id, node.member.clock.wall_ms()
+    command = SetSchemaCommand(topic_id, follows, schema.text, now_ms)
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE), outcome.message)
-    topic = find_topic(node, request.topic)
-    is_new = [each.fingerprint for each in topic.schemas[request.follows :][:1]] == [
-        schema.fingerprint
-    ]
-    return SchemaSet(topic.name, request.follows + is_new, schema.fingerprint)
+    topic = find_topic(node, name)
+    is_new = [each.fingerprint for each in topic.schemas[follows:][:1]] == [schema.fingerprint]
+    return SchemaSet(topic.name, follows + is_new, schema.fingerprint)
 
 
 def _parsed(text: str) -> Schema:

@@ -43,6 +43,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
@@ -50,6 +51,11 @@ from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
+_CODES = {
+    "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
+    "MIRROR": FaultCode.OUT_OF_RANGE,
+    "VIEWS_STAND": FaultCode.OUT_OF_RANGE,
+}
 MERGED_S, LOOK_S = 8.0, 0.02
 
 
@@ -74,8 +80,8 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
-    _check_partitions(request.partitions)
-    _check_settings(node, request.settings)
+    check_partitions(request.partitions)
+    check_settings(node, request.settings)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
@@ -121,8 +127,9 @@ async def _place(
 
 async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicInfo:
     """Have it get more partitions. Raises ChangeRefused, TimeoutError."""
-    _check_partitions(request.partitions)
+    check_partitions(request.partitions)
     topic = find_topic(node, request.topic)
+    check_no_mirror(node, topic)
     if request.partitions < topic.partitions:
         message = f"topic {topic.name!r} has {topic.partitions} partitions, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
@@ -143,7 +150,7 @@ def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
-    _check_settings(node, request.settings)
+    check_settings(node, request.settings)
     topic = find_topic(node, request.topic)
     copies = request.replication_factor
     if copies is not UNSET:
@@ -290,17 +297,24 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
     )
 
 
+def check_no_mirror(node: ServedNode, topic: Topic) -> None:
+    """Raise ChangeRefused for what only a mirror's source decides."""
+    reason = why_only_source(node.logs.machine.state, topic)
+    if reason is not None:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, reason, "samelog mirror promote")
+
+
 # --- changing -------------------------------------------------------------------------------------
 
 
-def _check_partitions(count: int) -> None:
+def check_partitions(count: int) -> None:
     """Raise ChangeRefused for too many."""
     if count > PARTITIONS_MAX:
         message = f"{count} partitions; allowed are 1 to {PARTITIONS_MAX}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
 
 
-def _check_settings(node: ServedNode, settings: dict[str, str]) -> None:
+def check_settings(node: ServedNode, settings: dict[str, str]) -> None:
     """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
     majority = len(node.raft.group.raft.voters) // 2 + 1
     for key, value in settings.items():
@@ -318,8 +332,5 @@ async def _propose(
 
 
 def _refused(rejection: Rejection) -> ChangeRefused:
-    is_there = rejection.code == "TOPIC_EXISTS"
-    code = FaultCode.ALREADY_EXISTS if is_there else FaultCode.UNKNOWN_TOPIC
-    if rejection.code == "VIEWS_STAND":
-        code = FaultCode.OUT_OF_RANGE
+    code = _CODES.get(rejection.code, FaultCode.UNKNOWN_TOPIC)
     return ChangeRefused(code, rejection.message)

@@ -17,6 +17,7 @@ from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, Attribut
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, unpack
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.errors import DecompressionError, LogFormatError
+from samelog.format.names import is_mirror_session
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.turn_budget import TurnBudget
 from samelog.sequencer.ingest.node_sessions import node_of
@@ -32,6 +33,8 @@ SLICED_LIMIT_BYTES = 7 << 20
 """What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
 ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
+MIRRORED: Final = -3
+"""Of a session that brings batches of another cluster, with all that a broker wrote into them."""
 OwnProducer: TypeAlias = Callable[[], int | None]
 """Says which producer id batches may carry: None: none, ANY_PRODUCER: any. Few carry one."""
 
@@ -118,7 +121,7 @@ def check_batches(
         raise _not_whole(scan)
     if scan.attributes & ONLY_FOR_BROKERS:
         _check_flags(scan, own)
-    is_twin = scan.has_producer and (producer_id := own()) != ANY_PRODUCER
+    is_twin = scan.has_producer and (producer_id := own()) not in (ANY_PRODUCER, MIRRORED)
     if is_twin:
         _check_producers(data, producer_id)
         unpacking.limit_bytes = min(unpacking.limit_bytes, max(SLICED_LIMIT_BYTES, batch_bytes))
@@ -133,6 +136,8 @@ def _check_flags(scan: kernels.Scan, own: OwnProducer) -> None:
     """Transactions are for Kafka's producers; what ends them, and the log's own times, for the
     merger.
     """
+    if own() == MIRRORED:
+        return
     flags = scan.attributes & ONLY_FOR_BROKERS
     if flags != Attribute.TRANSACTIONAL or not scan.has_producer or own() != ANY_PRODUCER:
         raise _refused("control, transactional and append-time batches are a broker's own")
@@ -147,6 +152,8 @@ def own_producer(machine: StateMachine, session: str) -> int | None:
     """The only producer id that a session's batches may carry now; None: none at all."""
     if node_of(session) is not None:
         return ANY_PRODUCER
+    if is_mirror_session(session):
+        return MIRRORED
     run = machine.open_run_of(session)
     return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 

@@ -17,9 +17,11 @@ _CODES = {
     "SESSION_CONFLICT": FaultCode.SESSION_CONFLICT,
     "SESSION_FENCED": FaultCode.SESSION_CONFLICT,
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
+    "MIRROR": FaultCode.NOT_AUTHORISED,
     "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
 }
 _REMEDIES = {
+    "MIRROR": "publish at the source, or let `samelog mirror promote` make it a topic of its own",
     "SESSION_CONFLICT": "give each publisher a session name of its own, or retire the old one",
     "SESSION_FENCED": "give this publisher a new directory: this one was retired",
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from samelog.format.batch import joined
-from samelog.format.transactions import MARKER_BYTES
+from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
 from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
 from samelog.sequencer.state.transactions.commands import Begin, End
@@ -45,6 +45,40 @@ class Tail(msgspec.Struct):
     append_ms: int
 
 
+class MirrorTail(msgspec.Struct):
+    """A mirrored partition as it will be once everything proposed is applied."""
+
+    crc: int
+    checksum: int | None
+    open: set[int]
+
+
+class MirrorDraft(msgspec.Struct):
+    """What one instruction for a mirror is about to say beside its ranges."""
+
+    tail: MirrorTail
+    keeps_epochs: bool
+    sums: list[int] = []
+    top_epoch: int = -1
+    begins: list[tuple[int, int, int]] = []
+    ends: list[int] = []
+
+    def take(self, header: tuple[int, ...], epoch: int, offset: int) -> None:
+        """A batch at an offset is taken."""
+        self.tail.crc = header[9]
+        self.top_epoch = max(self.top_epoch, epoch)
+        if not header[3] & TRANSACTIONAL:
+            return
+        producer_id = header[6]
+        if is_marker(header[3]):
+            self.tail.open.discard(producer_id)
+            self.ends.append(producer_id)
+            self.begins = [begin for begin in self.begins if begin[0] != producer_id]
+        elif producer_id not in self.tail.open:
+            self.tail.open.add(producer_id)
+            self.begins.append((producer_id, header[7], offset))
+
+
 class Draft(msgspec.Struct):
     """One partition's instruction in the making."""
 
@@ -68,6 +102,7 @@ class Draft(msgspec.Struct):
     """How many numbers it takes to say that."""
     most_bytes: int = 0
     """Of each input."""
+    mirrored: MirrorDraft | None = None
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""

@@ -28,6 +28,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
     MergeTransactions,
+    MirrorMerge,
     Range,
     Verdict,
     VoidRecordsCommand,
@@ -240,8 +241,7 @@ class PartitionMerger:
             return 0
         output = self._output(merge, step.part)
         if output is None:
-            part = step.part if isinstance(step.part, Range) else None
-            self.missing = Missing(self.number, step.next, part)
+            self.missing = _lacking(self.number, step)
             return 0
         self.missing = None
         data = memoryview(output)
@@ -250,7 +250,8 @@ class PartitionMerger:
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
         self.newest_ms = max_timestamp(data)
-        reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
+        epoch = merge.epoch if not merge.is_mirrored else _epoch_of(merge)
+        reached = self.log.append(data, base_offset=done, leader_epoch=epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
         self._drop_executed(reached)
@@ -269,7 +270,7 @@ class PartitionMerger:
                 at_ms=merge.append_ms,
             )
         data = self._reader.take_checked(part) or self._read(part)
-        if data is None:
+        if data is None or (isinstance(merge, MirrorMerge) and not _is_mirrored(merge, part, data)):
             return None
         if part.verdict == Verdict.SLICE:
             data = bytearray(slice_batch(bytes(data), part.detail))
@@ -285,6 +286,21 @@ class PartitionMerger:
             return None
         scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
         return data if scan.end == len(data) and scan.digest == part.digest else None
+
+
+def _epoch_of(merge: Merge) -> int | None:
+    """What mirrored batches get; None: they keep theirs."""
+    return None if isinstance(merge, MirrorMerge) and merge.keeps_epochs else merge.epoch
+
+
+def _lacking(number: int, step: _Step) -> Missing:
+    part = step.part if isinstance(step.part, Range) else None
+    return Missing(number, step.next, part)
+
+
+def _is_mirrored(merge: MirrorMerge, part: Range, data: bytearray) -> bool:
+    """Whether the bytes are the source's, headers included."""
+    return kernels.crc32c(data) == merge.sums[merge.ranges.index(part)]
 
 
 def _without(merge: Merge, part: Range, data: bytearray) -> bytearray:

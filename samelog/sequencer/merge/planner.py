@@ -13,7 +13,7 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -38,11 +38,10 @@ from samelog.sequencer.merge.drafts import (
     newest,
 )
 from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
+from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
-    MergeLeaving,
-    MergeTransactions,
     Range,
     Sequence5,
     Verdict,
@@ -91,6 +90,7 @@ class Planner:
         self._limits = limits
         self._dedup = DedupView(machine)
         self._transactions = TransactionView(machine, cluster or machine)
+        self._mirrored = MirroredRanges(machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
         self._in_flight: list[int] = []
@@ -194,13 +194,13 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self.cluster.state.transactions.deciding:
+        if self.cluster.state.transactions.deciding or self._machine.state.mirrors.owed:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
-            if draft.ranges or draft.ends
+            if any((draft.ranges, draft.ends))
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -325,6 +325,9 @@ class Planner:
         draft: Draft,
     ) -> int:
         """Plan the whole batches that were scanned; the bytes planned."""
+        mirrors = self._machine.state.mirrors
+        if mirrors.topics and self._mirrored.concerns(entry):
+            return self._mirrored.take(entry, place, data, draft)
         if scan.has_producer or (self._active and self._filters_of(entry.partition)):
             return self._take_judged(entry, place, data, draft)
         if data:
@@ -466,13 +469,14 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        is_plain = not any((draft.begins, draft.ends, draft.left_out))
-        return Merge(*fields) if is_plain else _instruction(fields, draft)
+        is_plain = not any((draft.begins, draft.ends, draft.left_out, draft.mirrored))
+        return Merge(*fields) if is_plain else special_merge(fields, draft)
 
     def _forget(self) -> None:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
+        self._mirrored.tails.clear()
         if self._transactions.is_proposed:
             self._transactions.clear()
 
@@ -482,15 +486,9 @@ def _keep_taken(
 ) -> None:
     """What was taken whole, as one range, is merged from what was read."""
     data, scan = read
-    if not scan.has_producer and taken == len(data) == part.stop - part.start:
+    is_whole = taken == len(data) == part.stop - part.start == part.size
+    if not scan.has_producer and is_whole:
         source.keep_range(part, data)
-
-
-def _instruction(fields: tuple[Any, ...], draft: Draft) -> Merge:
-    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
-    if draft.left_out:
-        return MergeLeaving(*(*more, draft.left_out))
-    return MergeTransactions(*more)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

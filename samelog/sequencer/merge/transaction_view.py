@@ -16,6 +16,7 @@ from itertools import islice
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.state.commands import Verdict
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.changes import owed_ends
 from samelog.sequencer.state.transactions.commands import Begin, End
 from samelog.sequencer.state.transactions.state import (
     EndedInLog,
@@ -104,6 +105,7 @@ class TransactionView:
         """Whether there are markers to plan."""
         is_deciding = bool(self._cluster.state.transactions.deciding)
         may_owe = is_deciding or bool(self._machine.state.placement.recovered)
+        may_owe = may_owe or bool(self._machine.state.mirrors.owed)
         return may_owe and bool(self._due())
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
@@ -113,12 +115,17 @@ class TransactionView:
         self._ended.update(_key(number, end) for number, ends in due for end in ends)
         return due
 
-    def _due(self) -> dict[int, list[End]]:
-        found, state = {}, self._machine.state
-        due = self._cluster.state.transactions.markers_due()
-        if state.placement.recovered:
+    def _all_due(self) -> dict[int, list[End]]:
+        due = owed_ends(self._machine.state)
+        for number, ends in self._cluster.state.transactions.markers_due().items():
+            due.setdefault(number, []).extend(ends)
+        if self._machine.state.placement.recovered:
             due = {**dict(self._lost()), **due}
-        for number, ends in due.items():
+        return due
+
+    def _due(self) -> dict[int, list[End]]:
+        found = {}
+        for number, ends in self._all_due().items():
             if not self._is_here(number):
                 continue
             log = self._known.in_log(number)

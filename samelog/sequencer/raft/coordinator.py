@@ -226,6 +226,7 @@ class Coordinator:
             self._unsettled.to_plan
             or self.closer.ended
             or self._cluster.state.transactions.deciding
+            or self._machine.state.mirrors.owed
         ):
             self.plan_soon()
 
@@ -247,7 +248,7 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        deciding = self._cluster.state.transactions.deciding
+        deciding = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
         if self._scheduled or not (self._unsettled.to_plan or self.closer.ended or deciding):
             return
         if self._group.raft.leadership is not None:
@@ -266,7 +267,8 @@ class Coordinator:
         if not self._group.is_leader:
             return
         known, planner = self._cluster.state.transactions, self._planner
-        while (self._unsettled.to_plan or known.deciding) and planner.has_room:
+        mirrors = self._machine.state.mirrors
+        while (self._unsettled.to_plan or known.deciding or mirrors.owed) and planner.has_room:
             if not self._plan_once():
                 break
         if self.closer.ended:

@@ -50,6 +50,8 @@ from samelog.sequencer.state.commands import (
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.changes import archived_by
+from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import (
     BeginAnew,
     ClosePlacedRun,
@@ -82,6 +84,7 @@ RUN_CHANGES = (
 PLACED = (PlaceTopic, PlacePartitions)
 TOPIC_CHANGES = (
     CreateTopicCommand,
+    CreateMirror,
     DeleteTopicCommand,
     AddPartitions,
     *PLACED,
@@ -249,18 +252,37 @@ class Replica:
             self._reset(command)
         elif isinstance(command, PlacementCommand):
             self._events.placement_changed()
-        elif isinstance(command, AlterTopicCommand | SetSchemaCommand):
-            self._events.topic_changed(command.topic_id)
+        elif isinstance(command, AlterTopicCommand | SetSchemaCommand | PromoteMirrors):
+            self._topics_changed(command)
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
             self._merging.compare(outcome.values)
-        elif isinstance(command, VoidRecordsCommand):
-            self._merging.follow_voids(command.partition)
-        elif isinstance(command, ArchiveCommand):
-            self._events.records_archived(command)
+        elif isinstance(command, VoidRecordsCommand | ArchiveCommand | MirrorGap):
+            self._records_gone(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
+
+    def _topics_changed(
+        self, command: AlterTopicCommand | SetSchemaCommand | PromoteMirrors
+    ) -> None:
+        if not isinstance(command, PromoteMirrors):
+            return self._events.topic_changed(command.topic_id)
+        for topic_id in command.topic_ids:
+            self._events.topic_changed(topic_id)
+        return None
+
+    def _records_gone(self, command: VoidRecordsCommand | ArchiveCommand | MirrorGap) -> None:
+        """Some are void, or archived; an empty mirror begins later."""
+        if isinstance(command, VoidRecordsCommand):
+            return self._merging.follow_voids(command.partition)
+        if isinstance(command, ArchiveCommand):
+            return self._events.records_archived(command)
+        self._merging.partition(command.partition)
+        archived = archived_by(self.machine.state, command)
+        if archived is None:
+            return self._merging.follow_voids(command.partition)
+        return self._events.records_archived(archived)
 
     def _unit_changed(self, command: AnyCommand) -> None:
         """Something that may span groups has moved; what was staged may be published."""

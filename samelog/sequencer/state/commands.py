@@ -21,11 +21,12 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import GROUPS, LEAVING, TRANSACTIONS, OtherVersion
+from samelog.sequencer.levels import GROUPS, LEAVING, MIRRORS, TRANSACTIONS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.keys.key_state import TellKeys
+from samelog.sequencer.state.mirrors.commands import MirrorCommand
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
@@ -143,6 +144,7 @@ class Merge(Command, frozen=True, tag=6):
     ranges.
     """
 
+    is_mirrored: ClassVar[bool] = False
     partition: Unsigned32
     base_offset: int
     epoch: int
@@ -204,6 +206,27 @@ class MergeTransactions(Merge, frozen=True, tag=60):
         return self.base_offset + sum(part.records for part in self.ranges) + len(self.ends)
 
 
+class MirrorMerge(Merge, frozen=True, tag=127):
+    """A merge instruction for a mirror: its ranges' batches have their offsets, the first one
+    `base_offset`, and keep them; with `keeps_epochs` their leader epochs, too, of which `top_epoch`
+    is the highest.
+
+    `sums` are the CRC-32C of each range's bytes, headers included, which no digest covers. Behind
+    the ranges, `crc` is that of the last batch, and `checksum` the running checksum (None: not
+    known). `begins` (producer id, epoch, offset) and `ends` (producer ids) are of transactions.
+    """
+
+    needs: ClassVar[int] = MIRRORS
+    is_mirrored: ClassVar[bool] = True
+    sums: list[int] = msgspec.field(default_factory=list)
+    crc: int = 0
+    checksum: int | None = None
+    keeps_epochs: bool = True
+    top_epoch: int = -1
+    begins: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
+
+
 class MergeLeaving(MergeTransactions, frozen=True, tag=100):
     """A merge instruction that leaves records out of some ranges, those with the verdict LEAVE_OUT.
 
@@ -215,7 +238,7 @@ class MergeLeaving(MergeTransactions, frozen=True, tag=100):
     left_out: list[list[int]] = msgspec.field(default_factory=list)
 
 
-AnyMerge = Merge | MergeTransactions | MergeLeaving
+AnyMerge = Merge | MergeTransactions | MergeLeaving | MirrorMerge
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -385,6 +408,7 @@ AnyCommand = (
     | CloseRun
     | Merge
     | MergeTransactions
+    | MirrorMerge
     | MergeLeaving
     | Checkpoint
     | RetireSessionCommand
@@ -405,6 +429,7 @@ AnyCommand = (
     | SiteCommand
     | AccessCommand
     | SchemaCommand
+    | MirrorCommand
     | ViewCommand
     | PlacementCommand
     | ResetCommand

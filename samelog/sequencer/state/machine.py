@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from samelog.archiver.command import ArchiveCommand, apply_archive
+from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
@@ -30,6 +30,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
     MergeTransactions,
+    MirrorMerge,
     NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
@@ -39,13 +40,20 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.feeds.changes import GROUP_AND_TRANSACTION_CHANGES, merged
+from samelog.sequencer.state.mirrors.changes import (
+    follow_source,
+    problem_with_ends,
+    settle,
+    take_mirrored,
+    why_no_mirror_input,
+)
+from samelog.sequencer.state.mirrors.commands import CreateMirror, FollowSource, MirrorCommand
 from samelog.sequencer.state.placement import commands as placed
 from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
     drop_partitions,
-    elsewhere,
     is_barred,
     problem_with_new,
     why_no_input,
@@ -74,10 +82,11 @@ from samelog.sequencer.state.types import (
 )
 from samelog.sequencer.state.views.changes import why_not_dropped
 from samelog.sequencer.state.views.commands import ViewCommand
-from samelog.sequencer.state.void_state import give_up, news_of, void_event
+from samelog.sequencer.state.void_state import archive_records, news_of, void_records
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
+_Change = SettingCommand | SchemaCommand | MirrorCommand | ViewCommand
 
 
 class StateMachine:
@@ -171,7 +180,9 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopicCommand | placed.PlaceTopic) -> Topic | Rejection:
+    def _create_topic(
+        self, command: CreateTopicCommand | placed.PlaceTopic | CreateMirror
+    ) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
@@ -248,6 +259,9 @@ class StateMachine:
         run = self.open_run_of(command.session)
         if partition is None or run is None or is_barred(self.state, run, partition.number):
             return Rejection(*why_no_input(command, partition, run))
+        refusal = why_no_mirror_input(self.state, command.session, partition)
+        if refusal is not None:
+            return Rejection(*refusal)
         known = self.input_of(command.session, partition.number)
         if known is not None:
             return known
@@ -324,9 +338,7 @@ class StateMachine:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def _change_settings(
-        self, command: SettingCommand | SchemaCommand | ViewCommand
-    ) -> SettingCommand | SchemaCommand | ViewCommand | Rejection:
+    def _change_settings(self, command: _Change) -> _Change | Rejection:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
@@ -367,14 +379,15 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+        if command.is_mirrored is not (command.partition in self.state.mirrors.places):
+            return Rejection("MIRROR", f"partition {command.partition} is one of a mirror, or none")
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
-        if isinstance(command, MergeTransactions):
-            reason = self.state.transactions.problem_with(command)
+        if isinstance(command, MergeTransactions | MirrorMerge):
+            reason = self._merge_special(command)
             if reason is not None:
                 return Rejection("PRECONDITION", reason)
-            merged(self, command)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
@@ -382,6 +395,18 @@ class StateMachine:
         if any((command.sequences, command.watermarks, command.unwrapped)):
             learn(self.state, command)
         return command
+
+    def _merge_special(self, command: MergeTransactions | MirrorMerge) -> str | None:
+        """Apply what is more than a plain instruction; why that cannot be, if so."""
+        if isinstance(command, MirrorMerge):
+            take_mirrored(self.state, command)
+            return None
+        reason = self.state.transactions.problem_with(command)
+        reason = reason or problem_with_ends(self.state, command)
+        if reason is None:
+            merged(self, command)
+            settle(self.state, command)
+        return reason
 
     def places_after(
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
@@ -439,32 +464,11 @@ class StateMachine:
         if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
             keyed.merged(command, self.state.topics[partition.topic_id].settings)
 
-    def _partition_here(self, number: int) -> Partition | Rejection:
-        """A partition that this group has."""
-        partition = self.state.partitions.get(number)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
-        problem = elsewhere(self.state, number)
-        return partition if problem is None else Rejection(*problem)
-
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
-        partition = self._partition_here(command.partition)
-        if isinstance(partition, Rejection):
-            return partition
-        given_up = give_up(partition, command)
-        if isinstance(given_up, str):
-            return Rejection("PRECONDITION", given_up)
-        if given_up is command:
-            name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
-            self.state.remember(void_event(name, command))
-        return given_up
+        return void_records(self.state, command)
 
     def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
-        partition = self._partition_here(command.partition)
-        if isinstance(partition, Rejection):
-            return partition
-        problem = apply_archive(partition, self.state.copy_targets, command)
-        return command if problem is None else Rejection("PRECONDITION", problem)
+        return archive_records(self.state, command)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         return Checkpoint(news_of(self.state.partitions, command))
@@ -473,12 +477,15 @@ class StateMachine:
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
     placed.PlaceTopic: StateMachine._create_topic,
+    CreateMirror: StateMachine._create_topic,
+    FollowSource: follow_source,
     DeleteTopicCommand: StateMachine._delete_topic,
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
     CloseRun: StateMachine._close_run,
     Merge: StateMachine.merge,
     MergeTransactions: StateMachine.merge,
+    MirrorMerge: StateMachine.merge,
     MergeLeaving: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,

@@ -56,6 +56,7 @@ def hard_reset(state: State, command: HardReset) -> bool:
     forget_places(state, places)
     if state.placement.partitions:
         state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
+    state.mirrors.begin_anew(moved)
     return True
 
 

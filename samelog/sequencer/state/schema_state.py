@@ -44,7 +44,7 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
         return None  # proposed twice, because its fate was not known; or nothing new
     if command.follows != newest:
         return "SCHEMA_MOVED", f"the newest version of {topic.name!r} is {newest}"
-    problem = _misfit(state, topic, schema, is_agreed=bool(state.placement.own))
+    problem = _misfit(state, topic, schema, is_agreed=_is_agreed(state, topic))
     if problem is not None:
         return problem
     topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
@@ -54,11 +54,16 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
     return None
 
 
+def _is_agreed(state: State, topic: Topic) -> bool:
+    """Whether somebody else has found that what comes fits: group 0, or a mirror's source."""
+    return bool(state.placement.own) or state.mirrors.of_topic(topic.topic_id) is not None
+
+
 def _misfit(
     state: State, topic: Topic, schema: Schema, *, is_agreed: bool
 ) -> tuple[str, str] | None:
     """Why a schema cannot be a topic's next version. Keeps its text if it can. `is_agreed`: group 0
-    has found that it fits, with the settings that the topic had then.
+    has found that it fits, with the settings that the topic had then, or a mirror's source.
     """
     problem = why_not_changed(state, topic, schema)
     if problem is not None:

@@ -26,6 +26,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.feeds.noting import begin as begin_feeds
 from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys
+from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
@@ -89,6 +90,9 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
     topic = state.topics.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    problem = problem_with_settings(state, command.topic_id, command.settings)
+    if problem is not None:
+        return problem
     settings = topic.settings | command.settings
     for key in command.unset:
         settings.pop(key, None)
@@ -116,6 +120,7 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
     while topic.partitions < command.partitions:
         state.add_partition(topic)
+    state.mirrors.follow(topic.topic_id, topic.partition_numbers)
     return None
 
 
@@ -145,6 +150,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    **MIRROR_CHANGES,
     **SITE_CHANGES,
     **VIEW_CHANGES,
     CompactCommand: _compact,

@@ -33,6 +33,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
+from samelog.sequencer.state.mirrors.state import Mirrors
 from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
@@ -316,6 +317,7 @@ class State(msgspec.Struct):
     """The partitions of topics whose keys count once."""
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
+    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

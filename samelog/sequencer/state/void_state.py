@@ -1,16 +1,19 @@
-"""What is known of a partition whose records were given up, and of the checksums agreed on in it.
+"""What is known of a partition whose records were given up, void or archived, and of the checksums
+agreed on in it.
 
 Invariant: a checksum that may be of records that were given up later is never agreed on, and none
 that was agreed on is kept: whoever has the void batches in their place would be told that it
-differs.
+differs. Only the group that has a partition gives up its records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.sequencer.state.commands import Checkpoint, RecordEvent, VoidRecordsCommand
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.placement.topics import elsewhere
+from samelog.sequencer.state.types import Partition, Rejection, State
 
 
 def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCommand | str:
@@ -52,3 +55,37 @@ def news_of(partitions: Mapping[int, Partition], command: Checkpoint) -> list[tu
         for number, offset, checksum in command.values
         if number in partitions and agree(partitions[number], offset, checksum)
     ]
+
+
+def _partition_here(state: State, number: int) -> Partition | Rejection:
+    """A partition that this group has."""
+    partition = state.partitions.get(number)
+    if partition is None:
+        return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
+    problem = elsewhere(state, number)
+    return partition if problem is None else Rejection(*problem)
+
+
+def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
+    """No node has these records, nor anybody else."""
+    partition = _partition_here(state, command.partition)
+    if isinstance(partition, Rejection):
+        return partition
+    if command.partition in state.mirrors.places:
+        return Rejection("MIRROR", "its source has the records: delete the mirror, to begin anew")
+    given_up = give_up(partition, command)
+    if isinstance(given_up, str):
+        return Rejection("PRECONDITION", given_up)
+    if given_up is command:
+        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+        state.remember(void_event(name, command))
+    return given_up
+
+
+def archive_records(state: State, command: ArchiveCommand) -> ArchiveCommand | Rejection:
+    """These records are archived."""
+    partition = _partition_here(state, command.partition)
+    if isinstance(partition, Rejection):
+        return partition
+    problem = apply_archive(partition, state.copy_targets, command)
+    return command if problem is None else Rejection("PRECONDITION", problem)

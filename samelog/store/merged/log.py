@@ -166,8 +166,8 @@ class MergedLog(MergedReader):
 
     # --- appending -----------------------------------------------------------------------------
 
-    def append(self, data: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> int:
-        """Give whole batches their offsets, in place, and write them; the next offset.
+    def append(self, data: Bytes, *, base_offset: int, leader_epoch: int | None) -> int:
+        """Give whole batches their offsets (None: they have them), and write them; the next offset.
 
         Raises:
             NotContiguous: `base_offset` is not the next offset.

@@ -13,6 +13,8 @@ from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
 from samelog.sequencer.state.keys.key_state import problem_with_keys
+from samelog.sequencer.state.mirrors.commands import CreateMirror
+from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
 
 
-def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
+def problem_with_new(
+    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
@@ -31,6 +35,9 @@ def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> 
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if (why := problem_with_keys(None, command.settings)) is not None:
         return "INVALID_TOPIC", why
+    if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
+        text = f"the records of {command.source.topic!r} come from this cluster"
+        return "MIRROR", text
     if not isinstance(command, PlaceTopic):
         return None
     return _placed_events(state, command.name) or problem_with_place(state, command)
@@ -43,7 +50,9 @@ def _placed_events(state: State, name: str) -> WhyNot:
     return "INVALID_TOPIC", f"topic {name!r} is on every node: name no number of copies"
 
 
-def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic) -> Topic:
+def add_topic(
+    state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> Topic:
     """A topic that can be made is."""
     for _ in range(command.partitions):
         state.add_partition(topic)
@@ -52,6 +61,9 @@ def add_topic(state: State, topic: Topic, command: CreateTopicCommand | PlaceTop
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
+    elif isinstance(command, CreateMirror):
+        state.mirrors.topics[topic.topic_id] = Mirror(command.source, command.at_ms)
+        state.mirrors.follow(topic.topic_id, topic.partition_numbers)
     return topic
 
 
@@ -62,6 +74,7 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
         state.partitions.pop(number, None)
         state.keyed.pop(number, None)
     forget(state.placement, gone)
+    state.mirrors.forget(gone, topic.topic_id)
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]

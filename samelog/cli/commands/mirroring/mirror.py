@@ -1,0 +1,231 @@
+"""`samelog mirror`: topics of another cluster as read-only topics of this one (docs/mirror.md).
+
+Invariant: a promotion is reported as done only when a majority of the nodes has it; a lag that is
+not known is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from samelog.admin.client import ask
+from samelog.admin.mirror_answers import MirrorInfo, SourceState, SourceTopic
+from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
+from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_topics
+from samelog.cli.output import (
+    client_option,
+    confirm,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    talk,
+    utc,
+    wants_json,
+)
+from samelog.cli.watching import watchable
+from samelog.config.load import load_client, load_mirror
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.mirror import MirrorConfig
+
+UNKNOWN = "unknown"
+
+
+def _load(context: click.Context, parameter: click.Parameter, path: str) -> MirrorConfig:
+    return load_mirror(path)
+
+
+mirror_option = click.option(
+    "--config",
+    required=True,
+    metavar="FILE",
+    callback=_load,
+    help="The sidecar's mirror.toml (docs/configuration.md).",
+)
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Keep topics of another cluster as mirrors: the same bytes at the same offsets.
+
+    \b
+    Examples:
+      samelog mirror run --config mirror.toml
+      samelog mirror status --config mirror.toml
+      samelog mirror promote eu.flights --config client.toml
+    """
+
+
+@command.command()
+@mirror_option
+def run(config: MirrorConfig) -> None:
+    """Mirror topics until a signal ends it, or to the end that `until` says.
+
+    It keeps nothing that it could not lose: it may be killed at any time, and goes on where the
+    mirrors end. With `until` it ends with exit code 0 once everything up to there is mirrored.
+
+    \b
+    Example:
+      samelog mirror run --config mirror.toml
+    """
+    from samelog.mirror.starting import serve_mirror
+    from samelog.runtime.log import start_log
+    from samelog.runtime.loop import run as run_loop
+
+    start_log(config.log_level)
+    is_over = run_loop(serve_mirror(config, talk))
+    if is_over:
+        talk("everything up to the end is mirrored")
+
+
+class _Row(NamedTuple):
+    """One partition of a mirror."""
+
+    mirror: str
+    partition: int
+    source: str
+    mirrored: int
+    end: int | None
+    lag: int | None
+    state: str
+
+
+@command.command()
+@mirror_option
+@json_option
+@watchable
+def status(config: MirrorConfig) -> None:
+    """Show how far the mirrors of a sidecar are, and what differs from the source.
+
+    Both clusters are asked. While the source does not answer, lag is unknown.
+
+    \b
+    Example:
+      samelog mirror status --config mirror.toml
+    """
+    mirrors = ask(load_client(config.destination), ListMirrors()).mirrors
+    source, problem = asyncio.run(_source_state(config))
+    topics = {} if source is None else {each.topic: each for each in source.topics}
+    ours = [each for each in mirrors if source is None or each.cluster_id == source.cluster_id]
+    _show(_Shown(problem, *_compared(ours, topics)))
+
+
+class _Shown(NamedTuple):
+    """All that is shown. `settings`: of a mirror, those that differ, here and at the source."""
+
+    source_problem: str
+    partitions: list[_Row]
+    settings: dict[str, dict[str, tuple[Any, Any]]]
+
+
+def _compared(
+    mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic]
+) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
+    rows, differences = [], {}
+    for each in mirrors:
+        source = topics.get(each.source_topic)
+        rows += _rows(each, source)
+        differences[each.topic] = _differences(each, source)
+    return rows, differences
+
+
+def _show(shown: _Shown) -> None:
+    if wants_json():
+        rows = [row._asdict() for row in shown.partitions]
+        print_json({**shown._asdict(), "partitions": rows})
+        return
+    if shown.source_problem:
+        talk(f"the source does not answer: {shown.source_problem}")
+    cells = [tuple(UNKNOWN if cell is None else cell for cell in row) for row in shown.partitions]
+    print_table(("mirror", "partition", "of", "mirrored", "end", "lag", "state"), cells)
+    _say_differences(shown.settings)
+
+
+def _say_differences(settings: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> None:
+    for topic, differing in settings.items():
+        for key, (here, there) in differing.items():
+            talk(f"{topic}: {key} is {here or 'not set'}, at the source {there or 'not set'}")
+
+
+async def _source_state(config: MirrorConfig) -> tuple[SourceState | None, str]:
+    """The source, or why it is not known."""
+    from samelog.mirror.errors import MirrorError
+    from samelog.mirror.starting import source_of
+
+    source = source_of(config)
+    try:
+        return await source.state(config.topics, ()), ""
+    except MirrorError as error:
+        return None, str(error)
+    finally:
+        await source.close()
+
+
+def _rows(mirror: MirrorInfo, source: SourceTopic | None) -> list[_Row]:
+    ends = (
+        {} if source is None else {each.partition: each.next_offset for each in source.partitions}
+    )
+    is_mirror = mirror.promoted_ms < 0
+    state = "mirror" if is_mirror else f"promoted {utc(mirror.promoted_ms)}"
+    rows = []
+    for each in mirror.partitions:
+        end = ends.get(each.partition)
+        lag = None if end is None or not is_mirror else max(0, end - each.next_offset)
+        numbers = each.next_offset, end, lag
+        rows.append(_Row(mirror.topic, each.partition, mirror.source_topic, *numbers, state))
+    return rows
+
+
+def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tuple[Any, Any]]:
+    """Setting -> its value here and at the source, where they are not the same."""
+    if source is None:
+        return {}
+    keys = sorted(mirror.settings.keys() | source.settings.keys())
+    both = ((key, mirror.settings.get(key), source.settings.get(key)) for key in keys)
+    return {key: (here, there) for key, here, there in both if here != there}
+
+
+@command.command()
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_option
+@json_option
+def promote(config: ClientConfig, topics: tuple[str, ...], *, yes: bool) -> None:
+    """Let mirrors be topics of their own from now on, all of them at once.
+
+    A name may end with `*`. What was not mirrored yet is not there, and never comes: the sidecar
+    leaves a promoted topic alone. Transactions that are open in the mirrored records are aborted.
+
+    \b
+    Examples:
+      samelog mirror promote eu.flights --config client.toml
+      samelog mirror promote 'eu.*' --yes --config client.toml
+    """
+    names = _promotable(config, topics)
+    if not yes:
+        confirm(f"{', '.join(names)}: mirrors no more, for good?")
+    promoted = ask(config, PromoteTopics(tuple(names))).promoted
+    if wants_json():
+        print_json(promoted)
+        return
+    rows = [(name, index, end) for name, ends in promoted.items() for index, end in enumerate(ends)]
+    print_table(("topic", "partition", "its own from"), rows)
+
+
+def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> list[str]:
+    """The mirrors that are meant. A name that is none is left to the cluster to refuse."""
+    from samelog.mirror.choosing import matches
+
+    mirrors = [each for each in ask(config, ListMirrors()).mirrors if each.promoted_ms < 0]
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        chosen = [each.topic for each in mirrors if matches(pattern, each.topic)]
+        if not chosen and pattern.endswith("*"):
+            fail(f"no mirror is called {pattern}")
+        found.update(dict.fromkeys(chosen or [pattern]))
+    return list(found)

@@ -1,0 +1,1 @@
+"""The sidecar that keeps topics of one cluster as mirrors in another (docs/mirror.md)."""

@@ -1,0 +1,26 @@
+"""What can be wrong with a mirror.
+
+Invariant: what a `MirrorStopped` says does not pass by itself; what a `SourceUnreadable` says may.
+"""
+
+from __future__ import annotations
+
+
+class MirrorError(Exception):
+    """Base of what can be wrong."""
+
+
+class SourceUnreadable(MirrorError):
+    """The source cannot be read now."""
+
+
+class DestinationFault(MirrorError):
+    """The destination takes nothing now."""
+
+
+class MirrorStopped(MirrorError):
+    """A topic is mirrored no further before somebody has looked at it."""
+
+
+class NotFollowing(MirrorError):
+    """What was brought has not become the mirror's: the partition is looked at anew."""

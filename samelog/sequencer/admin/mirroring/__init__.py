@@ -1,0 +1,1 @@
+"""Answers to sidecars that mirror topics, and to administrators about mirrors."""

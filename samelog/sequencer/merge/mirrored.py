@@ -1,0 +1,137 @@
+"""What the planner does with the batches of mirrors, which have their offsets.
+
+A batch is taken if it begins at the mirror's next offset, with what was proposed and not yet seen
+applied on top. Any other one is passed over: it is there already, or something before it was passed
+over, or the topic is a mirror no more. Nothing of dedup or of this cluster's transactions is asked
+or taught: producer ids in mirrored batches are the source's.
+
+Invariant: what is taken follows what is there, batch by batch (docs/mirror.md, M4, M7, M8).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.names import is_mirror_session
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeLeaving,
+    MergeTransactions,
+    MirrorMerge,
+    Range,
+    Verdict,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.state import Mirror
+from samelog.sequencer.state.types import Input
+
+_OFFSET, _EPOCH, _RECORDS = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
+_EPOCH_AT, _RECORDS_AT = 12, 57
+
+
+class MirroredRanges:
+    """One planner's."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
+        self.tails: dict[int, MirrorTail] = {}
+        """To be forgotten when everything proposed is applied, or leadership is lost."""
+
+    def concerns(self, entry: Input) -> bool:
+        """Whether an input's batches are of a mirror, or were to be."""
+        mirrors = self._machine.state.mirrors
+        if entry.partition in mirrors.places:
+            return True
+        return entry.partition in mirrors.promoted and is_mirror_session(entry.session)
+
+    def take(self, entry: Input, place: SessionPosition, data: bytes, draft: Draft) -> int:
+        """Plan the first batches of `data` that have the same fate; their bytes."""
+        headers = kernels.batch_headers(data, 0, len(data))
+        if not headers:
+            return 0
+        verdict = self._verdict(entry, data, headers[0], draft.next_offset)
+        offset, stop = draft.next_offset, 0
+        for header in headers:
+            if self._verdict(entry, data, header, offset) is not verdict:
+                break
+            if verdict is Verdict.TAKE:
+                epoch = _EPOCH.unpack_from(data, header[0] + _EPOCH_AT)[0]
+                self._drafted(draft, entry).take(header, epoch, offset)
+                offset += header[2]
+            stop = header[0] + header[1]
+        self._add(entry, place, data[:stop], verdict, draft)
+        return stop
+
+    def _verdict(
+        self, entry: Input, data: bytes, header: tuple[int, ...], next_offset: int
+    ) -> Verdict:
+        if entry.partition not in self._machine.state.mirrors.places:
+            return Verdict.FENCED
+        offset = _OFFSET.unpack_from(data, header[0])[0]
+        if offset < next_offset:
+            return Verdict.DUPLICATE
+        is_whole = _RECORDS.unpack_from(data, header[0] + _RECORDS_AT)[0] == header[2]
+        return Verdict.TAKE if offset == next_offset and is_whole else Verdict.OUT_OF_ORDER
+
+    def _add(
+        self, entry: Input, place: SessionPosition, data: bytes, verdict: Verdict, draft: Draft
+    ) -> None:
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        added = (scan.records, scan.end) if verdict is Verdict.TAKE else (0, 0)
+        where = entry.number, *place, place.byte + scan.end
+        draft.add(Range(*where, *added, scan.digest, verdict))
+        if entry.partition in self._machine.state.mirrors.places:
+            drafted = self._drafted(draft, entry)
+            drafted.sums.append(kernels.crc32c(data) if scan.records else 0)
+            if added[1] and drafted.tail.checksum is not None:
+                drafted.tail.checksum = kernels.crc32c(data, drafted.tail.checksum)
+
+    def _drafted(self, draft: Draft, entry: Input) -> MirrorDraft:
+        if draft.mirrored is None:
+            keeps_epochs = self._mirror(entry).source.keeps_epochs
+            draft.mirrored = MirrorDraft(self._tail(entry.partition), keeps_epochs)
+        return draft.mirrored
+
+    def _tail(self, number: int) -> MirrorTail:
+        known = self.tails.get(number)
+        if known is None:
+            place = self._machine.state.mirrors.places[number]
+            known = MirrorTail(place.crc or 0, place.checksum, set(place.open))
+            self.tails[number] = known
+        return known
+
+    def _mirror(self, entry: Input) -> Mirror:
+        state = self._machine.state
+        return state.mirrors.topics[state.partitions[entry.partition].topic_id]
+
+
+def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
+    """The instruction; `fields` are a Merge's but for `stamp`: batches stay as they are."""
+    tail, keeps_epochs = drafted.tail, drafted.keeps_epochs
+    values: tuple[Any, ...] = (
+        *fields,
+        False,  # nothing is stamped
+        drafted.sums,
+        tail.crc,
+        tail.checksum if keeps_epochs else None,
+        keeps_epochs,
+        drafted.top_epoch if keeps_epochs else -1,
+        drafted.begins,
+        drafted.ends,
+    )
+    return MirrorMerge(*values)
+
+
+def special_merge(fields: tuple[Any, ...], draft: Draft) -> Merge:
+    """An instruction that is more than the plain fields of a Merge."""
+    if draft.mirrored is not None:
+        return mirror_merge(fields[:-1], draft.mirrored)
+    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
+    if draft.left_out:
+        return MergeLeaving(*(*more, draft.left_out))
+    return MergeTransactions(*more)

@@ -1,0 +1,1 @@
+"""Mirrors of topics of other clusters in the replicated state."""

@@ -1,0 +1,101 @@
+"""What the replicated state knows of mirrors: of what each is one, and how far it is.
+
+Invariant: a partition is in `places` exactly as long as its topic is a mirror. What is in `places`
+is of the bytes that instructions have named up to the partition's next offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from samelog.sequencer.state.commands import MirrorMerge
+from samelog.sequencer.state.mirrors.commands import MirrorSource
+
+
+class MirrorPlace(msgspec.Struct):
+    """What is known of one mirrored partition, at its next offset."""
+
+    crc: int | None = None
+    """Of the last batch; None: there is none."""
+    checksum: int | None = 0
+    """The running checksum; None: offsets are void here that the source has not, or epochs differ.
+    """
+    top_epoch: int = -1
+    """The highest leader epoch that was mirrored."""
+    open: dict[int, tuple[int, int]] = {}
+    """Producer id -> (epoch, first offset) of its open transaction."""
+
+    def take(self, merge: MirrorMerge) -> None:
+        """An instruction is applied."""
+        if merge.records:
+            self.crc, self.checksum = merge.crc, merge.checksum
+        self.top_epoch = max(self.top_epoch, merge.top_epoch)
+        for producer_id in merge.ends:
+            self.open.pop(producer_id, None)
+        for producer_id, epoch, offset in merge.begins:
+            self.open[producer_id] = epoch, offset
+
+
+class Mirror(msgspec.Struct):
+    """One topic that is, or was, a mirror."""
+
+    source: MirrorSource
+    since_ms: int
+    promoted_ms: int = -1
+    """-1: it is a mirror."""
+    ends: list[int] = []
+    """Once promoted: up to which offset each partition is the source's."""
+
+
+class Mirrors(msgspec.Struct):
+    """All of them."""
+
+    topics: dict[str, Mirror] = {}
+    """By topic id."""
+    places: dict[int, MirrorPlace] = {}
+    """By partition, of mirrors that are not promoted."""
+    promoted: list[int] = []
+    """Partitions that were of mirrors: what their sidecars still bring counts no more."""
+    owed: dict[int, list[tuple[int, int, int]]] = {}
+    """Partition -> (producer id, epoch, first offset) of transactions that promotion aborts: their
+    markers are yet to be merged.
+    """
+    positions: dict[str, dict[int, int]] = {}
+    """Group -> partition -> when what was copied last was committed at the source. Whatever was
+    committed here since is the group's own."""
+
+    def of_topic(self, topic_id: str) -> Mirror | None:
+        """What a topic is a mirror of, if it is one now."""
+        known = self.topics.get(topic_id)
+        return None if known is None or known.promoted_ms >= 0 else known
+
+    def first_open(self, number: int) -> int | None:
+        """Where the oldest open transaction of the source begins in a partition."""
+        place, owed = self.places.get(number), self.owed.get(number, ())
+        found = [] if place is None else [first for _, first in place.open.values()]
+        return min((*found, *(first for _, _, first in owed)), default=None)
+
+    def follow(self, topic_id: str, numbers: Iterable[int]) -> None:
+        """A topic has these partitions."""
+        known = self.of_topic(topic_id)
+        for number in numbers if known is not None else ():
+            self.places.setdefault(number, MirrorPlace())
+
+    def forget(self, gone: Iterable[int], topic_id: str = "") -> None:
+        """Partitions are gone, and their topic with them."""
+        self.topics.pop(topic_id, None)
+        left = set(gone)
+        self.promoted = [number for number in self.promoted if number not in left]
+        for number in left:
+            self.places.pop(number, None)
+            self.owed.pop(number, None)
+            for copied in self.positions.values():
+                copied.pop(number, None)
+
+    def begin_anew(self, moved: Mapping[int, int]) -> None:
+        """All logs are empty again, and their partitions have other numbers."""
+        self.places = {moved[number]: MirrorPlace() for number in self.places}
+        self.promoted = [moved[number] for number in self.promoted]
+        self.owed, self.positions = {}, {}

@@ -1,0 +1,96 @@
+"""One partition, from where its mirror ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from samelog.mirror.copying import PartitionMirror
+from samelog.mirror.errors import MirrorStopped, NotFollowing
+from tests.mirror.fakes import WHERE, FakeDestination, FakeSource, batches
+from tests.sequencer.mirroring import source_batch
+
+
+async def mirror(source: FakeSource, destination: FakeDestination, **options: object) -> None:
+    """To the source's end."""
+
+    async def ready() -> None:
+        return
+
+    made = PartitionMirror(
+        source,
+        destination,  # type: ignore[arg-type]
+        WHERE,
+        "eu.t",
+        is_ready=ready,
+        stop=source.end,
+        **options,  # type: ignore[arg-type]
+    )
+    await made.run(destination.here, source.partition(), 0)
+
+
+def test_it_goes_on_where_the_mirror_ends() -> None:
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    asyncio.run(mirror(source, destination))
+    source.batches += batches(4, first=5)
+    asyncio.run(mirror(source, destination))
+    assert destination.log == b"".join(source.batches)
+
+
+def test_other_records_before_the_end_stop_it() -> None:
+    """The source lost its newest records, and has written others."""
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    asyncio.run(mirror(source, destination))
+    source.batches = [*source.batches[:1], source_batch(3, 2, producer_id=7), source_batch(5)]
+    with pytest.raises(MirrorStopped, match="before offset 5 is another one"):
+        asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 5
+
+
+def test_a_source_that_ends_earlier_stops_it() -> None:
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    asyncio.run(mirror(source, destination))
+    del source.batches[1:]
+    with pytest.raises(MirrorStopped, match="it lost records"):
+        asyncio.run(mirror(source, destination))
+
+
+def test_an_empty_mirror_begins_where_the_source_does() -> None:
+    source, destination = FakeSource(*batches(3, 2, first=10)), FakeDestination()
+    source.start = 11
+    asyncio.run(mirror(source, destination))
+    assert [(each.next_offset, each.start_offset) for each in destination.gaps] == [(10, 11)]
+    assert destination.log == b"".join(source.batches)
+
+
+def test_what_is_deleted_in_the_middle_of_a_batch_is_not_read_at_the_mirror() -> None:
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    source.start = 2
+    asyncio.run(mirror(source, destination))
+    assert [(each.next_offset, each.start_offset) for each in destination.gaps] == [(0, 2)]
+    assert destination.log == b"".join(source.batches)
+    source.start = 4
+    source.batches += batches(1, first=5)
+    asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 6
+
+
+def test_what_was_archived_before_it_was_mirrored_stops_it_unless_it_is_skipped() -> None:
+    source, destination = FakeSource(*batches(3, 2, 4)), FakeDestination()
+    source.batches, rest = source.batches[:1], source.batches[2:]
+    asyncio.run(mirror(source, destination))
+    source.batches, source.start = rest, 5
+    with pytest.raises(MirrorStopped, match="offsets 3 to 4 are archived"):
+        asyncio.run(mirror(source, destination))
+    asyncio.run(mirror(source, destination, skips_archived=True))
+    assert (destination.here.next_offset, len(destination.gaps)) == (9, 1)
+
+
+def test_a_hole_at_the_source_is_one_of_the_mirror() -> None:
+    source, destination = FakeSource(source_batch(0), source_batch(20)), FakeDestination()
+    with pytest.raises(NotFollowing):
+        asyncio.run(mirror(source, destination))
+    asyncio.run(mirror(source, destination))
+    assert destination.log == b"".join(source.batches)
+    assert [(each.base_offset, each.next_offset) for each in destination.gaps] == [(3, 20)]

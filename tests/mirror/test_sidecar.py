@@ -1,0 +1,160 @@
+"""The sidecar's rounds: schemas first, lags that are not known, ends that stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from samelog.config.tables.mirror import MirrorConfig
+from samelog.mirror import sidecar as module
+from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.rounds import SchemaGate
+from samelog.mirror.sidecar import MirrorSidecar
+from samelog.runtime.clock import SystemClock
+from tests.mirror.fakes import FakeDestination, FakeSource, batches
+from tests.patience import PATIENCE_S
+
+
+def config(path: Path, **keys: object) -> MirrorConfig:
+    given = {
+        "name": "x",
+        "directory": str(path),
+        "destination": "d",
+        "source": "s",
+        "topics": ("t",),
+        "named": "eu.{topic}",
+        **keys,
+    }
+    return MirrorConfig(**given)  # type: ignore[arg-type]
+
+
+class Run:
+    """A sidecar between fakes."""
+
+    def __init__(
+        self, path: Path, source: FakeSource, destination: FakeDestination, **keys: object
+    ) -> None:
+        self.sidecar = MirrorSidecar(
+            config(path, **keys),
+            source,
+            lambda: destination,  # type: ignore[arg-type,return-value]
+            SystemClock(),
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Run so long."""
+        running = asyncio.ensure_future(self.sidecar.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not condition() and not running.done():
+                    await asyncio.wait([running], timeout=0.01)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_S", "SOON_S", "RETRY_S"):
+        monkeypatch.setattr(module, name, 0.02)
+
+
+def test_schemas_are_there_before_records_that_came_after_them(tmp_path: Path) -> None:
+    """Also where the schema was set between a look and the batches."""
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    order: list[str] = []
+    write, copy = destination.write, destination.copy_schema
+
+    async def noted_write(*given: object) -> None:
+        order.append("records")
+        await write(*given)  # type: ignore[arg-type]
+
+    async def noted_copy(*given: object) -> None:
+        order.append("schema")
+        await copy(*given)  # type: ignore[arg-type]
+
+    destination.write = noted_write  # type: ignore[assignment,method-assign]
+    destination.copy_schema = noted_copy  # type: ignore[assignment,method-assign]
+    read = source.read
+
+    async def read_after_the_schema(*given: object) -> object:
+        source.texts.append("{}")
+        return await read(*given)  # type: ignore[arg-type]
+
+    source.read = read_after_the_schema  # type: ignore[assignment,method-assign]
+    run = Run(tmp_path, source, destination)
+    asyncio.run(run.until(lambda: destination.here.next_offset == 3))
+    assert order[:2] == ["schema", "records"]
+
+
+def test_a_lag_that_is_not_known_is_no_number(tmp_path: Path) -> None:
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    run = Run(tmp_path, source, destination)
+    progress = run.sidecar.progress
+
+    def is_mirrored() -> bool:
+        if progress.of("eu.t", 0).lag == 0:
+            source.is_away = True
+        return source.is_away and bool(progress.source_fault)
+
+    asyncio.run(run.until(is_mirrored))
+    assert progress.of("eu.t", 0).lag is None
+    assert "it is away" in progress.problems()[0]
+
+
+def test_a_restore_has_one_end(tmp_path: Path) -> None:
+    """Taken before the first byte, and kept over a restart."""
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    write = destination.write
+
+    async def grows(*given: object) -> None:
+        source.add(*batches(2, first=3))
+        await write(*given)  # type: ignore[arg-type]
+
+    destination.write = grows  # type: ignore[assignment,method-assign]
+    run = Run(tmp_path, source, destination, until="end")
+    asyncio.run(run.until(lambda: False))
+    assert run.sidecar.progress.is_over
+    assert destination.here.next_offset == 3
+    again = Run(tmp_path, source, destination, until="end")
+    asyncio.run(again.until(lambda: False))
+    assert destination.here.next_offset == 3
+    assert RestoreEnds(str(tmp_path), "end").of("t", 0) == 3
+    assert not RestoreEnds(str(tmp_path), "2026-01-01T00:00:00+00:00").are_known
+
+
+def test_one_cluster_is_not_mirrored_onto_itself(tmp_path: Path) -> None:
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    destination.cluster_id = "there"
+    run = Run(tmp_path, source, destination)
+    asyncio.run(run.until(lambda: "same cluster" in run.sidecar.progress.destination_fault))
+    assert not destination.is_made
+
+
+def test_a_promoted_mirror_is_left_alone(tmp_path: Path) -> None:
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    destination.is_made, destination.promoted_ms = True, 5
+    run = Run(tmp_path, source, destination)
+    asyncio.run(run.until(lambda: "promoted" in run.sidecar.progress.topics.get("t", "")))
+    assert destination.log == b""
+
+
+def test_a_gate_lets_through_who_came_before_a_look_began() -> None:
+    async def check() -> tuple[bool, bool]:
+        gate = SchemaGate()
+        early = asyncio.ensure_future(gate.passed())
+        await asyncio.sleep(0)
+        look = gate.begin()
+        late = asyncio.ensure_future(gate.passed())
+        await asyncio.sleep(0)
+        for each in look:
+            each.set_result(None)
+        await asyncio.wait([early, late], timeout=0.05)
+        found = early.done(), late.done()
+        late.cancel()
+        return found
+
+    assert asyncio.run(check()) == (True, False)

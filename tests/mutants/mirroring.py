@@ -1,0 +1,248 @@
+"""Planted bugs in mirrors: of what follows what, who writes, what comes along, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
+from samelog.config.authorisation import Rights
+from samelog.mirror.copying import PartitionMirror
+from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.following import BatchFollower
+from samelog.mirror.progress import MirrorProgress
+from samelog.mirror.rounds import SchemaGate
+from samelog.sequencer.merge import merger, transaction_view
+from samelog.sequencer.merge.mirrored import MirroredRanges
+from samelog.sequencer.state import machine, setting_state
+from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors import changes
+from samelog.sequencer.state.placement import topics
+from samelog.sequencer.state.types import State
+
+
+@contextmanager
+def take_whatever_the_sidecar_brings() -> Iterator[None]:
+    """The planner gives mirrored batches its own offsets."""
+    with patch.object(MirroredRanges, "_verdict", lambda *given: Verdict.TAKE):
+        yield
+
+
+@contextmanager
+def believe_headers_without_a_sum() -> Iterator[None]:
+    """Offsets and epochs of mirrored batches are as this node has them."""
+    with patch.object(merger, "_is_mirrored", lambda *given: True):
+        yield
+
+
+@contextmanager
+def anybody_opens_a_mirror() -> Iterator[None]:
+    """Publishers may write to mirrors."""
+    with patch.object(machine, "why_no_mirror_input", lambda *given: None):
+        yield
+
+
+@contextmanager
+def merge_into_mirrors() -> Iterator[None]:
+    """An instruction that was planned before is applied to a mirror."""
+    original = StateMachine.merge
+
+    def merge(self: StateMachine, command: Merge) -> Any:
+        places = self.state.mirrors.places
+        place = None if command.is_mirrored else places.pop(command.partition, None)
+        outcome = original(self, command)
+        if place is not None:
+            places[command.partition] = place
+        return outcome
+
+    applied = {**machine._APPLY, Merge: merge}
+    with patch.object(StateMachine, "merge", merge), patch.object(machine, "_APPLY", applied):
+        yield
+
+
+@contextmanager
+def teach_dedup_what_is_mirrored() -> Iterator[None]:
+    """Producers of the source are remembered as if they were here."""
+    original = MirroredRanges.take
+
+    def take(self: MirroredRanges, entry: Any, place: Any, data: bytes, draft: Any) -> int:
+        draft.sequences.setdefault(5, []).append(Sequence5(5, 0, 0, 2, draft.next_offset))
+        draft.learnt += 1
+        return original(self, entry, place, data, draft)
+
+    with patch.object(MirroredRanges, "take", take):
+        yield
+
+
+@contextmanager
+def positions_at_once() -> Iterator[None]:
+    """A group is where it is at the source, mirrored or not."""
+    with patch.object(changes, "min", lambda offset, end: offset, create=True):
+        yield
+
+
+@contextmanager
+def copy_over_own_positions() -> Iterator[None]:
+    """What a group commits at the mirror is overwritten."""
+    with patch.object(changes, "is_own", lambda *given: False):
+        yield
+
+
+@contextmanager
+def higher_positions_count() -> Iterator[None]:
+    """A group that was reset at the source stays where it was."""
+    original = changes._follow_position
+
+    def follow(state: State, group: str, number: int, position: Any) -> bool:
+        known = state.groups.by_id.get(group)
+        there = None if known is None else known.offsets.get(number)
+        is_higher = there is None or position.offset >= there.offset
+        return is_higher and original(state, group, number, position)
+
+    with patch.object(changes, "_follow_position", follow):
+        yield
+
+
+@contextmanager
+def go_on_after_a_fork() -> Iterator[None]:
+    """Nobody compares what is before the mirror's end."""
+
+    async def compare(
+        self: PartitionMirror, here: MirroredPartition, there: SourcePartition
+    ) -> None:
+        return
+
+    with patch.object(PartitionMirror, "_compare", compare):
+        yield
+
+
+@contextmanager
+def trust_what_was_brought() -> Iterator[None]:
+    """Running checksums are not compared."""
+    with patch.object(BatchFollower, "compare", lambda *given: None):
+        yield
+
+
+@contextmanager
+def promote_a_topic_twice() -> Iterator[None]:
+    """A promotion that is repeated is another one."""
+    original = changes._promote
+
+    def promote(state: State, command: Any) -> Any:
+        for topic_id in command.topic_ids:
+            known = state.mirrors.topics.get(topic_id)
+            if known is not None and known.promoted_ms >= 0:
+                known.promoted_ms, known.ends = -1, []
+                state.mirrors.follow(topic_id, state.topics[topic_id].partition_numbers)
+        return original(state, command)
+
+    planted = {**changes.MIRROR_CHANGES}
+    kinds = [kind for kind, change in planted.items() if change is original]
+    with patch.dict(setting_state.CHANGES, dict.fromkeys(kinds, promote)):
+        yield
+
+
+@contextmanager
+def leave_transactions_open() -> Iterator[None]:
+    """A promotion aborts nothing."""
+    with patch.object(transaction_view, "owed_ends", lambda state: {}):
+        yield
+
+
+@contextmanager
+def bring_before_the_schemas() -> Iterator[None]:
+    """Records do not wait for the schemas that they may have been written with."""
+
+    async def passed(self: SchemaGate) -> None:
+        return
+
+    with patch.object(SchemaGate, "passed", passed):
+        yield
+
+
+@contextmanager
+def mirror_onto_oneself() -> Iterator[None]:
+    """A topic may be a mirror of one that comes from here."""
+    with patch.object(topics, "CreateMirror", type("Never", (), {})):
+        yield
+
+
+@contextmanager
+def publishers_may_mirror() -> Iterator[None]:
+    """Whoever may publish a topic may bring it as a mirror."""
+
+    def may_mirror(self: Rights, identity: str, topic: str) -> bool:
+        return any(grant.publish_topics for grant in self._of(identity))
+
+    with patch.object(Rights, "may_mirror", may_mirror):
+        yield
+
+
+@contextmanager
+def unknown_lag_is_none() -> Iterator[None]:
+    """The last known end counts for ever."""
+
+    def lost_source(self: MirrorProgress, reason: str) -> None:
+        self.source_fault = reason
+
+    with patch.object(MirrorProgress, "lost_source", lost_source):
+        yield
+
+
+@contextmanager
+def look_for_the_end_again() -> Iterator[None]:
+    """A restore that is started again ends where the source ends then."""
+    with patch.object(RestoreEnds, "are_known", property(lambda self: not self.until)):
+        yield
+
+
+_STATE = "tests/sequencer/test_mirrors.py::"
+_COPYING = "tests/mirror/test_copying.py::"
+_SIDECAR = "tests/mirror/test_sidecar.py::"
+MIRRORING = (
+    (220, take_whatever_the_sidecar_brings, _STATE + "test_what_does_not_follow_is_passed_over"),
+    (
+        220,
+        believe_headers_without_a_sum,
+        _STATE + "test_other_headers_than_the_leaders_are_not_merged",
+    ),
+    (221, anybody_opens_a_mirror, _STATE + "test_nobody_else_opens_a_mirror"),
+    (
+        221,
+        merge_into_mirrors,
+        _STATE + "test_a_merge_for_a_mirror_is_rejected_and_the_other_way_round",
+    ),
+    (222, teach_dedup_what_is_mirrored, _STATE + "test_dedup_learns_nothing"),
+    (
+        223,
+        positions_at_once,
+        _STATE + "test_positions_never_lead_the_log_and_are_raised_later",
+    ),
+    (224, copy_over_own_positions, _STATE + "test_a_group_that_is_used_here_is_its_own"),
+    (
+        224,
+        higher_positions_count,
+        _STATE + "test_the_newer_commit_counts_not_the_higher_offset",
+    ),
+    (225, go_on_after_a_fork, _COPYING + "test_other_records_before_the_end_stop_it"),
+    (
+        226,
+        trust_what_was_brought,
+        "tests/mirror/test_following.py::test_running_checksums_are_compared",
+    ),
+    (227, promote_a_topic_twice, _STATE + "test_promotion_ends_a_mirror_once"),
+    (227, leave_transactions_open, _STATE + "test_open_transactions_end_at_promotion"),
+    (
+        228,
+        bring_before_the_schemas,
+        _SIDECAR + "test_schemas_are_there_before_records_that_came_after_them",
+    ),
+    (229, mirror_onto_oneself, _STATE + "test_records_do_not_go_in_circles"),
+    (230, publishers_may_mirror, "tests/config/test_authorisation.py::test_mirrors_take_a_right"),
+    (231, unknown_lag_is_none, _SIDECAR + "test_a_lag_that_is_not_known_is_no_number"),
+    (232, look_for_the_end_again, _SIDECAR + "test_a_restore_has_one_end"),
+)
+"""Rule, bug, and the test that finds it."""

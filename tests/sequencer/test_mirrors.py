@@ -1,0 +1,344 @@
+"""Mirrors in the state, the planner and the merger: the source's bytes, at the source's offsets,
+and nothing else (invariants 220 to 229).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from samelog.format import _kernels as kernels
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    DeleteTopicCommand,
+    Merge,
+    MergeTransactions,
+    MirrorMerge,
+    OpenInputCommand,
+    OpenRunCommand,
+    Verdict,
+    VoidRecordsCommand,
+    decode_commands,
+    encode_commands,
+)
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.commands import (
+    CreateMirror,
+    FollowSource,
+    MirrorGap,
+    MirrorSource,
+    PromoteMirrors,
+)
+from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
+from samelog.sequencer.state.types import Rejection
+from tests.sequencer.mirroring import (
+    SESSION,
+    SOURCE,
+    MirrorWorld,
+    content,
+    in_transaction,
+    source_batch,
+    source_marker,
+)
+
+
+def code(outcome: Any) -> str:
+    assert isinstance(outcome, Rejection), outcome
+    return outcome.code
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def test_the_bytes_are_the_sources_offsets_epochs_and_all(tmp_path: Path) -> None:
+    world = MirrorWorld()
+    sent = [source_batch(0, epoch=7), source_batch(3, epoch=9, producer_id=4), source_batch(6)]
+    world.bring(*sent[:2])
+    world.bring(sent[2])
+    assert content(world.merged(tmp_path)) == b"".join(sent)
+    place = world.machine.state.mirrors.places[world.number]
+    assert place.checksum == kernels.crc32c(b"".join(sent))
+    assert place.crc == kernels.scan(sent[2]).last_crc
+    assert (world.next_offset, place.top_epoch) == (9, 9)
+
+
+def test_epochs_of_another_kind_of_cluster_become_ours(tmp_path: Path) -> None:
+    world = MirrorWorld(msgspec.structs.replace(SOURCE, keeps_epochs=False))
+    world.bring(source_batch(0, epoch=700))
+    assert content(world.merged(tmp_path)) == source_batch(0, epoch=3)
+    assert world.machine.state.mirrors.places[world.number].checksum is None
+
+
+def test_other_headers_than_the_leaders_are_not_merged(tmp_path: Path) -> None:
+    """No CRC of a batch covers its offset and its epoch: the instruction does."""
+    world = MirrorWorld()
+    world.bring(source_batch(0, epoch=7))
+    key = (world.input, 0, 0)
+    world.bytes.files[key] = source_batch(0, epoch=8)
+    merger = world.merged(tmp_path)
+    assert merger.log.next_offset == 0
+    assert merger.missing is not None
+
+
+@pytest.mark.parametrize(("offset", "verdict"), [(0, Verdict.DUPLICATE), (4, Verdict.OUT_OF_ORDER)])
+def test_what_does_not_follow_is_passed_over(offset: int, verdict: Verdict) -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    (merge,) = world.bring(source_batch(offset))
+    assert isinstance(merge, MirrorMerge)
+    assert [part.verdict for part in merge.ranges] == [verdict]
+    assert world.next_offset == 3
+    world.bring(source_batch(3))
+    assert world.next_offset == 6
+
+
+def test_a_batch_with_holes_is_passed_over() -> None:
+    """What compaction left: more offsets than records."""
+    world = MirrorWorld()
+    batch = bytearray(source_batch(0, 3))
+    batch[57:61] = (2).to_bytes(4, "big")
+    world.bring(bytes(batch))
+    assert world.next_offset == 0
+
+
+def test_a_mirror_merge_needs_the_next_offset() -> None:
+    world = MirrorWorld()
+    (merge,) = world.bring(source_batch(0))
+    assert code(world.machine.apply(merge)) == "PRECONDITION"
+
+
+# --- who writes -----------------------------------------------------------------------------------
+
+
+def test_nobody_else_opens_a_mirror() -> None:
+    world = MirrorWorld()
+    assert code(world.open("publisher", "m")) == "MIRROR"
+    world.machine.apply(CreateTopicCommand("t", "own", 1, {}, 0))
+    assert code(world.open("mirror.other", "t")) == "MIRROR"
+
+
+def test_a_merge_for_a_mirror_is_rejected_and_the_other_way_round() -> None:
+    world = MirrorWorld()
+    world.bytes.put(world.input, source_batch(0))
+    (merge,) = world.plan()
+    fields = msgspec.structs.astuple(merge)[:10]
+    assert code(world.machine.apply(Merge(*fields))) == "MIRROR"
+    assert code(world.machine.apply(MergeTransactions(*fields))) == "MIRROR"
+    world.commit([merge])
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    late = msgspec.structs.replace(merge, base_offset=3)
+    assert code(world.machine.apply(late)) == "MIRROR"
+
+
+def test_records_of_a_mirror_are_neither_void_nor_compacted() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    void = VoidRecordsCommand(world.number, 0, 3, 0, 1, 1, 1)
+    assert code(world.machine.apply(void)) == "MIRROR"
+    compact = AlterTopicCommand("m", {"cleanup.policy": "compact"}, [])
+    assert code(world.machine.apply(compact)) == "MIRROR"
+
+
+def test_dedup_learns_nothing() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
+    assert not world.machine.state.producers
+    assert not world.machine.state.producers_seen
+
+
+def test_records_do_not_go_in_circles() -> None:
+    world = MirrorWorld()
+    source = MirrorSource("b", "x", "l", ["destination", "b"], keeps_epochs=True)
+    assert code(world.machine.apply(CreateMirror("n", "again", 1, {}, 5, source))) == "MIRROR"
+
+
+def test_more_partitions_are_mirrored_too() -> None:
+    world = MirrorWorld()
+    world.machine.apply(AddPartitions("m", 2))
+    numbers = world.machine.state.topics["m"].partition_numbers
+    assert set(world.machine.state.mirrors.places) == set(numbers)
+    world.machine.apply(DeleteTopicCommand("m"))
+    assert not world.machine.state.mirrors.places
+    assert not world.machine.state.mirrors.topics
+
+
+def test_a_hard_reset_begins_mirrors_anew() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    world.machine.apply(HardReset("r", 9, 3))
+    (number,) = world.machine.state.topics["m"].partition_numbers
+    assert world.machine.state.mirrors.places[number].crc is None
+
+
+# --- gaps -----------------------------------------------------------------------------------------
+
+
+def gap(world: MirrorWorld, first: int, behind: int, start: int = 0) -> Any:
+    return world.machine.apply(MirrorGap(world.number, first, behind, start, 99, 7, "archived"))
+
+
+def test_an_empty_mirror_begins_later() -> None:
+    world = MirrorWorld()
+    assert not isinstance(gap(world, 0, 40, 42), Rejection)
+    assert not isinstance(gap(world, 0, 40, 42), Rejection)  # its fate was not known
+    partition = world.machine.state.partitions[world.number]
+    assert (partition.start_segment, partition.start_checksum, partition.log_start) == (40, 99, 42)
+    world.bring(source_batch(40))
+    checksum = world.machine.state.mirrors.places[world.number].checksum
+    assert checksum == kernels.crc32c(source_batch(40), 99)
+
+
+def test_readers_begin_where_they_do_at_the_source() -> None:
+    """It may be inside the first batch."""
+    world = MirrorWorld()
+    assert not isinstance(gap(world, 0, 0, 2), Rejection)
+    world.bring(source_batch(0))
+    partition = world.machine.state.partitions[world.number]
+    assert (partition.log_start, partition.next_offset) == (2, 3)
+    assert code(gap(world, 3, 3, 3)) == "PRECONDITION"
+
+
+def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    assert code(gap(world, 0, 40)) == "PRECONDITION"
+    assert not isinstance(gap(world, 3, 40), Rejection)
+    state = world.machine.state
+    assert [(v.base_offset, v.next_offset) for v in state.partitions[world.number].voids] == [
+        (3, 40)
+    ]
+    assert "offsets 3 to 39 are void" in state.events[-1].text
+    assert state.mirrors.places[world.number].checksum is None
+    world.bring(source_batch(40))
+    assert world.next_offset == 43
+
+
+def test_a_gap_is_of_a_mirror() -> None:
+    world = MirrorWorld()
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    assert code(gap(world, 0, 40)) == "MIRROR"
+
+
+# --- promotion ------------------------------------------------------------------------------------
+
+
+def test_promotion_ends_a_mirror_once() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0, epoch=12))
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    world.machine.apply(PromoteMirrors(["m"], 10, "me"))
+    state = world.machine.state
+    assert (state.mirrors.topics["m"].promoted_ms, state.mirrors.topics["m"].ends) == (9, [3])
+    assert not isinstance(world.open("publisher", "m"), Rejection)
+    entry = world.machine.input_of("publisher", world.number)
+    assert entry is not None
+    world.bytes.put(entry.number, source_batch(0))
+    (merge,) = world.run_dry()
+    assert merge.epoch > 12
+    assert world.next_offset == 6
+
+
+def test_what_the_sidecar_still_brings_counts_no_more() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    (merge,) = world.bring(source_batch(3))
+    assert type(merge) is Merge
+    assert [part.verdict for part in merge.ranges] == [Verdict.FENCED]
+    assert world.next_offset == 3
+
+
+def test_all_of_a_pattern_are_promoted_or_none() -> None:
+    world = MirrorWorld()
+    world.machine.apply(CreateTopicCommand("t", "own", 1, {}, 0))
+    assert code(world.machine.apply(PromoteMirrors(["m", "t"], 9, "me"))) == "MIRROR"
+    assert world.machine.state.mirrors.of_topic("m") is not None
+
+
+def test_open_transactions_end_at_promotion(tmp_path: Path) -> None:
+    world = MirrorWorld()
+    world.bring(in_transaction(0, 5), source_marker(2, 5), in_transaction(3, 6))
+    state = world.machine.state
+    assert state.mirrors.places[world.number].open == {6: (0, 3)}
+    assert state.mirrors.first_open(world.number) == 3
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    (merge,) = world.run_dry()
+    assert isinstance(merge, MergeTransactions)
+    assert not state.mirrors.owed
+    assert code(world.machine.apply(msgspec.structs.replace(merge, base_offset=6))) != ""
+    log = world.merged(tmp_path).log
+    assert log.last_stable_offset == log.next_offset == 6
+    assert state.transactions.in_log(world.number).ended == {}
+
+
+# --- positions of groups --------------------------------------------------------------------------
+
+
+def follow(world: MirrorWorld, offset: int, at_ms: int) -> int | None:
+    """Where the group is then."""
+    position = CommittedOffset(offset, -1, "", at_ms)
+    world.machine.apply(FollowSource([("g", [(world.number, position)])], []))
+    group = world.machine.state.groups.by_id.get("g")
+    known = None if group is None else group.offsets.get(world.number)
+    return None if known is None else known.offset
+
+
+def test_positions_never_lead_the_log_and_are_raised_later() -> None:
+    world = MirrorWorld()
+    assert follow(world, 5, 100) == 0
+    world.bring(source_batch(0, 8))
+    assert follow(world, 5, 100) == 5
+
+
+def test_the_newer_commit_counts_not_the_higher_offset() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0, 8))
+    assert follow(world, 5, 100) == 5
+    assert follow(world, 2, 200) == 2
+    assert follow(world, 7, 150) == 2
+
+
+def test_a_group_that_is_used_here_is_its_own() -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(0, 8))
+    follow(world, 5, 100)
+    own = CommittedOffset(6, -1, "", 300)
+    world.machine.apply(CommitOffsets([("g", [(world.number, own)])], only_empty=False))
+    assert follow(world, 3, 400) == 6
+
+
+def test_versions_are_in_force_from_where_they_are_at_the_source() -> None:
+    world = MirrorWorld()
+    world.machine.apply(FollowSource([], [(world.number, [(0, 1), (70, 2)])]))
+    assert world.machine.state.partitions[world.number].schema_since == [(0, 1), (70, 2)]
+
+
+# --- what is stored -------------------------------------------------------------------------------
+
+
+def test_commands_and_the_state_are_read_back() -> None:
+    world = MirrorWorld()
+    merges = world.bring(in_transaction(0, 5), source_batch(2))
+    commands: list[Any] = [
+        *merges,
+        CreateMirror("n", "x", 1, {}, 5, SOURCE),
+        MirrorGap(1, 0, 5, 5, None, 7, "why"),
+        PromoteMirrors(["m"], 9, "me"),
+        FollowSource([("g", [(1, CommittedOffset(1, 2, "m", 3))])], [(1, [(0, 1)])]),
+    ]
+    assert decode_commands(encode_commands(commands)) == commands
+    assert {command.needs for command in commands} == {8}
+    again = StateMachine.decode(world.machine.encode())
+    assert again.state.mirrors == world.machine.state.mirrors
+
+
+def test_a_session_of_a_mirror_opens_runs_as_any_other() -> None:
+    world = MirrorWorld()
+    again = OpenRunCommand(SESSION, SESSION, "i", 1, "second", None, None)
+    assert code(world.machine.apply(again)) == "RUN_OPEN"
+    assert isinstance(world.machine.apply(OpenInputCommand(SESSION, "m", 0)).number, int)

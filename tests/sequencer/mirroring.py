@@ -7,8 +7,9 @@ from pathlib import Path
 
 from samelog.format import _kernels as kernels
 from samelog.format.transactions import TRANSACTIONAL, marker_batch
+from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merger import PartitionMerger
-from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state.commands import Merge, OpenInputCommand, OpenRunCommand, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorSource

@@ -26,7 +26,6 @@ from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
     Expire,
-    LetIn,
     Merge,
     MergeLeaving,
     MergeTransactions,
@@ -35,7 +34,6 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
     PublishStageCommand,
-    RecordEvent,
     RetireSessionCommand,
     VoidRecordsCommand,
 )
@@ -305,9 +303,6 @@ class StateMachine:
         self.state.started[command.number] = lives
         return command.boot
 
-    def _let_in(self, command: LetIn) -> None:
-        self.state.let_in(command.number, command.incarnation)
-
     def _expire(self, command: Expire) -> list[Input]:
         """Forget what an Expire command names. Returns the inputs that are gone."""
         for producer, seen_ms in command.producers:
@@ -364,10 +359,6 @@ class StateMachine:
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
         self.state.remember(event_of(command, len(self.state.topics)))
-        return command
-
-    def _record_event(self, command: RecordEvent) -> RecordEvent:
-        self.state.remember(command)
         return command
 
     # --- merging ----------------------------------------------------------------------------------
@@ -490,8 +481,6 @@ _APPLY: dict[type, Any] = {
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
-    LetIn: StateMachine._let_in,
-    RecordEvent: StateMachine._record_event,
     NoteElection: note_election,
     VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,

@@ -19,6 +19,7 @@ from samelog.archiver.compaction import (
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
+    LetIn,
     RaiseLevel,
     RecordEvent,
     SetMaintenanceCommand,
@@ -47,6 +48,16 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     state.placement.sites.keep(state.members)
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
+    return None
+
+
+def _let_in(state: State, command: LetIn) -> Problem:
+    state.let_in(command.number, command.incarnation)
+    return None
+
+
+def _record_event(state: State, command: RecordEvent) -> Problem:
+    state.remember(command)
     return None
 
 
@@ -143,6 +154,8 @@ def _change_access(state: State, command: AccessCommand) -> Problem:
 
 CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetMembers: _set_members,
+    LetIn: _let_in,
+    RecordEvent: _record_event,
     SetMaintenanceCommand: _set_maintenance,
     RaiseLevel: _raise_level,
     SetListeners: _set_listeners,

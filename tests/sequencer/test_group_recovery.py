@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
 from samelog.consensus import Entry, HardState
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups import leftovers, recovering
-from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.planner import Planner, SessionBytes
 from samelog.sequencer.raft.alone import TERM_STEP, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.spanning.steps import next_steps
-from samelog.sequencer.state.commands import encode_commands
+from samelog.sequencer.state.commands import MergeTransactions, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
 from samelog.sequencer.state.transactions.commands import UnitStep
@@ -28,6 +29,8 @@ from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer import test_spanning_state as spanning
 
+NO_BYTES = cast(SessionBytes, None)
+"""Markers are planned from what is known alone."""
 FS, GROUP, TOPIC = OsFileSystem(), 3, "t" * 32
 OWN, OTHER = PlacedReplica(1, 5), PlacedReplica(2, 6)
 GROUP_NOW = PlacedGroup(GROUP, 2, (OWN,), 1, (1, 2), version=1, recovered=1001)
@@ -139,12 +142,13 @@ def test_markers_that_were_lost_are_written_again() -> None:
         name = f"t{producer}"
         cluster.state.transactions.by_id[name] = Transaction(producer, 0, number=number, unit=unit)
         cluster.state.transactions.producers[producer] = name
-    view = TransactionView(group, cluster)
-    assert not view.owes_markers
+    planner = Planner(group, PlannerLimits(), cluster)
+    assert not planner.owes_markers
     recovered(group)
-    assert view.owes_markers
-    ((partition, ends),) = view.take_markers()
-    assert partition == 7
-    assert {end.producer_id: end.is_commit for end in ends} == {1: True, 3: False}
-    assert not view.owes_markers
-    assert structs.astuple(ends[0])[:3] == (1, 0, 5)
+    assert planner.owes_markers
+    (merge,) = planner.plan({}, NO_BYTES, epoch=1, now_ms=9)
+    assert isinstance(merge, MergeTransactions)
+    assert merge.partition == 7
+    assert {end.producer_id: end.is_commit for end in merge.ends} == {1: True, 3: False}
+    assert not planner.owes_markers
+    assert structs.astuple(merge.ends[0])[:3] == (1, 0, 5)

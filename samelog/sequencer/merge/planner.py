@@ -194,7 +194,7 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self.cluster.state.transactions.deciding or self._machine.state.mirrors.owed:
+        if self._transactions.may_owe_markers:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [

@@ -103,10 +103,14 @@ class TransactionView:
     @property
     def owes_markers(self) -> bool:
         """Whether there are markers to plan."""
-        is_deciding = bool(self._cluster.state.transactions.deciding)
-        may_owe = is_deciding or bool(self._machine.state.placement.recovered)
-        may_owe = may_owe or bool(self._machine.state.mirrors.owed)
-        return may_owe and bool(self._due())
+        return self.may_owe_markers and bool(self._due())
+
+    @property
+    def may_owe_markers(self) -> bool:
+        """Whether looking for markers is worth while: something was decided, promoted or lost."""
+        state = self._machine.state
+        may_lack = state.placement.recovered, state.mirrors.owed
+        return bool(self._cluster.state.transactions.deciding) or any(may_lack)
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""

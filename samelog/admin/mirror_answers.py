@@ -63,7 +63,9 @@ class SourceState(AdminAnswer, frozen=True):
 
 class MirroredPartition(AdminAnswer, frozen=True):
     """How far a mirrored partition is, by its instructions; `crc` is that of the last batch (null:
-    it is not known), `checksum` the running checksum (null: it is not the source's).
+    it is not known), `checksum` the running checksum (null: it is not the source's). `left_open`:
+    from where on a transaction is open that began before a gap, in which its end may have been
+    (null: there is none).
     """
 
     partition: int
@@ -71,6 +73,7 @@ class MirroredPartition(AdminAnswer, frozen=True):
     next_offset: int
     crc: int | None
     checksum: int | None
+    left_open: int | None = None
 
 
 class MirrorInfo(AdminAnswer, frozen=True):

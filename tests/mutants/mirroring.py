@@ -199,6 +199,13 @@ def look_for_the_end_again() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_gaps_that_wait() -> Iterator[None]:
+    """What is behind a gap follows only where the gap is filled already."""
+    with patch.object(merger.PartitionMerger, "_leads_to", lambda self, end, base: end == base):
+        yield
+
+
 _STATE = "tests/sequencer/test_mirrors.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _SIDECAR = "tests/mirror/test_sidecar.py::"
@@ -209,6 +216,7 @@ MIRRORING = (
         believe_headers_without_a_sum,
         _STATE + "test_other_headers_than_the_leaders_are_not_merged",
     ),
+    (220, forget_gaps_that_wait, _STATE + "test_what_follows_a_gap_waits_behind_it"),
     (221, anybody_opens_a_mirror, _STATE + "test_nobody_else_opens_a_mirror"),
     (
         221,

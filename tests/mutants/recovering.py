@@ -18,6 +18,8 @@ from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.raft import alone
 from samelog.sequencer.spanning import steps
+from samelog.sequencer.state.commands import Merge, decode_commands, encode_commands
+from samelog.sequencer.state.machine import StateMachine
 
 
 @contextmanager
@@ -136,6 +138,33 @@ def leave_lost_markers() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_what_was_published() -> Iterator[None]:
+    """Records of a stage that wait to be executed are left out by who goes on alone."""
+
+    def merges_of(command: Any) -> list[Merge]:
+        return [command] if isinstance(command, Merge) else []
+
+    with patch.object(alone, "merges_of", merges_of):
+        yield
+
+
+@contextmanager
+def execute_for_what_is_gone() -> Iterator[None]:
+    """Who goes on alone keeps instructions for partitions that are no more."""
+    original = alone._replay
+
+    def replay(machine: StateMachine, waiting: dict[int, list[Merge]], data: bytes) -> None:
+        before = {number: [*merges] for number, merges in waiting.items()}
+        for command in decode_commands(data):
+            original(machine, waiting, encode_commands([command]))
+            before.update({number: [*merges] for number, merges in waiting.items()})
+        waiting.update(before)
+
+    with patch.object(alone, "_replay", replay):
+        yield
+
+
 _TABLE = "tests/placement/test_recovering.py::"
 _GROUP = "tests/sequencer/test_group_recovery.py::"
 
@@ -159,6 +188,16 @@ RECOVERING = (
     (154, go_on_alone_again, _GROUP + "test_it_does_so_once"),
     (154, go_on_in_the_same_term, _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone"),
     (154, remove_the_life_before, _GROUP + "test_what_was_of_the_life_before_is_kept"),
+    (
+        154,
+        forget_what_was_published,
+        _GROUP + "test_what_was_published_waits_and_what_was_refused_does_not",
+    ),
+    (
+        154,
+        execute_for_what_is_gone,
+        _GROUP + "test_nothing_waits_for_a_partition_that_is_gone",
+    ),
     (
         155,
         take_what_is_left_out_for_gone,

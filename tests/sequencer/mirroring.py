@@ -129,6 +129,8 @@ class MirrorWorld:
             OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0
         )
         merger = PartitionMerger(self.number, log, self)
+        known = self.machine.state.partitions[self.number].voids
+        merger.voids = {void.base_offset: void for void in known}
         for merge in self.merges:
             merger.enqueue(merge)
         while merger.step():

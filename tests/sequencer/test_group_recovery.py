@@ -12,13 +12,21 @@ from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner, SessionBytes
-from samelog.sequencer.raft.alone import TERM_STEP, held_by, saved
+from samelog.sequencer.raft.alone import TERM_STEP, Held, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.spanning.steps import next_steps
-from samelog.sequencer.state.commands import MergeTransactions, encode_commands
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    CreateTopicCommand,
+    MergeTransactions,
+    OpenInputCommand,
+    OpenRunCommand,
+    encode_commands,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
+from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.transactions.commands import UnitStep
 from samelog.sequencer.state.transactions.state import (
     LogTransactions,
@@ -28,6 +36,7 @@ from samelog.sequencer.state.transactions.state import (
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer import test_spanning_state as spanning
+from tests.sequencer import test_stage_state as stages
 
 NO_BYTES = cast(SessionBytes, None)
 """Markers are planned from what is known alone."""
@@ -90,6 +99,38 @@ def test_what_was_of_the_life_before_is_kept(tmp_path: Path) -> None:
     assert not path.exists()
     assert (tmp_path / "set-aside.group.3.6" / "file").read_text() == "bytes"
     leftovers.set_aside(FS, str(path), GROUP, 6)
+
+
+# --- what waits to be executed --------------------------------------------------------------------
+
+
+def held_after(path: Path, *commands: AnyCommand) -> Held:
+    """By a replica whose files have these, for a staged session and one that is not."""
+    opening: list[AnyCommand] = [CreateTopicCommand("t1", "t", 1, {}, 1)]
+    for session, stage in (("a", "sink"), ("plain", None)):
+        opening.append(
+            OpenRunCommand(session, session, "i", 0, f"run-{session}", None, None, stage)
+        )
+        opening.append(OpenInputCommand(session, "t1", 0))
+    log = log_of(path)
+    store = RaftStore.open(FS, log, GROUP, OWN.replica)
+    entry = Entry(1, 4, encode_commands([*opening, *commands]))
+    store.write(saved(None, HardState(4, 2, 1), [entry]))
+    log.sync()
+    return held_by(RaftStore.open(FS, log, GROUP, OWN.replica))
+
+
+def test_what_was_published_waits_and_what_was_refused_does_not(tmp_path: Path) -> None:
+    first, published = stages.merge(0, 2), stages.merge(1, 1)
+    refused = stages.publish(stages.merge(2, 2, start=10), names="a")
+    held = held_after(tmp_path, first, stages.publish(published, names="a"), refused)
+    assert held.pending == [first, published]
+
+
+def test_nothing_waits_for_a_partition_that_is_gone(tmp_path: Path) -> None:
+    held = held_after(tmp_path, stages.merge(0, 2), HardReset("r", 9, 3))
+    assert held.pending == []
+    assert held.partitions == [("t", 0, 0)]
 
 
 # --- what it asks for again -----------------------------------------------------------------------

@@ -268,6 +268,18 @@ def test_void_batches_stand_for_what_nobody_has(tmp_path: Path, sessions: Sessio
     assert [record.offset for record in records] == [0, 1, 2, 7, 8]
 
 
+def test_records_that_were_ordered_may_be_void_before_they_are_executed(
+    tmp_path: Path, sessions: Sessions
+) -> None:
+    """A node starts again: it knows the void before it has the instruction."""
+    merger = make(tmp_path, sessions)
+    merger.voids[7] = VoidRecordsCommand(1, 7, 9, segment=0, epoch=5, timestamp=9, at_ms=1)
+    for instruction in instructions(sessions):
+        merger.enqueue(instruction)
+    run(merger)
+    assert merger.log.next_offset == 9
+
+
 def test_void_batches_need_no_instruction(tmp_path: Path, sessions: Sessions) -> None:
     """It may be executed, and its bytes lost later."""
     merger = make(tmp_path, sessions)

@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
+from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
+from samelog.sequencer.admin.mirroring.mirrors import mirror_info
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
@@ -36,6 +41,8 @@ from samelog.sequencer.state.mirrors.commands import (
 from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
+from samelog.store.disk.files import OsFileSystem
+from tests.sequencer.cluster import in_loop, until
 from tests.sequencer.mirroring import (
     SESSION,
     SOURCE,
@@ -216,6 +223,80 @@ def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
     assert state.mirrors.places[world.number].checksum is None
     world.bring(source_batch(40))
     assert world.next_offset == 43
+
+
+def test_what_follows_a_gap_waits_behind_it(tmp_path: Path) -> None:
+    """A node that catches up has the instructions of both sides before it executes any."""
+    world = MirrorWorld()
+    world.bring(source_batch(0))
+    gap(world, 3, 40)
+    gap(world, 40, 50)
+    world.bring(source_batch(50))
+    log = world.merged(tmp_path).log
+    assert log.next_offset == 53
+    assert log.read(0, 0, 1 << 20).startswith(source_batch(0))
+    assert log.read(0, 0, 1 << 20).endswith(source_batch(50))
+
+
+def test_an_empty_mirror_begins_later_behind_what_adds_nothing(tmp_path: Path) -> None:
+    world = MirrorWorld()
+    world.bring(source_batch(40))
+    assert [part.records for merge in world.merges for part in merge.ranges] == [0]
+    gap(world, 0, 40)
+    world.bring(source_batch(40))
+    merger = world.merged(tmp_path)
+    assert [merge.base_offset for merge in merger.pending] == [40]
+    assert merger.missing is not None, "what is before is archived"
+
+
+def test_a_node_starts_again_before_it_has_executed_both_sides_of_a_gap(tmp_path: Path) -> None:
+    """It has them from entries, one behind the other, or from a snapshot."""
+    world = MirrorWorld()
+    (before,) = world.bring(source_batch(0))
+    left = MirrorGap(world.number, 3, 40, 0, 99, 7, "archived")
+    world.machine.apply(left)
+    (behind,) = world.bring(source_batch(40))
+    kept = StateMachine.decode(world.machine.encode())
+
+    async def main() -> None:
+        fresh = MirrorWorld().machine
+        replica, merging = replica_of(world, fresh, tmp_path / "entries")
+        replica.start([], 0)
+        replica.apply(Entry(1, 1, encode_commands([before, left, behind])))
+        await until(lambda: end_of(merging, world) == 43, "all is merged")
+        replica, merging = replica_of(world, kept, tmp_path / "snapshot")
+        replica.start([before, behind], 1)
+        await until(lambda: end_of(merging, world) == 43, "all is merged")
+
+    in_loop(main())
+
+
+def replica_of(world: MirrorWorld, machine: StateMachine, path: Path) -> tuple[Replica, Merging]:
+    aside = {"syncer": Mock(), "events": Mock(), "measures": Mock()}
+    merging = Merging(OsFileSystem(), str(path), world, machine, **aside)
+    return Replica(machine, Mock(), merging, Mock()), merging
+
+
+def end_of(merging: Merging, world: MirrorWorld) -> int:
+    return merging.partition(world.number).log.next_offset
+
+
+def test_a_transaction_that_may_have_ended_in_a_gap_is_told() -> None:
+    world = MirrorWorld()
+
+    def told() -> int | None:
+        state = world.machine.state
+        (partition,) = mirror_info(state, state.topics["m"]).partitions
+        return partition.left_open
+
+    world.bring(in_transaction(0, 5))
+    assert told() is None
+    gap(world, 2, 40)
+    assert told() == 0
+    world.bring(in_transaction(40, 6))
+    assert told() == 0
+    world.bring(source_marker(42, 5))
+    assert told() is None
 
 
 def test_a_gap_is_of_a_mirror() -> None:

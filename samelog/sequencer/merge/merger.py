@@ -100,18 +100,30 @@ class PartitionMerger:
         """Where the instruction at the head ends."""
 
     def enqueue(self, merge: Merge) -> None:
-        """Take a committed instruction; instructions come in offset order."""
+        """Take a committed instruction; they come in offset order. Between two may be offsets that
+        no instruction ever had: those that a mirror's source has not, and which are void.
+        """
+        if self.pending and not self._leads_to(self.pending[-1].next_offset, merge.base_offset):
+            self._drop_executed(self.log.next_offset)  # an empty mirror may begin later
+            if self.pending:
+                raise InvariantError(
+                    f"partition {self.number}: instruction out of order {merge.base_offset}"
+                )
         if not self.pending:
             self.pending = deque()
-        elif merge.base_offset != self.pending[-1].next_offset:
-            raise InvariantError(
-                f"partition {self.number}: instruction out of order {merge.base_offset}"
-            )
         self.pending.append(merge)
         for part in merge.ranges:
             self._waiting.setdefault(part.input, deque()).append(part)
         if len(self.pending) == 1:
             self._begin()
+
+    def _leads_to(self, end: int, base: int) -> bool:
+        """Whether an instruction at `base` follows one that ends at `end`. Where it does so at
+        once, a void may be of what it adds.
+        """
+        while end != base and (void := self.voids.get(end)) is not None:
+            end = void.next_offset
+        return end == base
 
     def starts(self, number: int) -> Iterable[SessionPosition]:
         """Where the ranges of an input start that instructions wait for, in its order: kept, and

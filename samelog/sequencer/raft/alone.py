@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 
 from samelog.consensus import Effects, Entry, HardState, Snapshot
+from samelog.sequencer.raft.entry_bytes import merges_of
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import DeleteTopicCommand, Merge, decode_commands
+from samelog.sequencer.state.commands import Merge, decode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 
@@ -58,25 +60,32 @@ class Held:
 def held_by(store: RaftStore) -> Held:
     """What is in a replica's files. Raises OtherVersion."""
     machine, pending = read_body(store.snapshot.data if store.snapshot else b"")
+    waiting: dict[int, list[Merge]] = {}
+    for merge in pending:
+        waiting.setdefault(merge.partition, []).append(merge)
     index, term = store.applied_index, store.snapshot.last_term if store.snapshot else 0
     for entry in store.entries:
         if entry.index > index:
             index, term = entry.index, entry.term
-            pending = _replay(machine, pending, entry.data)
+            _replay(machine, waiting, entry.data)
     state = store.hard_state
     committed = max(state.commit, store.applied_index)
+    pending = [*chain.from_iterable(waiting.values())]
     return Held(machine, pending, index, term, max(state.term, term), committed)
 
 
-def _replay(machine: StateMachine, pending: list[Merge], data: bytes) -> list[Merge]:
-    """Apply one entry; the instructions that wait after it."""
+def _replay(machine: StateMachine, waiting: dict[int, list[Merge]], data: bytes) -> None:
+    """Apply one entry, and keep what waits after it, by partition: nothing for one that is gone,
+    as after a reset, or that went to another group.
+    """
     for command in decode_commands(data):
         outcome = machine.apply(command)
-        if isinstance(command, Merge) and not isinstance(outcome, Rejection):
-            pending.append(command)
-        elif isinstance(command, DeleteTopicCommand):
-            pending = [m for m in pending if m.partition in machine.state.partitions]
-    return pending
+        if not isinstance(outcome, Rejection):
+            for merge in merges_of(command):
+                waiting.setdefault(merge.partition, []).append(merge)
+        if not isinstance(command, Merge):
+            for number in [each for each in waiting if each not in machine.state.partitions]:
+                del waiting[number]
 
 
 def goes_on(held: Held, voter: int, learners: Sequence[int] = ()) -> Effects:

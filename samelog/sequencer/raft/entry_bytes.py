@@ -144,7 +144,7 @@ class EntryBytes:
             while len(self.decoded) >= DECODED_KEPT:
                 del self.decoded[next(iter(self.decoded))]
             self.decoded[entry.data] = commands
-        return [part for each in commands for merge in _merges(each) for part in merge.ranges]
+        return [part for each in commands for merge in merges_of(each) for part in merge.ranges]
 
     def _has(self, part: Range) -> bool:
         state = self._machine.state
@@ -173,7 +173,8 @@ class EntryBytes:
         return True
 
 
-def _merges(command: AnyCommand) -> Sequence[Merge]:
+def merges_of(command: AnyCommand) -> Sequence[Merge]:
+    """The merge instructions that a command is, or brings along."""
     if isinstance(command, Merge):
         return (command,)
     return command.merges if isinstance(command, PublishStageCommand | EndStage) else ()

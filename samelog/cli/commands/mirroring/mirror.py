@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from samelog.admin.client import ask
-from samelog.admin.mirror_answers import MirrorInfo, SourceState, SourceTopic
+from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, SourceState, SourceTopic
 from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_topics
@@ -102,7 +102,8 @@ class _Row(NamedTuple):
 def status(config: MirrorConfig) -> None:
     """Show how far the mirrors of a sidecar are, and what differs from the source.
 
-    Both clusters are asked. While the source does not answer, lag is unknown.
+    Both clusters are asked. While the source does not answer, lag is unknown. A transaction that is
+    open since before a gap holds back readers of committed records: its end may be lost.
 
     \b
     Example:
@@ -177,8 +178,15 @@ def _rows(mirror: MirrorInfo, source: SourceTopic | None) -> list[_Row]:
         end = ends.get(each.partition)
         lag = None if end is None or not is_mirror else max(0, end - each.next_offset)
         numbers = each.next_offset, end, lag
-        rows.append(_Row(mirror.topic, each.partition, mirror.source_topic, *numbers, state))
+        where = mirror.topic, each.partition, mirror.source_topic
+        rows.append(_Row(*where, *numbers, f"{state}{_left_open(each)}"))
     return rows
+
+
+def _left_open(partition: MirroredPartition) -> str:
+    if partition.left_open is None:
+        return ""
+    return f", a transaction is open since {partition.left_open}, before a gap"
 
 
 def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tuple[Any, Any]]:

@@ -24,7 +24,7 @@ from samelog.sequencer.admin.topics import check_partitions, check_settings, fin
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.mirrors.changes import is_own
+from samelog.sequencer.state.mirrors.changes import is_own, open_before_gap
 from samelog.sequencer.state.mirrors.commands import (
     CreateMirror,
     FollowSource,
@@ -85,7 +85,8 @@ def _mirrored(state: State, number: int) -> told.MirroredPartition:
     ends = partition.log_start, partition.next_offset
     if place is None:
         return told.MirroredPartition(partition.index, *ends, None, None)
-    return told.MirroredPartition(partition.index, *ends, place.crc, place.checksum)
+    left_open = open_before_gap(state, number)
+    return told.MirroredPartition(partition.index, *ends, place.crc, place.checksum, left_open)
 
 
 async def put_mirror(node: ServedNode, request: asked.PutMirror, identity: str) -> told.MirrorInfo:

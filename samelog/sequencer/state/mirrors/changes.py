@@ -201,6 +201,14 @@ def archived_by(state: State, command: MirrorGap) -> ArchiveCommand | None:
     )
 
 
+def open_before_gap(state: State, number: int) -> int | None:
+    """Where the oldest open transaction of a mirror begins, if it is before a gap: its end may have
+    been in there, and then it is open until the mirror is promoted.
+    """
+    first, voids = state.mirrors.first_open(number), state.partitions[number].voids
+    return first if first is not None and any(first < v.base_offset for v in voids) else None
+
+
 # --- promotion ------------------------------------------------------------------------------------
 
 

@@ -103,7 +103,8 @@ class PartitionMerger:
         """Take a committed instruction; they come in offset order. Between two may be offsets that
         no instruction ever had: those that a mirror's source has not, and which are void.
         """
-        if self.pending and not self._leads_to(self.pending[-1].next_offset, merge.base_offset):
+        end = self.pending[-1].next_offset if self.pending else merge.base_offset
+        if end != merge.base_offset and not self._leads_to(end, merge.base_offset):
             self._drop_executed(self.log.next_offset)  # an empty mirror may begin later
             if self.pending:
                 raise InvariantError(

@@ -81,8 +81,8 @@ def _keys(config: ConfigTable) -> tuple[dict[str, PlainValue], dict[str, dict[st
             case Inlined():
                 inner, elsewhere = _keys(value)
                 own |= inner
-                for table, keys in elsewhere.items():
-                    flat.setdefault(table, {}).update(keys)
+                for name, keys in elsewhere.items():
+                    flat.setdefault(name, {}).update(keys)
     return own, flat
 
 

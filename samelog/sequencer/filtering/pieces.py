@@ -37,6 +37,8 @@ KEPT_BYTES = 16 << 20
 KEPT_BYTES_EACH = 256
 """What a piece takes besides its bytes."""
 FILTERS_KEPT = 256
+UNREAD_KEPT = 4096
+"""Counts of what could not be read; the one that is longest not added to goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class PieceSource:
     stream: MergedStream
     key: Hashable
     make: Callable[[], Passing]
-    """Raises BadFilter, ArrowMissing."""
+    """For the thread, which parses the filter. Raises BadFilter, ArrowMissing."""
     since: Callable[[], Since]
     """Which versions of the schema were in force in the partition, and from where on."""
     is_committed: bool
@@ -78,7 +80,7 @@ class RowFilters:
         self._under_way: dict[tuple[Hashable, int], asyncio.Task[PassedPiece]] = {}
         self._kept: OrderedDict[tuple[Hashable, int], PassedPiece] = OrderedDict()
         self._kept_bytes = 0
-        self._unread: dict[Hashable, tuple[int, int]] = {}
+        self._unread: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
         self.looked_bytes = 0
         """Of merged logs, since the start."""
         self.passed_bytes = 0
@@ -93,6 +95,9 @@ class RowFilters:
         count, newest = self._unread.get(source.name, (0, -1))
         if piece.newest_unread > newest:
             self._unread[source.name] = count + piece.unread, piece.newest_unread
+            self._unread.move_to_end(source.name)
+            if len(self._unread) > UNREAD_KEPT:
+                self._unread.popitem(last=False)
 
     def kept(self, source: PieceSource, offset: int) -> PassedPiece | None:
         """A piece that was computed before."""
@@ -129,7 +134,7 @@ class RowFilters:
     async def _compute(self, source: PieceSource, who: Hashable, offset: int) -> PassedPiece:
         base = -1
         try:
-            used = self._filter(source)
+            used = await self._filter(source, who)
             await self._gather(used, offset)
             base, work = self._work(used.passing, source, offset)
             piece = await self._thread.run(who, work, lambda _: False)
@@ -148,10 +153,12 @@ class RowFilters:
         self._note_unread(source, piece)
         return piece
 
-    def _filter(self, source: PieceSource) -> _Filter:
+    async def _filter(self, source: PieceSource, who: Hashable) -> _Filter:
+        """The one that is kept, or a new one: its text is parsed in the thread."""
         used = self._filters.get(source.key)
         if used is None:
-            used = self._filters[source.key] = _Filter(source.make())
+            made = await self._thread.run(who, source.make, lambda _: False)
+            used = self._filters.setdefault(source.key, _Filter(made))
             if len(self._filters) > FILTERS_KEPT:
                 self._filters.popitem(last=False)
         self._filters.move_to_end(source.key)

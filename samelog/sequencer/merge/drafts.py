@@ -18,6 +18,8 @@ from samelog.sequencer.state.transactions.commands import Begin, End
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
+JOINED_BYTES = 1 << 20
+"""What comes out of a range is in one buffer: only one of a single batch may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
         == (part.input, part.run, part.roll, part.start)
         and last.verdict in _JOINED
         and part.verdict in _JOINED
+        and last.size + part.size <= JOINED_BYTES
     )
     if last is None or not adjacent:
         draft.add(part if not runs else _leaving(draft, part, [*runs]))

@@ -166,10 +166,13 @@ class LmdbKeys:
         try:
             yield
         finally:
-            with self._lock:
-                self._users -= 1
-                if self._is_closed and self._users == 0:
-                    self._environment.close()
+            self._used()
+
+    def _used(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._is_closed and self._users == 0:
+                self._environment.close()
 
     @contextmanager
     def _writing(self) -> Iterator[lmdb.Transaction]:

@@ -145,7 +145,7 @@ class KafkaViews:
         return known
 
     def _rows(self, view: View, base: MergedStream, machine: StateMachine, number: int) -> RowsOf:
-        stream = ViewStream(view, base, self._machine.state.schemas)
+        stream = ViewStream(view, base, lambda: self._machine.state.schemas)
 
         def rows(is_committed: bool) -> RowsHere:
             asked = rows_of_view(view)._replace(is_committed=is_committed)

@@ -19,7 +19,7 @@ from samelog.sequencer.state.placement.commands import (
     OpenPlacedInput,
     PassPartition,
 )
-from samelog.sequencer.state.placement.passing import carry
+from samelog.sequencer.state.placement.passing import carry, why_together
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.transactions.commands import TakePart
 from samelog.sequencer.state.transactions.state import (
@@ -88,6 +88,19 @@ def test_a_compacted_partition_stays_in_its_group() -> None:
     assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
     partition.compacted = None
     assert not isinstance(group.machine.apply(seal), Rejection)
+
+
+def test_what_is_sealed_never_is_said_before() -> None:
+    group = Group(1, MOVING)
+    topic, partition = group.state.topics[TOPIC], group.state.partitions[MOVING]
+    assert why_together(topic, [partition]) is None
+    partition.compacted = Compactions(1)
+    assert "compacted once" in (why_together(topic, [partition]) or "")
+    assert why_together(topic, []) is None  # other nodes know
+    topic.settings["dedup.key"] = "first"
+    assert "dedup.key" in (why_together(topic, []) or "")
+    topic.settings["cleanup.policy"] = "compact"
+    assert "is compacted" in (why_together(topic, []) or "")
 
 
 def test_nothing_is_compacted_on_its_way() -> None:

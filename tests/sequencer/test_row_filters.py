@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from samelog.sequencer.filtering.pieces import PieceSource, RowFilters
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import Passing
 from samelog.typed.filters.selection import RowsWanted
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
 from tests.replicator.fake_source import FakeMerged
 from tests.runtime.peers import in_loop
@@ -104,6 +106,33 @@ def test_what_is_kept_is_bounded(stream: FakeMerged, monkeypatch: pytest.MonkeyP
         assert filters._kept_bytes <= 3000
         assert len(filters._filters) == 2
         assert not filters._under_way
+
+    in_loop(main)
+
+
+class Skipping(Passing):
+    """Cannot read the first record that it looks at."""
+
+    def piece(self, *args: Any, **options: Any) -> Any:
+        return super().piece(*args, **options)._replace(unread=1, newest_unread=0)
+
+
+def test_counts_of_what_is_unread_are_bounded(
+    stream: FakeMerged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "UNREAD_KEPT", 3)
+
+    async def main() -> None:
+        filters = RowFilters()
+        asked = [
+            RowsAsked(where, (), 0)
+            for where in ("_offset >= 0", "TRUE", "_offset >= 1", "_offset >= 2")
+        ]
+        for each in asked:
+            passing = Skipping(RowsWanted(each.where), {}, 0)
+            source = replace(source_of(stream, passing, each.where), name=(0, each[:3]))
+            await filters.piece(source, 1, 0)
+        assert [filters.unread(0, each) for each in asked] == [(0, -1), *[(1, 0)] * 3]
 
     in_loop(main)
 

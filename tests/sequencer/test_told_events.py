@@ -26,11 +26,14 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
+from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.events import EVENTS_PRODUCER, topic_of_events, untold
 from samelog.sequencer.state.types import Rejection
+from tests.sequencer.mirroring import SOURCE
 
 A, B = Member(0, "a", "a:1", "i", True), Member(1, "b", "b:1", "j", True)
 MAKE = CreateTopicCommand("e", "__events", 1, {}, 1)
@@ -78,6 +81,31 @@ def test_what_happens_is_numbered(machine: StateMachine) -> None:
         (9, "fork", ""),
         (10, "topic deleted", "t"),
     ]
+
+
+def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMachine) -> None:
+    for _ in range(2):
+        machine.apply(AddSite("lon", True, 5))
+        machine.apply(CreateMirror("m", "m", 1, {}, 1, SOURCE))
+    [number] = machine.state.topics["m"].partition_numbers
+    machine.apply(MirrorGap(number, 0, 5, 5, None, 6, "it begins there"))
+    machine.state.partitions[number].next_offset = 7
+    for _ in range(2):
+        machine.apply(MirrorGap(number, 7, 9, 5, None, 6, "archived"))
+    for _ in range(2):
+        machine.apply(PromoteMirrors(["m"], 8, "me"))
+        machine.apply(RemoveSite("lon", 9))
+    waiting = machine.state.told.waiting
+    assert [(each.kind, each.subject) for each in waiting[1:]] == [
+        ("site-added", "lon"),
+        ("topic created", "m"),
+        ("mirror-gap", "m-0"),
+        ("mirror-promoted", "m"),
+        ("site-removed", "lon"),
+    ]
+    remembered = [(each.at_ms, each.kind, each.text) for each in machine.state.events]
+    events = [(each.at_ms, each.kind, each.detail) for each in waiting]
+    assert [each for each in events if each[1] != "topic created"] == remembered
 
 
 def test_what_is_refused_did_not_happen(machine: StateMachine) -> None:

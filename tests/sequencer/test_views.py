@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Grant
 from samelog.replicator.interfaces import MergedStream, RequestRefused
+from samelog.sequencer.admin.groups import group_lags, group_row
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, narrowed
 from samelog.sequencer.levels import VIEWS
 from samelog.sequencer.state.commands import (
@@ -92,6 +96,8 @@ def test_a_view_has_a_name_a_log_and_numbers_of_its_own(machine: StateMachine) -
     assert code(machine.apply(create("v2", "ticks"))) == "TOPIC_EXISTS"
     assert code(machine.apply(CreateTopicCommand("t3", "big", 1, {}, 1))) == "TOPIC_EXISTS"
     assert code(machine.apply(create("v2", "w", base_id="v1"))) == "UNKNOWN_TOPIC"
+    for name in ("__consumer_offsets", "__transaction_state", "__events"):
+        assert code(machine.apply(create("v2", name))) == "RESERVED_TOPIC"
 
 
 def test_a_base_stays_what_its_views_need(machine: StateMachine) -> None:
@@ -158,7 +164,7 @@ class Base:
 def stream_of(machine: StateMachine) -> ViewStream:
     view = machine.state.schemas.views["v1"]
     base: MergedStream = Base()  # type: ignore[assignment]
-    return ViewStream(view, base, machine.state.schemas)
+    return ViewStream(view, base, lambda: machine.state.schemas)
 
 
 def test_a_view_has_no_more_rights_than_its_owner(machine: StateMachine) -> None:
@@ -194,3 +200,26 @@ def test_a_view_that_was_dropped_is_gone_for_who_reads_it(machine: StateMachine)
     assert stream.fault is not None
     machine.apply(create())
     assert stream.fault is not None
+
+
+def test_a_view_is_the_same_one_in_a_snapshot_and_its_end_is_seen_there(
+    machine: StateMachine,
+) -> None:
+    machine.apply(create())
+    stream = stream_of(machine)
+    machine.state = StateMachine.decode(machine.encode()).state
+    assert stream.fault is None
+    machine.apply(DropViewCommand("v1"))
+    assert stream.fault is not None
+
+
+def test_a_group_that_reads_a_view_lags_behind_its_base(machine: StateMachine) -> None:
+    machine.apply(create())
+    machine.apply(CommitOffsets([("g", [(5, CommittedOffset(3, -1, "", 1))])]))
+    machine.state.partitions[2].next_offset = 10
+    logs = SimpleNamespace(machine=machine, merging=SimpleNamespace(partitions={}))
+    node = cast(ServedNode, SimpleNamespace(logs=logs, raft=None))
+    group = machine.state.groups.by_id["g"]
+    assert [*group_lags(node, group)] == [(5, 7)]
+    assert group_row(node, "g", group).lag == 7
+    assert partition_name(machine, 5) == ("big", 1)

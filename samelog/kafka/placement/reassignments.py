@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, no_partition
@@ -25,6 +24,8 @@ from samelog.placement.reassigning import reassign, stop_reassigning, under_way
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_assignment
+from samelog.sequencer.admin.placement import partitions_here
+from samelog.sequencer.state.placement.passing import why_together
 
 
 class ReassignedPartition(Entity, frozen=True):
@@ -124,9 +125,9 @@ class _Wishes:
         """Raises PlacementRefused."""
         state = self._broker.machine.state
         topic = state.topics[self._table.partitions[number].topic_id]
-        if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
-            text = f"topic {topic.name!r} is compacted: move all partitions of a group together"
-            raise PlacementRefused("INVALID_REPLICA_ASSIGNMENT", text)
+        why = why_together(topic, partitions_here(self._broker.parts.data_groups, [number]))
+        if why is not None:
+            raise PlacementRefused("INVALID_REPLICA_ASSIGNMENT", why, "name all of a group")
 
 
 def _check_everywhere(nodes: Sequence[int], wanted: Sequence[int] | None) -> None:

@@ -68,9 +68,12 @@ async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDe
 
 
 def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]:
-    """(partition's number, records that are there and not committed), of what this node has."""
+    """(number, records that are there and not committed) of partitions that this node has, and of
+    those of views, whose records are their bases'.
+    """
+    state = node.logs.machine.state
     for number, known in group.offsets.items():
-        if number in node.logs.machine.state.partitions:
+        if base_number(state, number) in state.partitions:
             begin, end = _span(node, number)
             yield number, max(0, end - max(known.offset, begin))
 

@@ -14,11 +14,11 @@ from samelog.admin.placement_requests import GetPlacement
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.types import Partition, State, Topic
 
 METADATA = 0
 BEGIN_S = 10.0
@@ -166,3 +166,12 @@ def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list
         )
         for number, member in state.members.items()
     ]
+
+
+def partitions_here(groups: HeldGroups, numbers: Iterable[int]) -> Iterator[Partition]:
+    """Partitions of data groups, as those groups' states have them on this node."""
+    for number in numbers:
+        parts = groups.parts(number)
+        known = None if parts is None else parts[0].machine.state.partitions.get(number)
+        if known is not None:
+            yield known

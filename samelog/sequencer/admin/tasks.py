@@ -12,7 +12,6 @@ from msgspec import UNSET
 
 from samelog.admin import placement_requests as place
 from samelog.admin.task_answers import TaskInfo, TaskRows
-from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.consensus import NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks
@@ -20,9 +19,11 @@ from samelog.placement.converting import change_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
+from samelog.sequencer.admin.placement import partitions_here
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.placement.passing import why_together
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
@@ -97,10 +98,10 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
     """Have a topic's partitions moved to where there are so many copies. Raises ChangeRefused,
     NotLeader, TimeoutError.
     """
-    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")) and topic.is_placed:
-        text = f"topic {topic.name!r} is compacted: its partitions move with their groups only"
-        raise ChangeRefused(FaultCode.GROUP_IN_USE, text, "kafka-reassign-partitions can")
     numbers = topic.partition_numbers
+    why = why_together(topic, partitions_here(node.data_groups, numbers))
+    if why is not None and topic.is_placed:
+        raise ChangeRefused(FaultCode.GROUP_IN_USE, why, "kafka-reassign-partitions can")
     await _change(node, lambda desk: change_copies(desk.look(), desk.states(), numbers, copies))
 
 

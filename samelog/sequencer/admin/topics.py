@@ -47,6 +47,7 @@ from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.views.places import place_of
 from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
@@ -268,9 +269,9 @@ def find_partition(node: ServedNode, topic: str, index: int) -> int:
 
 
 def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
-    """(topic, partition) of a partition's number."""
-    partition = machine.state.partitions[number]
-    return machine.state.topics[partition.topic_id].name, partition.index
+    """(topic, partition) of a number; ("", -1): it is gone."""
+    place = place_of(machine.state, number)
+    return ("", -1) if place is None else (place[0].name, place[1])
 
 
 def partition_info(node: ServedNode, number: int) -> PartitionInfo:

@@ -74,7 +74,7 @@ class RoutedLogs:
             raise gone_log(view.name, known if log_id in view.former_logs else None)
         source = self._source(base.name, partition)
         opened = source.open_merged(base.name, base.log_id, partition)
-        return ViewStream(view, opened, state.schemas)
+        return ViewStream(view, opened, lambda: self._machine.state.schemas)
 
     async def confirm_end(self, stream: MergedStream) -> int:
         """Where what is committed ends, executed here or not. Raises RequestRefused."""

@@ -37,6 +37,8 @@ KEPT_BYTES = 16 << 20
 KEPT_BYTES_EACH = 256
 """What a piece takes besides its bytes."""
 FILTERS_KEPT = 256
+UNREAD_KEPT = 4096
+"""Counts of what could not be read; the one that is longest not added to goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class RowFilters:
         self._under_way: dict[tuple[Hashable, int], asyncio.Task[PassedPiece]] = {}
         self._kept: OrderedDict[tuple[Hashable, int], PassedPiece] = OrderedDict()
         self._kept_bytes = 0
-        self._unread: dict[Hashable, tuple[int, int]] = {}
+        self._unread: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
         self.looked_bytes = 0
         """Of merged logs, since the start."""
         self.passed_bytes = 0
@@ -93,6 +95,9 @@ class RowFilters:
         count, newest = self._unread.get(source.name, (0, -1))
         if piece.newest_unread > newest:
             self._unread[source.name] = count + piece.unread, piece.newest_unread
+            self._unread.move_to_end(source.name)
+            if len(self._unread) > UNREAD_KEPT:
+                self._unread.popitem(last=False)
 
     def kept(self, source: PieceSource, offset: int) -> PassedPiece | None:
         """A piece that was computed before."""

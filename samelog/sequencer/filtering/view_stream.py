@@ -6,6 +6,8 @@ it; its offsets are those of its base.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samelog.config.authorisation import Rights
 from samelog.replicator.interfaces import (
     MergedReading,
@@ -27,12 +29,15 @@ from samelog.wire.errors import FaultCode
 class ViewStream:
     """Implements interfaces.MergedStream."""
 
-    def __init__(self, view: View, base: MergedStream, known: Schemas) -> None:
-        """`known`: of the replicated state, which has the view as long as there is one."""
+    def __init__(self, view: View, base: MergedStream, known: Callable[[], Schemas]) -> None:
+        """`known`: of the replicated state as it is now, which has the view as long as there is
+        one. A snapshot brings another state, with another object for the same view.
+        """
         self.view, self.base = view, base
         self.topic, self.topic_id = view.name, view.log_id
         self.index = base.index
         self.known = known
+        self._first = view.partition_numbers[:1]
 
     @property
     def partitions(self) -> int:
@@ -47,10 +52,17 @@ class ViewStream:
     @property
     def fault(self) -> RequestRefused | None:
         """Why nothing can be read any more."""
-        if self.known.views.get(self.view.topic_id) is not self.view:
+        if not self._is_known():
             text = f"view {self.topic!r} was dropped"
             return RequestRefused(FaultCode.TOPIC_GONE, text, "let it go")
         return self.base.fault
+
+    def _is_known(self) -> bool:
+        """Numbers are never given twice, so a view that was made anew is another one."""
+        found = self.known().views.get(self.view.topic_id)
+        if found is None:
+            return False
+        return found.log_id != self.topic_id or found.partition_numbers[:1] == self._first
 
     def add_listener(self, listener: StreamListener) -> None:
         """When the base changes."""
@@ -100,7 +112,7 @@ def _both(stream: ViewStream, whole: RowsAsked, asked: RowsAsked) -> str:
     schema, records = stream.view.schema, records_schema()
     rows = import_arrow().schema([])
     if schema is not None:
-        rows = reading_schema(stream.known.schema_of(schema))
+        rows = reading_schema(stream.known().schema_of(schema))
     Filter(asked.where, rows, records)
     parts = [part for part in (whole.where, asked.where) if part]
     return " AND ".join(f"({part}\n)" for part in parts)

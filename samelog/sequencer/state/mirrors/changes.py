@@ -165,10 +165,24 @@ def _void(state: State, partition: Partition, command: MirrorGap) -> None:
     partition.next_offset = command.next_offset
     partition.voids.append(void_of(state, partition, command))
     partition.checked_offset, partition.checked_sum = partition.next_offset, None
+    state.remember(_gap_event(state, partition, command))
+
+
+def _gap_event(state: State, partition: Partition, command: MirrorGap) -> RecordEvent:
     name = f"{state.topics[partition.topic_id].name}-{partition.index}"
     offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
     text = f"{name}: {offsets} are void, since its source has none: {command.text}"
-    state.remember(RecordEvent(command.at_ms, "mirror-gap", text[:1000]))
+    return RecordEvent(command.at_ms, "mirror-gap", text[:1000])
+
+
+def gap_to_come(state: State, command: MirrorGap) -> RecordEvent | None:
+    """What will be remembered of a gap, if it is done; None: it is there, or begins the mirror."""
+    partition = state.partitions.get(command.partition)
+    place = state.mirrors.places.get(command.partition)
+    if partition is None or place is None or partition.next_offset != command.base_offset:
+        return None
+    is_empty = place.crc is None and command.base_offset == partition.start_segment
+    return None if is_empty else _gap_event(state, partition, command)
 
 
 def void_of(state: State, partition: Partition, command: MirrorGap) -> VoidRecordsCommand:
@@ -214,6 +228,13 @@ def _promote(state: State, command: PromoteMirrors) -> Problem:
     return None
 
 
+def promotion_event(state: State, topic: Topic, command: PromoteMirrors) -> RecordEvent:
+    """What is remembered, and told, of a mirror that is promoted now."""
+    ends = ", ".join(str(state.partitions[each].next_offset) for each in topic.partition_numbers)
+    text = f"{topic.name} is a mirror no more, from offsets {ends} on, by {command.by}"
+    return RecordEvent(command.at_ms, "mirror-promoted", text[:1000])
+
+
 def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
     mirrors = state.mirrors
     known = mirrors.topics[topic.topic_id]
@@ -229,9 +250,7 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
         for number in topic.partition_numbers:
             copied.pop(number, None)
     known.promoted_ms = command.at_ms
-    ends = ", ".join(map(str, known.ends))
-    text = f"{topic.name} is a mirror no more, from offsets {ends} on, by {command.by}"
-    state.remember(RecordEvent(command.at_ms, "mirror-promoted", text[:1000]))
+    state.remember(promotion_event(state, topic, command))
 
 
 # --- what comes along -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from samelog.placement.tasks import Action
 from samelog.placement.values import EPOCHS_PER_MOVE, PartitionPass, PassStage
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import Sequence5
+from samelog.sequencer.state.keys.key_state import has_keys
 from samelog.sequencer.state.placement.commands import PassPartition
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.transactions.state import LogTransactions
@@ -141,6 +142,21 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "STAGED", f"records of partition {number} are staged, and not published"
     _enter(state, command, PassStage.SEALED)
     return None
+
+
+def why_together(topic: Topic, here: Iterable[Partition]) -> str | None:
+    """Why partitions of a topic can only move with their groups, as a seal would be refused for
+    ever; None: they can move alone. `here`: those whose group's state is at hand.
+    """
+    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
+        why = "is compacted"
+    elif has_keys(topic.settings):
+        why = "has keys that count once (dedup.key)"
+    elif any(each.compacted is not None for each in here):
+        why = "was compacted once"
+    else:
+        return None
+    return f"topic {topic.name!r} {why}: its partitions move with their groups only"
 
 
 def _policy_of(state: State, partition: Partition) -> str:

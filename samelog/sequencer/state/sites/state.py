@@ -34,8 +34,7 @@ def _add_site(state: State, command: AddSite) -> WhyNot:
     except InvalidName as error:
         return "INVALID_NAME", str(error)
     sites.votes[name] = command.votes
-    what = "whose members may vote" if command.votes else "whose members only read"
-    _remember(state, command.at_ms, "site-added", f"site {name!r} was added, {what}")
+    state.remember(site_event(command))
     return None
 
 
@@ -48,7 +47,7 @@ def _remove_site(state: State, command: RemoveSite) -> WhyNot:
         names = ", ".join(state.members[each].name for each in there if each in state.members)
         return "SITE_IN_USE", f"site {name!r} has members: {names}"
     del sites.votes[name]
-    _remember(state, command.at_ms, "site-removed", f"site {name!r} was removed")
+    state.remember(site_event(command))
     return None
 
 
@@ -73,8 +72,12 @@ def _unknown(sites: Sites, name: str) -> WhyNot:
     return "UNKNOWN_SITE", f"no site is called {name!r}; there are: {known}"
 
 
-def _remember(state: State, at_ms: int, kind: str, text: str) -> None:
-    state.remember(RecordEvent(at_ms, kind, text))
+def site_event(command: AddSite | RemoveSite) -> RecordEvent:
+    """What is remembered, and told, of a change that is made."""
+    if isinstance(command, RemoveSite):
+        return RecordEvent(command.at_ms, "site-removed", f"site {command.name!r} was removed")
+    what = "whose members may vote" if command.votes else "whose members only read"
+    return RecordEvent(command.at_ms, "site-added", f"site {command.name!r} was added, {what}")
 
 
 SITE_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {

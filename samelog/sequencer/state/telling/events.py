@@ -19,9 +19,13 @@ from samelog.placement.changes import StartTask, TurnTask
 from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state import commands as c
 from samelog.sequencer.state import setting_commands as settings
+from samelog.sequencer.state.mirrors.changes import gap_to_come, promotion_event
+from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlacePartitions, PlaceTopic
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
+from samelog.sequencer.state.sites.state import site_event
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.values import ToldEvent
 from samelog.sequencer.state.types import State, Topic
@@ -88,7 +92,9 @@ def _name(state: State, topic_id: str) -> str:
     return "" if topic is None else topic.name
 
 
-def _made(state: State, command: c.CreateTopicCommand | PlaceTopic) -> Iterable[Happened]:
+def _made(
+    state: State, command: c.CreateTopicCommand | PlaceTopic | CreateMirror
+) -> Iterable[Happened]:
     if command.topic_id not in state.topics:  # it is not asked for again
         yield command.at_ms, "topic created", command.name, f"{command.partitions} partitions"
 
@@ -175,6 +181,27 @@ def _placed(state: State, command: ChangePlacement) -> Iterable[Happened]:
             yield NOT_SAID, "task", str(change.number), text[:1000]
 
 
+def _changed_sites(_state: State, command: AddSite | RemoveSite) -> Iterable[Happened]:
+    event = site_event(command)
+    yield event.at_ms, event.kind, command.name, event.text
+
+
+def _left_gap(state: State, command: MirrorGap) -> Iterable[Happened]:
+    event = gap_to_come(state, command)
+    if event is not None:
+        partition = state.partitions[command.partition]
+        name = f"{_name(state, partition.topic_id)}-{partition.index}"
+        yield event.at_ms, event.kind, name, event.text
+
+
+def _promoted(state: State, command: PromoteMirrors) -> Iterable[Happened]:
+    for topic_id in dict.fromkeys(command.topic_ids):
+        if topic_id in state.topics and state.mirrors.of_topic(topic_id) is not None:
+            topic = state.topics[topic_id]
+            event = promotion_event(state, topic, command)
+            yield event.at_ms, event.kind, topic.name, event.text
+
+
 def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
     if command.term > state.told.term:
         yield command.at_ms, "election", command.node, f"leads in term {command.term}"
@@ -183,6 +210,7 @@ def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
 TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     c.CreateTopicCommand: _made,
     PlaceTopic: _made,
+    CreateMirror: _made,
     c.DeleteTopicCommand: _deleted,
     settings.AlterTopicCommand: _altered,
     settings.AddPartitions: _widened,
@@ -199,6 +227,10 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     SoftReset: _reset,
     HardReset: _reset,
     ChangePlacement: _placed,
+    AddSite: _changed_sites,
+    RemoveSite: _changed_sites,
+    MirrorGap: _left_gap,
+    PromoteMirrors: _promoted,
     NoteElection: _elected,
 }
 """What a command that is about to be applied will have made happen."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from samelog.format.names import EVENTS_TOPIC
 from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
@@ -42,6 +44,8 @@ def _problem_with(state: State, command: CreateViewCommand) -> WhyNot:
     base = state.topics.get(command.base_id)
     if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if command.name in RESERVED_NAMES or command.name == EVENTS_TOPIC:
+        return "RESERVED_TOPIC", f"the name {command.name!r} is not for views"
     if base is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.base_id}"
     if len(state.schemas.views) >= VIEWS_MOST:

@@ -12,8 +12,6 @@ from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.state.types import Input
 
-_Place = tuple[dict[Any, Any], Any]
-
 
 class Bookings:
     """What was booked of one producer and one input before a batch is judged."""
@@ -24,7 +22,7 @@ class Bookings:
         self._draft, self._learnt = draft, draft.learnt
         places = [
             *dedup.places(entry, producer_id, dedup_id),
-            *_places(draft, entry, producer_id, dedup_id),
+            *_places_in(draft, entry, producer_id, dedup_id),
         ]
         self._before = [(known, key, _copied(known.get(key))) for known, key in places]
 
@@ -38,7 +36,9 @@ class Bookings:
                 known[key] = value
 
 
-def _places(draft: Draft, entry: Input, producer_id: int, dedup_id: str) -> Iterator[_Place]:
+def _places_in(
+    draft: Draft, entry: Input, producer_id: int, dedup_id: str
+) -> Iterator[tuple[dict[Any, Any], Any]]:
     yield draft.sequences, producer_id
     yield draft.watermarks, dedup_id
     yield draft.unwrapped, entry.number

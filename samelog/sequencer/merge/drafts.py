@@ -154,8 +154,7 @@ def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
         last is not None
         and (last.input, last.run, last.roll, last.stop)
         == (part.input, part.run, part.roll, part.start)
-        and last.verdict in _JOINED
-        and part.verdict in _JOINED
+        and _JOINED.issuperset((last.verdict, part.verdict))
         and last.size + part.size <= JOINED_BYTES
     )
     if last is None or not adjacent:

@@ -4,7 +4,7 @@ Records go out as objects or as Arrow rows; both move the same position, so an a
 them. A record counts as dealt with once the application asks for the next one.
 
 Invariant: done <= position <= what was read; no record between them is skipped or handed out twice,
-but after a seek.
+but after a seek. done < position only while the application has a record between them (212).
 """
 
 from __future__ import annotations
@@ -85,12 +85,17 @@ class Cursor:
             self.chunk = self.reader.read(limit_bytes)
         return self.chunk is not None
 
-    def finish(self, chunk: Chunk | None) -> None:
-        """Everything in the chunk was handed out; nothing if it is not the present one any more."""
+    def finish(self, chunk: Chunk | None, *, hands_out: bool = False) -> None:
+        """Everything in the chunk was handed out, or is now (`hands_out`); nothing if it is not the
+        present one any more. Offsets without a record need nobody to deal with them.
+        """
         if chunk is not None and chunk is self.chunk:
             end = chunk.next_offset if self.stop is None else min(chunk.next_offset, self.stop)
             self._drop_chunk()
+            is_dealt_with = self.done == self.position and not hands_out
             self.position = max(self.position, end)
+            if is_dealt_with:
+                self.done = self.position
 
     def _drop_chunk(self) -> None:
         self._decoded.clear()  # ends the iterators that somebody holds
@@ -153,7 +158,7 @@ class Cursor:
         if self._table is None or self._table_position != self.position:
             self._table = self._rest_of(chunk)
         if (rest := self._table).num_rows <= count:
-            self.finish(chunk)
+            self.finish(chunk, hands_out=rest.num_rows > 0)
             return rest if rest.num_rows else None
         taken, self._table = rest.slice(0, count), rest.slice(count)
         self.position = self._table_position = taken["offset"][-1].as_py() + 1

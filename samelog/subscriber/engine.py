@@ -239,7 +239,11 @@ class Engine:
             CorruptLog, DiskFault
         """
         for cursor in tuple(self._turn):
-            if self._fill(cursor, limit_bytes):
+            try:
+                is_filled = cursor.fill(limit_bytes)
+            except (OffsetNotHere, LogReset) as error:
+                is_filled = self._fill_elsewhere(cursor, error, limit_bytes)
+            if is_filled:
                 if len(self._turn) > 1:
                     self._turn.remove(cursor)
                     self._turn.append(cursor)
@@ -258,12 +262,18 @@ class Engine:
     def _fill(self, cursor: Cursor, limit_bytes: int) -> bool:
         try:
             return cursor.fill(limit_bytes)
-        except OffsetNotHere as error:
-            self._reset(cursor, error)
-            return cursor.fill(limit_bytes)
-        except LogReset as reset:
-            self._begin_anew(reset)
+        except (OffsetNotHere, LogReset) as error:
+            return self._fill_elsewhere(cursor, error, limit_bytes)
+
+    def _fill_elsewhere(
+        self, cursor: Cursor, error: OffsetNotHere | LogReset, limit_bytes: int
+    ) -> bool:
+        """What was asked for is not there any more: go on where the rules say."""
+        if isinstance(error, LogReset):
+            self._begin_anew(error)
             return False
+        self._reset(cursor, error)
+        return cursor.fill(limit_bytes)
 
     def keep_turn(self, cursor: Cursor) -> None:
         """It was filled, and nothing was taken: it is the next one again."""

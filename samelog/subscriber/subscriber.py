@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from samelog.subscriber.groups.sharing import InHand
-    from samelog.subscriber.typed_rows import RowReader, TypedRow
+    from samelog.subscriber.typed_rows import FoundRows, RowReader, TypedRow
 
 
 class Subscriber(Pacing):
@@ -252,10 +252,11 @@ class Subscriber(Pacing):
             cursor = self._ready_after(tables, limits)
             if cursor is None or not self._is_of_same_topic(cursor, tables):
                 break
+            has_before = cursor.done < cursor.position
             records = cursor.take_table(self._most(max_records - taken))
             if records is None:
                 continue
-            found = self._row_reader().read(cursor, records)
+            found = self._read_rows(cursor, records, has_before=has_before)
             if found.table is not None:
                 tables.append(found.table)
             taken += records.num_rows if tables else 0
@@ -264,6 +265,13 @@ class Subscriber(Pacing):
             if found.problem is not None:
                 break  # the next call meets it again
         return tables
+
+    def _read_rows(self, cursor: Cursor, records: pa.Table, *, has_before: bool) -> FoundRows:
+        """`has_before`: the application has records of this partition already."""
+        found = self._row_reader().read(cursor, records)
+        if found.table is None and not has_before:
+            cursor.done = cursor.position  # nothing of it is for the application
+        return found
 
     def _is_of_same_topic(self, cursor: Cursor, tables: Sequence[pa.Table]) -> bool:
         """If it is not, it is the cursor's turn when the next table is taken."""

@@ -48,6 +48,7 @@ from samelog.admin.requests import (
     ListTopics,
     RetireSession,
 )
+from samelog.admin.topic_answers import TopicMade
 from samelog.admin.views import ReadPartition, SubscriberRow, Subscribers
 from samelog.cli.main import main
 from samelog.http.routes import HttpProblem, problem_of
@@ -55,6 +56,7 @@ from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
+MADE = TopicMade("flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000)
 PARTITION = PartitionInfo("flights", 0, 0, 120, 110, 2, 4096, 0xABCD, 120, 100)
 
 
@@ -98,10 +100,10 @@ def answer_all(cluster: FakeCluster, answer: Answer) -> None:
 
 
 def test_create(cluster: FakeCluster) -> None:
-    answer_all(cluster, FLIGHTS)
+    answer_all(cluster, MADE)
     arguments = ["topic", "create", "flights", "--partitions", "2"]
     created = run_json(cluster, *arguments, "--setting", "segment.bytes=65536")
-    assert created == asdict(FLIGHTS)
+    assert created == asdict(MADE)
     settings = {"segment.bytes": "65536"}
     assert cluster.nodes[0].asked == [CreateTopic("flights", 2, settings)]
     result = run(cluster, *arguments)
@@ -219,8 +221,8 @@ def test_a_wrong_command_line_asks_nobody(cluster: FakeCluster, arguments: list[
 
 def test_a_dead_node_is_passed_over(cluster: FakeCluster) -> None:
     cluster.stop(0)
-    answer_all(cluster, FLIGHTS)
-    assert ask(cluster.config, CreateTopic("flights", 2, {})) == FLIGHTS
+    answer_all(cluster, MADE)
+    assert ask(cluster.config, CreateTopic("flights", 2, {})) == MADE
     assert len(cluster.nodes[1].asked) == 1
 
 

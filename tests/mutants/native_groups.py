@@ -10,7 +10,9 @@ from unittest.mock import patch
 from samelog.admin.group_answers import AssignedPartition
 from samelog.kafka.groups import natives
 from samelog.kafka.groups.consumer_groups import ConsumerGroup
-from samelog.kafka.groups.requests import GroupBeat, OffsetCommit
+from samelog.kafka.groups.coordinator import GroupCoordinator
+from samelog.kafka.groups.requests import Caller, GroupBeat, OffsetCommit
+from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.groups.membership import Claim, GroupMembership, MemberLife
 from samelog.subscriber.groups.position_table import PositionTable
@@ -34,6 +36,31 @@ def commit_behind_the_hand_over() -> Iterator[None]:
         return request.commits
 
     with patch.object(natives, "committable", committable):
+        yield
+
+
+@contextmanager
+def show_positions_in_any_group() -> Iterator[None]:
+    """How far a named subscriber has come overwrites what a group's members committed."""
+
+    def note(
+        self: GroupCoordinator, group: str, commits: Sequence[OffsetCommit], waiter: Any
+    ) -> None:
+        self.commit(Caller(group), commits, waiter)
+
+    with patch.object(GroupCoordinator, "note", note):
+        yield
+
+
+@contextmanager
+def wait_for_what_holds_no_record() -> Iterator[None]:
+    """The application is waited for although no record is in its hands."""
+    original = Cursor.finish
+
+    def finish(self: Cursor, chunk: Any, *, hands_out: bool = False) -> None:
+        original(self, chunk, hands_out=True)
+
+    with patch.object(Cursor, "finish", finish):
         yield
 
 
@@ -178,6 +205,16 @@ NATIVE_GROUPS: tuple[tuple[int, Callable[[], Any], str], ...] = (
         211,
         commit_behind_the_hand_over,
         _NATIVES + "test_a_member_commits_what_it_has_until_it_has_given_it_up",
+    ),
+    (
+        211,
+        show_positions_in_any_group,
+        _NATIVES + "test_a_named_subscriber_s_position_is_kept_from_groups",
+    ),
+    (
+        212,
+        wait_for_what_holds_no_record,
+        _MEMBERS + "test_offsets_without_a_record_are_waited_for_by_nobody",
     ),
     (212, hand_over_at_once, _NATIVES + "test_nothing_comes_twice_where_everybody_is_asked"),
     (

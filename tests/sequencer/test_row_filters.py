@@ -117,6 +117,24 @@ class Skipping(Passing):
         return super().piece(*args, **options)._replace(unread=1, newest_unread=0)
 
 
+def test_filters_are_parsed_in_the_thread(stream: FakeMerged) -> None:
+    threads: list[int] = []
+
+    def make() -> Passing:
+        threads.append(threading.get_ident())
+        return Counted("TRUE")
+
+    async def main() -> None:
+        filters = RowFilters()
+        source = replace(source_of(stream, Counted("TRUE")), make=make)
+        await asyncio.gather(*(filters.piece(source, 1, 0) for _ in range(3)))
+        await filters.piece(source, 1, source.end - 1)
+
+    in_loop(main)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
 def test_counts_of_what_is_unread_are_bounded(
     stream: FakeMerged, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,9 @@ from samelog.subscriber.groups.position_table import PositionTable
 from samelog.subscriber.groups.sharing import InHand, Sharing
 from samelog.subscriber.pacing import Pacing
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, parse_start
+from samelog.subscriber.subscriber import Subscriber
 from tests.subscriber.merged import Growing
+from tests.subscriber.transactions import Transactions
 
 SESSION_S = 45.0
 
@@ -200,6 +202,62 @@ def test_what_is_given_up_is_read_no_more_and_waits_for_the_application(cluster:
     assert not here.engine.cursors
 
 
+def test_offsets_without_a_record_are_waited_for_by_nobody(cluster: Any) -> None:
+    here = cluster()
+    transactions = Transactions(here.files)
+    transactions.send(1, 2)
+    exchange(here.member, answer(1, 0))
+    here.heed()
+    cursor = here.engine.next_filled(1 << 20)
+    assert len(cursor.next_records(2)) == 2
+    here.engine.settle()
+    transactions.end(1, is_commit=True)
+    assert here.engine.next_filled(1 << 20) is cursor
+    if cursor.next_records(2) == []:  # what was left of the chunk before; then the marker
+        assert here.engine.next_filled(1 << 20) is cursor
+    assert cursor.next_records(2) == []
+    assert here.engine.undone() == []
+    exchange(here.member, answer(1))
+    assert here.heed()
+    said = here.member.request(0.0)
+    assert said.owned == ()
+    assert [each.offset for each in said.commits] == [3]
+
+
+def test_markers_behind_what_was_iterated_are_waited_for_by_nobody(cluster: Any) -> None:
+    here = cluster()
+    transactions = Transactions(here.files)
+    transactions.send(1, 2)
+    transactions.end(1, is_commit=True)
+    exchange(here.member, answer(1, 0))
+    here.heed()
+    cursor = here.engine.next_filled(1 << 20)
+    reader = cast(Any, SimpleNamespace(_ticks=False, _attention=False))
+    handed = Subscriber._hand_out(reader, cursor)
+    assert len([next(handed), next(handed)]) == 2
+    assert here.engine.undone() == [(("t", 0), 1, 2)]
+    assert list(handed) == []
+    assert (cursor.done, cursor.position) == (3, 3)
+    exchange(here.member, answer(1))
+    assert here.heed()
+
+
+def test_rows_are_in_hand_until_more_are_asked_for(cluster: Any) -> None:
+    here = cluster()
+    transactions = Transactions(here.files)
+    transactions.send(1, 2)
+    transactions.end(1, is_commit=True)
+    exchange(here.member, answer(1, 0))
+    here.heed()
+    cursor = here.engine.next_filled(1 << 20)
+    assert cursor.take_table(9).num_rows == 2
+    assert here.engine.undone() == [(("t", 0), 0, 3)]
+    exchange(here.member, answer(1))
+    assert not here.heed()
+    here.engine.settle()
+    assert here.heed()
+
+
 def test_a_position_of_another_log_counts_as_none_and_is_said(cluster: Any) -> None:
     here = cluster()
     exchange(here.member, answer(1, 0, committed=4))
@@ -258,6 +316,15 @@ def test_a_first_claim_begins_where_the_cluster_says(table: PositionTable) -> No
     assert table.claim(claim(1, committed=30)) == 30
     with pytest.raises(PositionLost):
         table.advance([in_hand(1, 0, 5)])
+
+
+def test_a_position_passes_over_what_was_not_handed_out(table: PositionTable) -> None:
+    table.claim(claim(1))
+    table.advance([in_hand(1, 0, 5)])
+    table.advance([in_hand(1, 7, 9)])  # markers, an archived start, or what was skipped
+    assert table.offset("t", "log", 0) == 9
+    with pytest.raises(PositionLost):
+        table.advance([in_hand(1, 7, 9)])
 
 
 def test_a_late_transaction_of_an_earlier_member_is_undone(table: PositionTable) -> None:

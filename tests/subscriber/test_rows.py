@@ -181,6 +181,16 @@ def test_rows_that_meet_a_condition_and_their_columns(copies: Copies) -> None:
         assert reader.position() == 91
 
 
+def test_what_a_condition_passes_over_is_in_nobody_s_hands(copies: Copies) -> None:
+    copies.append(*(b'{"a":%d}' % n for n in range(9)), version=b"1")
+    with copies.reader(where="a > 100", follow=True) as reader:
+        assert reader.rows(timeout=0) == []
+        assert reader._engine.undone() == []
+    with copies.reader(where="a = 3", follow=True) as reader:
+        assert len(reader.rows(timeout=0)) == 1
+        assert reader._engine.undone() == [(("t", 0), 0, 9)]
+
+
 def test_a_condition_that_is_none_skips_nothing(copies: Copies) -> None:
     copies.append(b'{"a":1}', version=b"1")
     for options in ({"where": "c = 1"}, {"where": "a >"}, {"columns": ["c"]}):

@@ -79,7 +79,10 @@ def _keys(config: ConfigTable) -> tuple[dict[str, PlainValue], dict[str, dict[st
                 into = own if table is None else flat.setdefault(table.name, {})
                 into[name] = mark.kind.write(value)
             case Inlined():
-                own |= _keys(value)[0]
+                inner, elsewhere = _keys(value)
+                own |= inner
+                for name, keys in elsewhere.items():
+                    flat.setdefault(name, {}).update(keys)
     return own, flat
 
 

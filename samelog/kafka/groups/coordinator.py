@@ -210,7 +210,7 @@ class GroupCoordinator:
         classic = self._find(caller.group) if known is None else None
         is_free = classic is None or not (classic.members or classic.pending)
         if known is not None or not is_free or caller.generation != 0:
-            return known
+            return self._count_on(known, request)
         epoch = 0 if request.identity is None else natives.first_epoch(self._outbox.wall_ms)
         group = ConsumerGroup(
             caller.group, epoch if classic is None else max(epoch, classic.generation)
@@ -219,6 +219,13 @@ class GroupCoordinator:
         self._ending.discard(caller.group)
         self._consumers.groups[caller.group] = group
         return group
+
+    def _count_on(self, known: ConsumerGroup | None, request: GroupBeat) -> ConsumerGroup | None:
+        """An empty group of Kafka's that subscribers join counts its epochs as theirs do."""
+        is_native = request.identity is not None and request.caller.generation == 0
+        if known is not None and is_native and not known.members:
+            known.epoch = max(known.epoch, natives.first_epoch(self._outbox.wall_ms))
+        return known
 
     def sync(self, request: Sync, waiter: Requester) -> None:
         """SyncGroup."""
@@ -308,6 +315,17 @@ class GroupCoordinator:
         group = self._find_any(caller.group) or self._begin(caller.group)
         self._outbox.answer(waiter, self._offsets.commit(group, commits))
 
+    def note(self, group_id: str, commits: Sequence[OffsetCommit], waiter: Requester) -> None:
+        """Positions that somebody else keeps, and shows here: what a group's own members committed
+        is never overwritten by them (211).
+        """
+        group = self._find_any(group_id)
+        if group is None or not (group.protocol_type or group.is_waiting):
+            self.commit(Caller(group_id), commits, waiter)
+        else:
+            refused = ErrorCode.inconsistent_group_protocol
+            self._outbox.answer(waiter, tuple(refused for _ in commits))
+
     def _check_commit(self, caller: Caller) -> ErrorCode:
         """Who may commit: members of the present generation; if there are none, anybody who claims
         no generation.
@@ -327,10 +345,13 @@ class GroupCoordinator:
 
     def may_commit_in_transaction(self, caller: Caller, waiter: Requester) -> None:
         """TxnOffsetCommit: whether what a transaction commits for a group is its own. A producer
-        that knows nothing of the group's members names none (before KIP-447).
+        that knows nothing of the group's members names none (before KIP-447); such a one speaks for
+        no subscriber of samelog's own.
         """
         error = _check_id(caller.group)
-        if not error and (caller.generation >= 0 or caller.member_id):
+        group = self._consumers.groups.get(caller.group)
+        is_native = group is not None and group.is_native
+        if not error and (is_native or caller.generation >= 0 or caller.member_id):
             error = self._check_commit(caller)
         self._outbox.answer(waiter, (error,))
 

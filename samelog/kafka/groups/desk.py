@@ -72,11 +72,11 @@ class GroupDesk:
         return as_answer(state, self._limits, request.group, cast(Beaten, answer))
 
     async def note(self, group: str, positions: Iterable[tuple[int, int]]) -> bool:
-        """Have positions of somebody committed who is no member; whether they are. Raises
+        """Have positions shown of somebody who is in no group; whether they are. Raises
         NotLeader.
         """
         commits = [OffsetCommit(*each) for each in positions]
-        answer = await self.driver.ask(lambda c, waiter: c.commit(Caller(group), commits, waiter))
+        answer = await self.driver.ask(lambda c, waiter: c.note(group, commits, waiter))
         if answer is None:
             raise NotLeader(self._raft.group.raft.leader)
         return not any(cast(tuple[ErrorCode, ...], answer))

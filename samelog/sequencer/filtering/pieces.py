@@ -48,7 +48,7 @@ class PieceSource:
     stream: MergedStream
     key: Hashable
     make: Callable[[], Passing]
-    """Raises BadFilter, ArrowMissing."""
+    """For the thread, which parses the filter. Raises BadFilter, ArrowMissing."""
     since: Callable[[], Since]
     """Which versions of the schema were in force in the partition, and from where on."""
     is_committed: bool
@@ -134,7 +134,7 @@ class RowFilters:
     async def _compute(self, source: PieceSource, who: Hashable, offset: int) -> PassedPiece:
         base = -1
         try:
-            used = self._filter(source)
+            used = await self._filter(source, who)
             await self._gather(used, offset)
             base, work = self._work(used.passing, source, offset)
             piece = await self._thread.run(who, work, lambda _: False)
@@ -153,10 +153,12 @@ class RowFilters:
         self._note_unread(source, piece)
         return piece
 
-    def _filter(self, source: PieceSource) -> _Filter:
+    async def _filter(self, source: PieceSource, who: Hashable) -> _Filter:
+        """The one that is kept, or a new one: its text is parsed in the thread."""
         used = self._filters.get(source.key)
         if used is None:
-            used = self._filters[source.key] = _Filter(source.make())
+            made = await self._thread.run(who, source.make, lambda _: False)
+            used = self._filters.setdefault(source.key, _Filter(made))
             if len(self._filters) > FILTERS_KEPT:
                 self._filters.popitem(last=False)
         self._filters.move_to_end(source.key)

@@ -182,7 +182,9 @@ class Planner:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
-        if self._transactions.may_owe_markers:
+        state = self._machine.state
+        lost, deciding = state.placement.recovered, self.cluster.state.transactions.deciding
+        if any((deciding, lost, state.mirrors.owed)):
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition)).end(ends)
         return [

@@ -3,9 +3,12 @@
 The handler's transaction moves the positions of what it was given, and stores its results; either
 both are there afterwards, or neither. So each record has its results once, whatever dies when.
 
-Invariant (215): a position moves only from where its record begins, and only by the member that was
-given the partition last: the row has that member's epoch, and a transaction of an earlier member,
-however late it comes, changes no row and is to be rolled back.
+Invariant (215): a position only rises, and never over a record that was moved over before, and only
+by the member that was given the partition last: the row has that member's epoch, and a transaction
+of an earlier member, however late it comes, changes no row and is to be rolled back.
+
+A member may begin behind the row's position: what lies between holds no record, was archived, or
+was skipped.
 """
 
 from __future__ import annotations
@@ -119,7 +122,7 @@ class PositionTable:
             key = (self._group, part.topic, part.partition, part.topic_id)
             moved = self._run(
                 f"UPDATE {self._table} SET next_offset = ? WHERE {KEY} AND epoch = ? "
-                "AND (next_offset = ? OR next_offset IS NULL)",
+                "AND (next_offset <= ? OR next_offset IS NULL)",
                 (part.next_offset, *key, part.epoch, part.first_offset),
             )
             if moved != 1:

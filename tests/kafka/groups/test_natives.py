@@ -141,6 +141,56 @@ def test_a_group_that_is_made_anew_counts_on(bench: Bench) -> None:
     assert beat(bench, "b", 0).epoch > first
 
 
+def test_an_empty_group_of_kafka_s_counts_on_in_seconds(bench: Bench) -> None:
+    bench.now = 1_767_225_600.0 + 1000
+    bench.elect()
+    beat(bench, "k", 0, identity=None)
+    beat(bench, "k", -1, identity=None)
+    assert beat(bench, "a", 0).epoch > 1000
+
+
+def test_a_producer_that_names_no_member_commits_nothing_for_subscribers(bench: Bench) -> None:
+    ask = bench.coordinator.may_commit_in_transaction
+    assert bench.answer(ask, Caller("g")) == (ErrorCode.none,)
+    beat(bench, "a", 0)
+    assert bench.answer(ask, Caller("g")) == (ErrorCode.unknown_member_id,)
+    beat(bench, "a", 1, leaves=True)
+    assert bench.answer(ask, Caller("g")) == (ErrorCode.none,)
+
+
+def note(bench: Bench, offset: int) -> tuple[ErrorCode, ...]:
+    found: tuple[ErrorCode, ...] = bench.answer(
+        bench.coordinator.note, "g", [OffsetCommit(1, offset)]
+    )
+    return found
+
+
+@pytest.mark.parametrize("identity", [A, None])
+def test_a_named_subscriber_s_position_is_kept_from_groups(
+    bench: Bench, identity: str | None
+) -> None:
+    assert note(bench, 3) == note(bench, 4) == (ErrorCode.none,)
+    assert committed(bench) == {1: 4}
+    beat(bench, "a", 0, identity=identity)
+    assert note(bench, 9) == (ErrorCode.inconsistent_group_protocol,)
+    beat(bench, "a", 1 if identity else -1, identity=identity, leaves=identity is not None)
+    for _ in range(2):
+        assert note(bench, 9) == (ErrorCode.inconsistent_group_protocol,)
+        bench.elect()
+    assert committed(bench) == {1: 4}
+    bench.answer(bench.coordinator.delete, ["g"])
+    assert note(bench, 9) == (ErrorCode.none,)
+
+
+def test_a_named_subscriber_s_position_is_kept_from_classic_groups(bench: Bench) -> None:
+    [leader] = bench.stable()
+    assert note(bench, 9) == (ErrorCode.inconsistent_group_protocol,)
+    bench.answer(bench.coordinator.leave, [Caller("g", leader.member_id)])
+    bench.elect()
+    assert note(bench, 9) == (ErrorCode.inconsistent_group_protocol,)
+    assert committed(bench) == {}
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_nothing_is_left_out_in_a_random_life(seed: int) -> None:
     life(seed)

@@ -330,6 +330,7 @@ cdef Fault slice_records(
     cdef Fault fault
     cdef int64_t i, timestamp, body, kept = 0, first = 0, highest = 0
     cdef uint8_t *written
+    cdef size_t begin = out.used
     failed[0] = -1
     if header.records > (end - at) // RECORD_MINIMUM:
         return RECORD_COUNT
@@ -356,7 +357,7 @@ cdef Fault slice_records(
         item.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>first)
         item.offset_delta = <int32_t>kept
         body = body_size(&item, item.timestamp_delta, item.offset_delta)
-        if <int64_t>out.used + body + 5 > RECORD_LIMIT:
+        if <int64_t>(out.used - begin) + body + 5 > RECORD_LIMIT:
             return TOO_LONG
         item.body_size = <int32_t>body
         if reserve(out, <size_t>body + 5) != FINE:

@@ -251,7 +251,7 @@ def hear_any_replica() -> Iterator[None]:
 @contextmanager
 def group_0_takes_all() -> Iterator[None]:
     """Group 0 archives partitions that are in data groups."""
-    with patch("samelog.sequencer.state.machine.elsewhere", lambda state, number: None):
+    with patch("samelog.sequencer.state.void_state.elsewhere", lambda state, number: None):
         yield
 
 

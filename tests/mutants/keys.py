@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.format.errors import CorruptLog
 from samelog.sequencer.keys.fetching import KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
+from samelog.sequencer.merge import drafts
+from samelog.sequencer.merge.bookings import Bookings
+from samelog.sequencer.merge.drafts import EntryBudget
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state import setting_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.placement import topics
+from samelog.store.keys import key_store
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 
 
@@ -149,9 +154,64 @@ def change_what_counts() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def keep_what_was_booked() -> Iterator[None]:
+    """The sequences of a batch that was not planned after all count."""
+    with patch.object(Bookings, "undo", lambda self: None):
+        yield
+
+
+@contextmanager
+def join_whatever_comes_out() -> Iterator[None]:
+    """Only what goes in bounds a range."""
+
+    def charge(self: EntryBudget, taken: int, *others: int) -> None:
+        return None
+
+    with (
+        patch.object(drafts, "JOINED_BYTES", 1 << 62),
+        patch.object(EntryBudget, "charge", charge),
+        patch.object(Planner, "_most_bytes", lambda self, draft: 1 << 40),
+    ):
+        yield
+
+
+@contextmanager
+def forget_keys_with_the_horizon() -> Iterator[None]:
+    """What was merged before a horizon became a time does not count."""
+    original = KeyedPartition.merged
+
+    def merged(self: KeyedPartition, merge: Any, settings: Any) -> None:
+        is_first = not self.marks
+        original(self, merge, settings)
+        if is_first and self.marks:
+            self.floor = merge.base_offset
+
+    with patch.object(KeyedPartition, "merged", merged):
+        yield
+
+
+@contextmanager
+def keep_digests_of_void_records() -> Iterator[None]:
+    """What was agreed of blocks whose records were given up stays agreed."""
+    with patch.object(KeyedPartition, "forget", lambda self, void: None):
+        yield
+
+
+@contextmanager
+def throw_away_for_any_error() -> Iterator[None]:
+    """An index that cannot be opened is made anew, whatever the reason."""
+
+    def fault(path: str, operation: str, error: Exception) -> CorruptLog:
+        return CorruptLog(path, 0, str(error))
+
+    with patch.object(key_store, "_fault", fault):
+        yield
+
+
 _FILTER, _STORE = "tests/keys/test_key_filter.py::", "tests/keys/test_key_store.py::"
 _NODES, _FETCHING = "tests/keys/test_key_nodes.py::", "tests/keys/test_key_fetching.py::"
-_KEEPING = "tests/keys/test_key_keeping.py::"
+_KEEPING, _FAULTS = "tests/keys/test_key_keeping.py::", "tests/keys/test_key_faults.py::"
 KEYS = (
     (161, drop_for_what_is_lost, _FILTER + "test_what_is_proposed_counts_until_it_may_be_lost"),
     (161, count_what_failed, _FILTER + "test_what_fails_behind_the_judgement_counts_for_nothing"),
@@ -166,6 +226,23 @@ KEYS = (
     (164, believe_one_digest, _FILTER + "test_a_digest_counts_once_a_majority_tells_the_same"),
     (164, use_what_differs, _NODES + "test_an_index_that_differs_is_made_anew"),
     (164, believe_any_peer, _FETCHING + "test_what_differs_from_what_is_agreed_is_said"),
+    (161, keep_what_was_booked, _FAULTS + "test_a_batch_that_is_not_planned_leaves_no_sequence"),
+    (161, join_whatever_comes_out, _FAULTS + "test_what_unpacks_to_much_is_merged_in_small_pieces"),
+    (
+        163,
+        throw_away_for_any_error,
+        _FAULTS + "test_an_index_that_cannot_be_opened_is_kept_and_tried_again",
+    ),
+    (
+        164,
+        keep_digests_of_void_records,
+        _FAULTS + "test_digests_of_blocks_with_void_records_count_no_more",
+    ),
+    (
+        165,
+        forget_keys_with_the_horizon,
+        _FAULTS + "test_keys_go_on_counting_when_the_horizon_becomes_a_time",
+    ),
     (165, floor_at_the_oldest_mark, _FILTER + "test_a_key_counts_for_so_long"),
     (166, take_transactions, _FILTER + "test_transactional_batches_are_refused"),
     (166, change_what_counts, _FILTER + "test_settings_that_do_not_go_together_are_refused"),

@@ -11,7 +11,8 @@ from samelog.consensus import Entry, HardState
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.drafts import PlannerLimits
-from samelog.sequencer.merge.planner import Planner, SessionBytes
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.merge.session_bytes import SessionBytes
 from samelog.sequencer.raft.alone import TERM_STEP, Held, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore

@@ -25,6 +25,12 @@ from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
+from samelog.sequencer.ingest.batch_check import (
+    KEYED_RECORDS,
+    SLICED_LIMIT_BYTES,
+    too_long_if_keyed,
+)
+from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.keys.key_state import has_keys
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
@@ -135,6 +141,17 @@ def check_transactional(topic: Topic) -> None:
     if has_keys(topic.settings):
         text = f"keys of topic {topic.name!r} count once: it takes no transactional batches"
         raise ApiError(ErrorCode.invalid_txn_state, text)
+
+
+def check_unpacked(topic: Topic, data: memoryview, checked: CheckedBatches) -> None:
+    """Raises ApiError if a topic whose keys count once cannot take a batch, as it is unpacked."""
+    if not has_keys(topic.settings):
+        return
+    if checked.bytes > max(SLICED_LIMIT_BYTES, len(data)):
+        text = f"a batch of {checked.bytes} bytes unpacked; a topic whose keys count once takes"
+        raise ApiError(ErrorCode.message_too_large, f"{text} {SLICED_LIMIT_BYTES}")
+    if checked.taken.records > KEYED_RECORDS:
+        raise ApiError(ErrorCode.message_too_large, too_long_if_keyed(checked.taken.records))
 
 
 def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:

@@ -24,7 +24,7 @@ from samelog.format.batch import Attribute
 from samelog.format.recompression import recompressed
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
-from samelog.kafka.apis.checks import check_transactional, denied, no_partition
+from samelog.kafka.apis.checks import check_transactional, check_unpacked, denied, no_partition
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, Unanswerable
 from samelog.kafka.codec.produce import (
@@ -230,6 +230,8 @@ class ProduceWork:
                 check_keys(topic)
         except RequestRefused as refused:
             raise ApiError(ErrorCode.invalid_record, refused.message) from refused
+        if write.topic is not None and write.topic.settings:
+            check_unpacked(write.topic, data, checked)
         if write.topic is not None and self._transactional_id is not None:
             check_transactional(write.topic)
         write.count = checked.taken.records

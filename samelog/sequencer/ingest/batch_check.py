@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 ONLY_FOR_BROKERS = int(Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL)
 SLICED_LIMIT_BYTES = 7 << 20
-"""What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
+"""What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it. The
+same holds for topics whose keys count once: what is left of a batch is written uncompressed.
+"""
+KEYED_RECORDS = 1 << 17
+"""A record with a key takes eight bytes or more: no batch of a MiB that is not compressed has more.
+An instruction may need a number for each record of a batch.
+"""
 ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
 MIRRORED: Final = -3
@@ -197,6 +203,20 @@ def _check_producers(data: memoryview, own: int | None) -> None:
     for header in kernels.batch_headers(data, 0, len(data)):
         if header[6] not in (-1, own):
             raise _refused(f"producer id {header[6]} does not belong to this session")
+
+
+def without_long(taken: Taken) -> Taken:
+    """The same, up to the first batch that is too long for a topic whose keys count once."""
+    for header in kernels.batch_headers(taken.data, 0, len(taken.data)):
+        if header[2] > KEYED_RECORDS:
+            refusal = _refused(too_long_if_keyed(header[2]), "send smaller batches")
+            return Taken(taken.data[: header[0]], taken.records, refusal, taken.has_keys)
+    return taken
+
+
+def too_long_if_keyed(records: int) -> str:
+    """What whoever sent such a batch is told."""
+    return f"a batch of {records} records; a topic whose keys count once takes {KEYED_RECORDS}"
 
 
 def check_keys(topic: Topic) -> None:

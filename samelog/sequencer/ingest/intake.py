@@ -20,11 +20,19 @@ from typing import Any, Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
+from samelog.format.compression import LIMIT_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
-from samelog.sequencer.ingest.batch_check import Taken, check_keys, own_producer, whole_batches
+from samelog.sequencer.ingest.batch_check import (
+    SLICED_LIMIT_BYTES,
+    Taken,
+    check_keys,
+    own_producer,
+    whole_batches,
+    without_long,
+)
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
@@ -160,15 +168,24 @@ class Intake(RunIntake):
         if fresh is None:
             return None
         own = partial(own_producer, self._machine, entry.session)
-        checked = self.checker.now(entry.session, fresh, own)
+        is_keyed = entry.partition in self._machine.state.keyed
+        limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
+        checked = self.checker.now(entry.session, fresh, own, limit)
         if checked is None:
             return self._append_later(entry, at, memoryview(bytes(fresh)))
-        self._write(entry, held, at, checked.taken)
+        self._write(entry, held, at, without_long(checked.taken) if is_keyed else checked.taken)
         return None
+
+    def _longest_of_keyed(self) -> int:
+        """What a batch may unpack to where keys count once."""
+        return max(SLICED_LIMIT_BYTES, self.longest_batch())
 
     async def _append_later(self, entry: Input, at: tuple[int, int], data: memoryview) -> None:
         own = own_producer(self._machine, entry.session)
-        taken = (await self.checker.later(entry.session, data, lambda: own)).taken
+        is_keyed = entry.partition in self._machine.state.keyed
+        limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
+        taken = (await self.checker.later(entry.session, data, lambda: own, limit)).taken
+        taken = without_long(taken) if is_keyed else taken
         entry = self._open_entry(entry.number, entry.run)
         held = self._log(entry.number)
         end = held.end(entry.run)

@@ -36,7 +36,6 @@ from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition
-from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem
 from samelog.store.keys.key_store import FOLDER, KeyStore, NoKeys, stored_keys
 from samelog.store.merged.log import MergedLog
@@ -91,6 +90,8 @@ class KeyKeeper:
         self._told: dict[int, dict[int, int]] = {}
         """Partition -> block -> the digest that was told last."""
         self._tried_at: dict[int, float] = {}
+        self._failed: dict[int, str] = {}
+        """Partition -> why its index could not be kept last time."""
         self._stored_at: dict[int, float] = {}
         self._behind_since: dict[int, float] = {}
         self.troubles: list[str] = []
@@ -121,7 +122,7 @@ class KeyKeeper:
         for number in [each for each in keyed if each in there]:
             try:
                 await self._look_at(number, there[number])
-            except (LogFormatError, NoSpace) as error:
+            except LogFormatError as error:
                 self._try_later(number, error)
         self._give_away()
 
@@ -131,7 +132,7 @@ class KeyKeeper:
             self._let_go(number)
 
     def _try_later(self, number: int, why: object) -> None:
-        self._tried_at[number] = self._parts.clock.now()
+        self._tried_at[number], self._failed[number] = self._parts.clock.now(), str(why)
         log_event(log, logging.WARNING, "index of keys not kept", partition=number, why=why)
 
     # --- one partition ----------------------------------------------------------------------------
@@ -143,6 +144,7 @@ class KeyKeeper:
         if is_put_off or here.fault is not None or not here.log.has_directory:
             return
         self._tried_at.pop(number, None)
+        self._failed.pop(number, None)
         known = self._open(number, here.log)
         if known.read_to < here.log.start_offset and not await self._fetch(number, here, known):
             return
@@ -168,9 +170,15 @@ class KeyKeeper:
         self._logs[number] = merged
         if known is not None:  # what was proposed for a log that was not there yet counts
             known.store = store
-            return known
-        self._known[number] = PartitionKeys(store)
-        return self._known[number]
+        else:
+            known = self._known[number] = PartitionKeys(store)
+        self._plan_again(number)
+        return known
+
+    def _plan_again(self, number: int) -> None:
+        """More is known than when a leader planned last."""
+        if self._parts.group.is_leader:
+            self._parts.coordinator.plan_again(number)
 
     def _open_store(self, merged: MergedLog) -> KeyStore:
         path = os.path.join(merged.path, FOLDER)
@@ -190,7 +198,8 @@ class KeyKeeper:
         known = self._known.pop(number, None)
         if known is not None:
             known.store.close()
-        for each in (self._logs, self._told, self._tried_at, self._stored_at, self._behind_since):
+        of_others = self._told, self._tried_at, self._failed, self._stored_at, self._behind_since
+        for each in (self._logs, *of_others):
             each.pop(number, None)
 
     def _begin_anew(self, number: int, here: MergedPartition, why: str) -> None:
@@ -209,8 +218,8 @@ class KeyKeeper:
             await asyncio.sleep(0)
             if not self._is_still(number, here, known):
                 return
-        if known.covered_to != before and self._parts.group.is_leader:
-            self._parts.coordinator.plan_again(number)
+        if known.covered_to != before:
+            self._plan_again(number)
 
     def _next_keys(self, merged: MergedLog, offset: int) -> list[bytes | None]:
         base, byte = merged.locate(offset)
@@ -234,8 +243,8 @@ class KeyKeeper:
             return
         known.stored(piece)
         await self._sweep(number, known)
-        if was_crowded and self._parts.group.is_leader:
-            self._parts.coordinator.plan_again(number)
+        if was_crowded:
+            self._plan_again(number)
 
     async def _sweep(self, number: int, known: PartitionKeys) -> None:
         """Remove entries that do not count any more, if there are more of them than of others."""
@@ -291,6 +300,7 @@ class KeyKeeper:
             return False
         await self._parts.host.in_thread(known.store.advance, [], below, found.sums)
         self._known[number] = PartitionKeys(known.store)
+        self._plan_again(number)
         return False  # the next round goes on with it
 
     def receive(self, node: int, message: KeysAsked | KeysTold) -> None:
@@ -312,6 +322,10 @@ class KeyKeeper:
         }
         self._behind_since = {n: self._behind_since.get(n, now) for n in behind}
         self.troubles = [f"partition {number}: its index of keys is not whole" for number in behind]
+        self.troubles += [
+            f"partition {number}: its index of keys is not kept: {why}"
+            for number, why in self._failed.items()
+        ]
         oldest = min(self._behind_since.values(), default=now)
         if now - oldest >= GIVE_AWAY_AFTER_S and self._parts.group.is_leader:
             self._behind_since.clear()

@@ -13,11 +13,14 @@ replayed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from samelog.sequencer.state.commands import Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sequences import remember
+from samelog.sequencer.state.types import Input
 
 SEQUENCES = 1 << 31
 
@@ -95,6 +98,12 @@ class DedupView:
         self._sequences.clear()
         self._watermarks.clear()
         self._last_ids.clear()
+
+    def places(self, entry: Input, producer_id: int, dedup_id: str) -> Iterator[tuple[Any, Any]]:
+        """Where proposals of a batch are noted, each a dict and a key."""
+        yield self._sequences, (producer_id, entry.partition)
+        yield self._watermarks, (dedup_id, entry.partition)
+        yield self._last_ids, entry.number
 
     def remembered(self, producer_id: int, partition: int) -> list[Sequence5]:
         """The last batches of a producer in a partition, oldest first; a copy to change."""

@@ -18,6 +18,8 @@ from samelog.sequencer.state.transactions.commands import Begin, End
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
+JOINED_BYTES = 1 << 20
+"""What comes out of a range is in one buffer: only one of a single batch may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,8 @@ def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
         last is not None
         and (last.input, last.run, last.roll, last.stop)
         == (part.input, part.run, part.roll, part.start)
-        and last.verdict in _JOINED
-        and part.verdict in _JOINED
+        and _JOINED.issuperset((last.verdict, part.verdict))
+        and last.size + part.size <= JOINED_BYTES
     )
     if last is None or not adjacent:
         draft.add(part if not runs else _leaving(draft, part, [*runs]))

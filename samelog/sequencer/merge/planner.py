@@ -13,7 +13,6 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -21,6 +20,7 @@ from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, slice_ba
 from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import TRANSACTIONAL
+from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.dedup import (
     BatchFacts,
     DedupView,
@@ -39,6 +39,7 @@ from samelog.sequencer.merge.drafts import (
 )
 from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
+from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
@@ -55,19 +56,6 @@ from samelog.sequencer.state.topic_settings import (
     longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
-
-
-class SessionBytes(Protocol):
-    """The leader's own session logs."""
-
-    def sealed_length(self, number: int, place: SessionPosition) -> int | None:
-        """The length of the file of `place`, if it will never grow."""
-
-    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
-        """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
-
-    def keep_range(self, part: Range, data: bytes) -> None:
-        """A range was planned from these bytes, which the merger is going to ask for."""
 
 
 class Planner:
@@ -283,16 +271,18 @@ class Planner:
                 place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
             ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.runs
+            size = draft.size
             data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
             taken = self._take_batches(entry, place, data, scan, draft)
             if taken == 0:
                 break
-            _keep_taken(draft.ranges[-1], taken, (data, scan), source)
-            share -= taken
+            keep_taken(draft.ranges[-1], taken, (data, scan), source)
+            cost = max(taken, draft.size - size)  # what was compressed is merged unpacked
+            share -= cost
             learnt, runs = draft.learnt - learnt, draft.runs - runs
-            budget.charge(taken, len(draft.ranges) - ranges, learnt, runs)
+            budget.charge(cost, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
 
@@ -344,18 +334,21 @@ class Planner:
         range.
         """
         taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
-        most_runs = draft.runs + self._limits.entry_runs
+        most_runs, most_size = draft.runs + self._limits.entry_runs, draft.size + draft.most_bytes
         for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
             start, size, crc = header[0], header[1], header[9]
             is_transactional = header[3] & TRANSACTIONAL != 0
             facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
             batch, runs = data[start : start + size], list[int]()
+            before = self._bookings(entry, facts, draft) if filters else None
             try:
                 verdict, detail, output = self._judge(entry, facts, draft, batch)
                 if filters:
                     judged = verdict, detail, output
                     (verdict, detail, output), runs = filtered(filters, judged, draft, batch)
             except LogFormatError as error:
+                if before is not None:
+                    before.undo()
                 self.damaged[entry.number] = str(error)
                 break
             part = Range(
@@ -372,7 +365,7 @@ class Planner:
             )
             append_joined(draft, part, runs)
             taken = start + size
-            if draft.runs >= most_runs:
+            if draft.runs >= most_runs or draft.size >= most_size:
                 break
         return taken
 
@@ -396,6 +389,12 @@ class Planner:
             verdict, detail = self._judge_producer(entry, facts, draft)
         output = (facts.records, len(batch)) if verdict is Verdict.TAKE else (0, 0)
         return verdict, detail, output
+
+    def _bookings(self, entry: Input, facts: BatchFacts, draft: Draft) -> Bookings:
+        """What is booked before `_judge`."""
+        run = self._machine.open_run_of(entry.session)
+        dedup_id = "" if run is None or run.dedup_id is None else run.dedup_id
+        return Bookings(self._dedup, draft, entry, facts.producer_id, dedup_id)
 
     def _judge_twin(
         self, entry: Input, run: Run, facts: BatchFacts, draft: Draft, batch: bytes
@@ -481,16 +480,6 @@ class Planner:
         self._mirrored.tails.clear()
         if self._transactions.is_proposed:
             self._transactions.clear()
-
-
-def _keep_taken(
-    part: Range, taken: int, read: tuple[bytes, kernels.Scan], source: SessionBytes
-) -> None:
-    """What was taken whole, as one range, is merged from what was read."""
-    data, scan = read
-    is_whole = taken == len(data) == part.stop - part.start == part.size
-    if not scan.has_producer and is_whole:
-        source.keep_range(part, data)
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

@@ -12,7 +12,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.merge.planner import SessionBytes
+from samelog.sequencer.merge.session_bytes import SessionBytes
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.types import Input
 

@@ -79,6 +79,8 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
     if given_up is command:
         name = f"{state.topics[partition.topic_id].name}-{partition.index}"
         state.remember(void_event(name, command))
+        if command.partition in state.keyed:
+            state.keyed[command.partition].forget(command)
     return given_up
 
 

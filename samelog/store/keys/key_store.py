@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import errno
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
 
-from samelog.format.errors import CorruptLog
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
 
 if TYPE_CHECKING:
@@ -31,7 +32,14 @@ SWEPT_AT_ONCE = 20_000
 _NUMBER = struct.Struct(">Q")
 _END, _BLOCK = b"\x02", b"\x03"
 
+_OF_CONTENT = ("CorruptedError", "InvalidError", "PageNotFoundError", "VersionMismatchError")
+"""What LMDB says of an index that is damaged, or none: of nothing else is it made anew."""
+
 KeyEntry = tuple[bytes, int]
+
+
+class KeysUnavailable(LogFormatError):
+    """An index cannot be used now, which says nothing of what is in it."""
 
 
 def stored_keys(keys: Iterable[bytes | None]) -> list[bytes | None]:
@@ -59,18 +67,20 @@ class KeyStore(Protocol):
         """The offsets of those that are known."""
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
-        """Add entries, and what is true with them, durably. For threads. Raises DiskFault."""
+        """Add entries, and what is true with them, durably. For threads. Raises DiskFault,
+        KeysUnavailable.
+        """
 
     def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """The next entries in the order of keys."""
 
     def sweep(self, behind: bytes, floor: int) -> bytes | None:
         """Remove some of the entries below an offset; the key to go on behind. For threads. Raises
-        DiskFault.
+        DiskFault, KeysUnavailable.
         """
 
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, at latest when the threads that use it have ended."""
 
 
 class LmdbKeys:
@@ -79,6 +89,7 @@ class LmdbKeys:
     def __init__(self, environment: lmdb.Environment, path: str) -> None:
         self._environment = environment
         self._path = path
+        self._lock, self._users, self._is_closed = threading.Lock(), 0, False
         with environment.begin() as reading:
             found = reading.get(_END)
             self.end = 0 if found is None else int(_NUMBER.unpack(found)[0])
@@ -86,15 +97,15 @@ class LmdbKeys:
 
     @classmethod
     def open(cls, path: str) -> LmdbKeys:
-        """The index in a folder that is there. Raises CorruptLog, DiskFault."""
+        """The index in a folder that is there. Raises CorruptLog, DiskFault,
+        KeysUnavailable.
+        """
         import lmdb
 
         try:
             return cls(lmdb.open(path, map_size=MAP_BYTES, mode=0o600, max_readers=16), path)
-        except lmdb.DiskError as error:
-            raise _fault(path, "open", error) from error
         except lmdb.Error as error:
-            raise CorruptLog(path, 0, str(error)) from error
+            raise _fault(path, "open", error) from error
 
     @property
     def count(self) -> int:
@@ -110,7 +121,7 @@ class LmdbKeys:
         """Add entries, and what is true with them, durably."""
         ordered = [(key, _NUMBER.pack(offset)) for key, offset in sorted(entries)]
         told = [(_BLOCK + _NUMBER.pack(block), _NUMBER.pack(sums[block])) for block in sums]
-        with _writing(self._environment, self._path) as writing, writing.cursor() as cursor:
+        with self._writing() as writing, writing.cursor() as cursor:
             cursor.putmulti(ordered)
             cursor.putmulti(told)
             writing.put(_END, _NUMBER.pack(end))
@@ -120,7 +131,7 @@ class LmdbKeys:
     def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """The next entries in the order of keys."""
         found: list[KeyEntry] = []
-        with self._environment.begin() as reading, reading.cursor() as cursor:
+        with self._in_use(), self._environment.begin() as reading, reading.cursor() as cursor:
             if not cursor.set_range(behind + b"\x00" if behind else b"\x00"):
                 return found
             for key, value in cursor:
@@ -132,19 +143,53 @@ class LmdbKeys:
     def sweep(self, behind: bytes, floor: int) -> bytes | None:
         """Remove some of the entries below an offset; the key to go on behind."""
         found = self.page(behind, SWEPT_AT_ONCE)
-        with _writing(self._environment, self._path) as writing:
+        with self._writing() as writing:
             for key, offset in found:
                 if offset < floor:
                     writing.delete(key)
         return found[-1][0] if len(found) == SWEPT_AT_ONCE else None
 
     def close(self) -> None:
-        """Let go of it."""
-        self._environment.close()
+        """Let go of it, at latest when the threads that use it have ended."""
+        with self._lock:
+            self._is_closed = True
+            if self._users == 0:
+                self._environment.close()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """It is closed behind this only."""
+        with self._lock:
+            if self._is_closed:
+                raise KeysUnavailable(f"{self._path} is closed")
+            self._users += 1
+        try:
+            yield
+        finally:
+            self._used()
+
+    def _used(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._is_closed and self._users == 0:
+                self._environment.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[lmdb.Transaction]:
+        """A transaction that is committed, durably, unless an error is raised in it."""
+        import lmdb
+
+        try:
+            with self._in_use(), self._environment.begin(write=True) as transaction:
+                yield transaction
+        except lmdb.Error as fault:
+            raise _fault(self._path, "write", fault) from fault
 
 
 def open_keys(fs: FileSystem, path: str) -> KeyStore:
-    """The index in a folder of a real file system. Raises CorruptLog, DiskFault."""
+    """The index in a folder of a real file system. Raises CorruptLog, DiskFault,
+    KeysUnavailable.
+    """
     fs.make_directory(path)
     return LmdbKeys.open(path)
 
@@ -156,25 +201,16 @@ def _blocks(reading: lmdb.Transaction) -> Iterable[tuple[int, int]]:
                 yield _NUMBER.unpack(key[1:])[0], _NUMBER.unpack(value)[0]
 
 
-@contextmanager
-def _writing(environment: lmdb.Environment, path: str) -> Iterator[lmdb.Transaction]:
-    """A transaction that is committed, durably, unless an error is raised in it."""
-    import lmdb
-
-    try:
-        with environment.begin(write=True) as transaction:
-            yield transaction
-    except lmdb.Error as fault:
-        raise _fault(path, "write", fault) from fault
-
-
-def _fault(path: str, operation: str, error: Exception) -> DiskFault:
-    """What LMDB says of the disk, by the number of the operating system."""
+def _fault(path: str, operation: str, error: Exception) -> LogFormatError:
+    """What LMDB says: of the disk by the number of the operating system."""
+    if type(error).__name__ in _OF_CONTENT:
+        return CorruptLog(path, 0, str(error))
     number = getattr(error, "errno", None) or getattr(error, "code", None)
-    found = number if isinstance(number, int) and number > 0 else errno.EIO
-    if "No space" in str(error) or found in (errno.ENOSPC, errno.EDQUOT):
+    if "No space" in str(error) or number in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace(path, operation, errno.ENOSPC)
-    return DiskFault(path, operation, found)
+    if isinstance(number, int) and number > 0:
+        return DiskFault(path, operation, number)
+    return KeysUnavailable(f"{path}: cannot {operation}: {error}")
 
 
 class NoKeys:

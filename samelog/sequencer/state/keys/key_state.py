@@ -1,7 +1,8 @@
 """What is replicated of topics whose keys count once: from where on keys count, and the digests of
 the index that a majority agrees on (docs/keys.md).
 
-Invariant: a floor never falls; a block's digest, once agreed, never changes.
+Invariant: a floor never falls; a block's digest, once agreed, never changes. Of a block with void
+records none is agreed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from samelog.sequencer.levels import KEYS
 from samelog.sequencer.state.command_base import Command
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.commands import Merge
+    from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
@@ -66,6 +67,11 @@ def problem_with_keys(before: Mapping[str, str] | None, settings: Mapping[str, s
     return None
 
 
+def void_blocks(void: VoidRecordsCommand) -> range:
+    """The blocks with void records: who had the records has another digest than who had not."""
+    return range(void.base_offset // BLOCK_RECORDS, -(-void.next_offset // BLOCK_RECORDS))
+
+
 class TellKeys(Command, frozen=True, tag=101):
     """A member's digest of a block of a partition's index, told to the voters of its group."""
 
@@ -83,7 +89,9 @@ class KeyedPartition(msgspec.Struct):
     floor: int = 0
     """Keys of records below it do not count any more."""
     marks: list[tuple[int, int]] = []
-    """(offset, append time in ms): from there on, nothing was appended earlier. Oldest first."""
+    """(offset, append time in ms): from there on, nothing was appended earlier. Oldest first. The
+    first one is at the floor: when older records were appended, nobody noted.
+    """
     told: dict[int, dict[int, int]] = {}
     """Block -> member -> the digest that it told, where there is no majority yet."""
     agreed: dict[int, int] = {}
@@ -100,10 +108,16 @@ class KeyedPartition(msgspec.Struct):
             return
         step = max(1, horizon.ms // MARKS)
         if not self.marks or append_ms - self.marks[-1][1] >= step:
-            self.marks.append((base, append_ms))
+            self.marks.append((base if self.marks else self.floor, append_ms))
         while self.marks[0][1] + step <= append_ms - horizon.ms:  # none of its step counts
             del self.marks[0]
         self.floor = max(self.floor, self.marks[0][0])
+
+    def forget(self, void: VoidRecordsCommand) -> None:
+        """Records were given up: digests of their blocks, told or agreed, count no more."""
+        for block in void_blocks(void):
+            self.told.pop(block, None)
+            self.agreed.pop(block, None)
 
     def tell(self, command: TellKeys) -> None:
         """Count what a member tells, until a majority of the voters tells the same."""

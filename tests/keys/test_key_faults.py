@@ -1,0 +1,242 @@
+"""Keys that count once where it is hard: what is compressed, times, voids, errors of LMDB."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import lmdb
+import pytest
+
+from samelog.format import _kernels as kernels
+from samelog.format.compression import Codec, compress
+from samelog.format.errors import CorruptLog, DecompressionError
+from samelog.kafka.apis.checks import check_unpacked
+from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.codec.errors import ApiError
+from samelog.sequencer.ingest import batch_check
+from samelog.sequencer.ingest.batch_check import Taken, without_long
+from samelog.sequencer.ingest.checking import CheckedBatches
+from samelog.sequencer.keys import keeper
+from samelog.sequencer.merge import filters
+from samelog.sequencer.merge.drafts import JOINED_BYTES
+from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
+from samelog.sequencer.state.keys.key_state import BLOCK_RECORDS, TellKeys
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.types import Rejection
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.keys.key_store import FOLDER, KeysUnavailable, open_keys
+from tests.keys.test_key_filter import World, batch
+from tests.keys.test_key_keeping import Kept
+
+HORIZON = "dedup.key.horizon"
+
+
+def packed(*keys: bytes, value: bytes) -> bytes:
+    """A compressed batch."""
+    plain = kernels.build_batches(
+        [value] * len(keys),
+        keys=[*keys],
+        timestamps=5,
+        batch_bytes=64 << 20,
+        max_record_bytes=1 << 24,
+    )
+    data = bytearray(plain[:61] + compress(Codec.ZSTD, plain[61:]))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[22] |= Codec.ZSTD
+    data[17:21] = kernels.crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_what_unpacks_to_much_is_merged_in_small_pieces() -> None:
+    world, each = World("a"), 400_000
+    for number in range(20):
+        world.bytes.put(1, packed(b"a", b"%d" % number, value=bytes(each)))
+    merges = []
+    while planned := world.plan():
+        merges += planned
+        world.commit(planned)
+    assert len(world.log) == 21
+    sizes = [part.size for merge in merges for part in merge.ranges]
+    assert max(sizes) <= JOINED_BYTES
+    assert max(merge.size for merge in merges) < 4 * each
+
+
+def test_a_batch_that_is_not_planned_leaves_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.put(1, b"a")
+    world.run_dry()
+    original: Callable[..., bytearray] = filters._left_of
+
+    def fails(*_: object) -> bytearray:
+        raise DecompressionError("too much")
+
+    monkeypatch.setattr(filters, "_left_of", fails)
+    sent = batch(b"a", b"b", producer=7, sequence=0)
+    world.bytes.put(1, sent)
+    assert world.plan() == []
+    monkeypatch.setattr(filters, "_left_of", original)
+    world.bytes.put(2, sent)
+    (merge,) = world.plan()
+    assert [part.verdict for part in merge.ranges] == [Verdict.LEAVE_OUT]
+    world.commit([merge])
+    assert world.log == [b"a", b"b"]
+
+
+# --- at ingest ----------------------------------------------------------------------------------
+
+
+def test_a_client_is_told_what_is_too_large_for_keys() -> None:
+    topic, data = cast(Any, SimpleNamespace(name="t", settings={"dedup.key": "first"})), bytes(9)
+    for unpacked, records, is_refused in ((8 << 20, 1, True), (9, 1 << 18, True), (9, 9, False)):
+        taken = CheckedBatches(Taken(memoryview(data), records, None), unpacked)
+        if is_refused:
+            with pytest.raises(ApiError) as told:
+                check_unpacked(topic, memoryview(data), taken)
+            assert told.value.code is ErrorCode.message_too_large
+        else:
+            check_unpacked(topic, memoryview(data), taken)
+
+
+def test_batches_before_one_of_too_many_records_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_check, "KEYED_RECORDS", 2)
+    small, large = batch(b"a", b"b"), batch(b"a", b"b", b"c")
+    taken = without_long(Taken(memoryview(small + large + small), 7, None))
+    assert bytes(taken.data) == small
+    assert taken.refusal is not None
+    assert without_long(Taken(memoryview(small), 2, None)).refusal is None
+
+
+# --- the state ----------------------------------------------------------------------------------
+
+
+def test_keys_go_on_counting_when_the_horizon_becomes_a_time() -> None:
+    world = World("a")
+    world.put(1, b"a")
+    world.run_dry()
+    world.machine.apply(AlterTopicCommand("t", {HORIZON: "64s"}, []))
+    world.put(1, b"b")
+    world.run_dry()
+    world.now_ms += 30_000
+    world.put(1, b"a", b"c")
+    world.run_dry()
+    assert world.log == [b"a", b"b", b"c"]
+    world.now_ms += 70_000
+    for key in (b"d", b"a"):
+        world.put(1, key)
+        world.run_dry()
+    assert world.log == [b"a", b"b", b"c", b"d", b"a"]
+
+
+def test_keys_go_on_counting_when_the_horizon_is_a_time_no_more() -> None:
+    world = World("a", **{HORIZON: "64s"})
+    world.put(1, b"a")
+    world.run_dry()
+    world.machine.apply(AlterTopicCommand("t", {}, [HORIZON]))
+    for key in (b"b", b"a"):
+        world.now_ms += 100_000
+        world.put(1, key)
+        world.run_dry()
+    world.machine.apply(AlterTopicCommand("t", {HORIZON: "64s"}, []))
+    world.put(1, b"a", b"b")
+    world.run_dry()
+    assert world.log == [b"a", b"b"]
+
+
+def test_digests_of_blocks_with_void_records_count_no_more() -> None:
+    world = World("a")
+    world.put(1, b"a", b"b")
+    world.run_dry()
+    machine, keyed = world.machine, world.machine.state.keyed[1]
+    for block in (0, 1):
+        for member in (1, 2):
+            assert machine.apply(TellKeys(1, block, member, 5, [1, 2, 3])) is not None
+    assert keyed.agreed == {0: 5, 1: 5}
+    machine.state.partitions[1].next_offset = 3 * BLOCK_RECORDS
+    void = VoidRecordsCommand(1, BLOCK_RECORDS, BLOCK_RECORDS + 5, 0, 1, 5, 5)
+    assert not isinstance(machine.apply(void), Rejection)
+    for member in (1, 2, 3):
+        machine.apply(TellKeys(1, 1, member, 5, [1, 2, 3]))
+    assert (keyed.agreed, keyed.told) == ({0: 5}, {})
+
+
+# --- the index on disk --------------------------------------------------------------------------
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fails(*_: object, **__: object) -> Any:
+        raise error
+
+    return fails
+
+
+def test_only_a_damaged_index_is_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = lmdb.Error("x")
+    cast(Any, refused).code = errno.EACCES
+    for error, kind in (
+        (lmdb.CorruptedError("x"), CorruptLog),
+        (lmdb.InvalidError("x"), CorruptLog),
+        (lmdb.MemoryError("x"), KeysUnavailable),
+        (lmdb.LockError("x"), KeysUnavailable),
+        (refused, DiskFault),
+        (lmdb.MapFullError("x"), KeysUnavailable),
+    ):
+        monkeypatch.setattr(lmdb, "open", failing(error))
+        with pytest.raises(kind):
+            open_keys(OsFileSystem(), str(tmp_path / "keys"))
+
+
+def test_an_index_that_cannot_be_opened_is_kept_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path / "log")
+    kept.append(b"a")
+    kept.sync()
+    kept.look()
+    kept.keeper.close()
+    path = Path(kept.log.path) / FOLDER / "data.mdb"
+    mark = path.with_name("mark")
+    mark.touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(lmdb, "open", failing(lmdb.MemoryError("no memory")))
+        kept.look()
+        assert any("no memory" in each for each in kept.keeper.troubles)
+    kept.now += keeper.AGAIN_AFTER_S
+    kept.look()
+    assert not kept.keeper.troubles
+    assert mark.exists()
+    assert kept.filter.partitions[1].store.find([b"\x00a"]) == {b"\x00a": 0}
+    kept.keeper.close()
+
+
+def test_a_leader_plans_again_when_a_whole_index_is_opened(tmp_path: Path) -> None:
+    kept, planned = Kept(tmp_path / "log"), list[int]()
+    kept.append(b"a")
+    kept.sync()
+    kept.look()
+    kept.keeper.close()
+    cast(Any, kept.keeper._parts.coordinator).plan_again = planned.append
+    kept.group.is_leader = True
+    kept.look()
+    assert planned == [1]
+    kept.keeper.close()
+
+
+def test_an_index_is_closed_behind_the_thread_that_commits(tmp_path: Path) -> None:
+    store = cast(Any, open_keys(OsFileSystem(), str(tmp_path / "keys")))
+    with store._in_use():
+        thread = threading.Thread(target=store.close)
+        thread.start()
+        thread.join()
+        assert store._environment.stat() is not None
+    with pytest.raises(lmdb.Error):
+        store._environment.stat()
+    with pytest.raises(KeysUnavailable):
+        store.advance([], 1, {})

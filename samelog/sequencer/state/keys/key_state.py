@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,6 @@ from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.levels import KEYS
 from samelog.sequencer.state.command_base import Command
-
-if TYPE_CHECKING:
-    from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
@@ -67,7 +64,7 @@ def problem_with_keys(before: Mapping[str, str] | None, settings: Mapping[str, s
     return None
 
 
-def void_blocks(void: VoidRecordsCommand) -> range:
+def void_blocks(void: Any) -> range:
     """The blocks with void records: who had the records has another digest than who had not."""
     return range(void.base_offset // BLOCK_RECORDS, -(-void.next_offset // BLOCK_RECORDS))
 
@@ -97,7 +94,7 @@ class KeyedPartition(msgspec.Struct):
     agreed: dict[int, int] = {}
     """Block -> digest."""
 
-    def merged(self, merge: Merge, settings: Mapping[str, str]) -> None:
+    def merged(self, merge: Any, settings: Mapping[str, str]) -> None:
         """An instruction is applied."""
         horizon, append_ms = horizon_of(settings), merge.append_ms
         base, stop = merge.base_offset, merge.next_offset
@@ -113,7 +110,7 @@ class KeyedPartition(msgspec.Struct):
             del self.marks[0]
         self.floor = max(self.floor, self.marks[0][0])
 
-    def forget(self, void: VoidRecordsCommand) -> None:
+    def forget(self, void: Any) -> None:
         """Records were given up: digests of their blocks, told or agreed, count no more."""
         for block in void_blocks(void):
             self.told.pop(block, None)

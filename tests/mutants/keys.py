@@ -116,8 +116,8 @@ def floor_at_the_oldest_mark() -> Iterator[None]:
     """A key counts only from the newest step of a time horizon on."""
     original = KeyedPartition.merged
 
-    def merged(self: KeyedPartition, merge: Any, settings: Any) -> None:
-        original(self, merge, settings)
+    def merged(self: KeyedPartition, base: int, stop: int, at_ms: int, settings: Any) -> None:
+        original(self, base, stop, at_ms, settings)
         self.floor = self.marks[-1][0] if self.marks else self.floor
 
     with patch.object(KeyedPartition, "merged", merged):
@@ -181,11 +181,11 @@ def forget_keys_with_the_horizon() -> Iterator[None]:
     """What was merged before a horizon became a time does not count."""
     original = KeyedPartition.merged
 
-    def merged(self: KeyedPartition, merge: Any, settings: Any) -> None:
+    def merged(self: KeyedPartition, base: int, stop: int, at_ms: int, settings: Any) -> None:
         is_first = not self.marks
-        original(self, merge, settings)
+        original(self, base, stop, at_ms, settings)
         if is_first and self.marks:
-            self.floor = merge.base_offset
+            self.floor = base
 
     with patch.object(KeyedPartition, "merged", merged):
         yield

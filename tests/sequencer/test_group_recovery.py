@@ -13,7 +13,7 @@ from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_bytes import SessionBytes
-from samelog.sequencer.raft.alone import TERM_STEP, Held, held_by, saved
+from samelog.sequencer.raft.alone import Held, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.spanning.steps import next_steps
@@ -75,7 +75,7 @@ def test_it_takes_all_that_it_holds_and_votes_alone(tmp_path: Path) -> None:
     snapshot = store.snapshot
     assert snapshot is not None
     assert (snapshot.last_index, snapshot.voters, store.entries) == (3, (1,), [])
-    assert store.hard_state == HardState(4 + TERM_STEP, None, 3)
+    assert store.hard_state == HardState(1004, None, 3)
     state = held_by(store).machine.state
     assert list(state.partitions) == [7], "what was not known to be committed counts, too"
     assert (state.placement.own, state.placement.version) == ([OWN], GROUP_NOW.recovered)

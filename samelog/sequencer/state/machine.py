@@ -453,7 +453,8 @@ class StateMachine:
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
         if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
-            keyed.merged(command, self.state.topics[partition.topic_id].settings)
+            settings = self.state.topics[partition.topic_id].settings
+            keyed.merged(command.base_offset, command.next_offset, command.append_ms, settings)
 
     def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
         return void_records(self.state, command)

@@ -26,7 +26,7 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.feeds.noting import begin as begin_feeds
-from samelog.sequencer.state.keys.key_state import TellKeys, problem_with_keys, void_blocks
+from samelog.sequencer.state.keys.key_state import TellKeys, blocks_between, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
@@ -118,7 +118,9 @@ def _tell_keys(state: State, command: TellKeys) -> Problem:
     if keyed is None:
         return "UNKNOWN_TOPIC", f"keys of partition {command.partition} do not count once"
     voids = state.partitions[command.partition].voids
-    if not any(command.block in void_blocks(each) for each in voids):
+    if not any(
+        command.block in blocks_between(each.base_offset, each.next_offset) for each in voids
+    ):
         keyed.tell(command)
     return None
 

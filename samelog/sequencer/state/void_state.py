@@ -80,7 +80,7 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
         name = f"{state.topics[partition.topic_id].name}-{partition.index}"
         state.remember(void_event(name, command))
         if command.partition in state.keyed:
-            state.keyed[command.partition].forget(command)
+            state.keyed[command.partition].forget(command.base_offset, command.next_offset)
     return given_up
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -64,9 +64,11 @@ def problem_with_keys(before: Mapping[str, str] | None, settings: Mapping[str, s
     return None
 
 
-def void_blocks(void: Any) -> range:
-    """The blocks with void records: who had the records has another digest than who had not."""
-    return range(void.base_offset // BLOCK_RECORDS, -(-void.next_offset // BLOCK_RECORDS))
+def blocks_between(base: int, stop: int) -> range:
+    """The blocks with records from offset `base` to below `stop`. Of records that were given up,
+    who had them has another digest than who had not.
+    """
+    return range(base // BLOCK_RECORDS, -(-stop // BLOCK_RECORDS))
 
 
 class TellKeys(Command, frozen=True, tag=101):
@@ -94,10 +96,9 @@ class KeyedPartition(msgspec.Struct):
     agreed: dict[int, int] = {}
     """Block -> digest."""
 
-    def merged(self, merge: Any, settings: Mapping[str, str]) -> None:
-        """An instruction is applied."""
-        horizon, append_ms = horizon_of(settings), merge.append_ms
-        base, stop = merge.base_offset, merge.next_offset
+    def merged(self, base: int, stop: int, append_ms: int, settings: Mapping[str, str]) -> None:
+        """An instruction is applied, that appends from offset `base` to below `stop`."""
+        horizon = horizon_of(settings)
         if horizon.records is not None:
             self.floor = max(self.floor, stop - horizon.records)
         if horizon.ms is None:
@@ -110,9 +111,9 @@ class KeyedPartition(msgspec.Struct):
             del self.marks[0]
         self.floor = max(self.floor, self.marks[0][0])
 
-    def forget(self, void: Any) -> None:
+    def forget(self, base: int, stop: int) -> None:
         """Records were given up: digests of their blocks, told or agreed, count no more."""
-        for block in void_blocks(void):
+        for block in blocks_between(base, stop):
             self.told.pop(block, None)
             self.agreed.pop(block, None)
 

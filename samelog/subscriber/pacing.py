@@ -52,9 +52,12 @@ class Pacing:
         self._next_commit = now + self._commit_interval_s if self._ticks else FOREVER
         self._using = threading.Lock()
         """Held while the engine is used; not while the application has a record."""
+        self._heeds = True
+        """Nothing is taken that was not handed out: the group may take partitions away."""
         self._is_closed = False
         self._closed = threading.Event()
         self._is_paused = False
+        self._choose_next()
         self._attention = False
         """Closed or paused, or the group says something: look before handing out another record."""
         if sharing is not None:
@@ -112,15 +115,15 @@ class Pacing:
         """A partition with something to hand out; None: not in time, or never more. `has_taken`:
         something was taken, and not handed out yet.
         """
-        engine = self._engine
+        engine, self._heeds = self._engine, not has_taken
         with self._using:
             while not self._is_closed:
                 if has_taken and self._is_due_in_group:
                     return None  # what was taken is dealt with first
-                cursor = self._filled(limit_bytes, heeds=not has_taken)
+                cursor = self._next_filled(limit_bytes)
                 if cursor is not None:
                     return cursor
-                if engine.is_finished and not self._is_paused:
+                if not engine.choice.follow and self._is_over:
                     return None
                 left_s = FOREVER if deadline is None else deadline - time.monotonic()
                 if left_s > 0:
@@ -133,11 +136,21 @@ class Pacing:
         """How many of its records may be handed out, of so many."""
         return count if self._replay is None else min(count, self._replay.most)
 
-    def _filled(self, limit_bytes: int, *, heeds: bool) -> Cursor | None:
-        """A partition with something to hand out now, which is due if it is to be in its time.
-        `heeds`: the group is heeded before.
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing more is ever handed out."""
+        return self._engine.is_finished and not self._is_paused
+
+    def _choose_next(self) -> None:
+        """Who says what is handed out next: mostly the engine, without a call in between."""
+        is_plain = self._sharing is None and self._replay is None and not self._is_paused
+        self._next_filled = self._engine.next_filled if is_plain else self._filled
+
+    def _filled(self, limit_bytes: int) -> Cursor | None:
+        """As Engine.next_filled, in a group or a replay, or paused: the group is heeded before, and
+        what is handed out is due.
         """
-        if self._sharing is not None and heeds:
+        if self._sharing is not None and self._heeds:
             self._heed(self._sharing)
         if self._is_paused:
             return None
@@ -202,10 +215,12 @@ class Pacing:
     def pause(self) -> None:
         """Hand out nothing until `resume`; the local files keep growing."""
         self._is_paused = self._attention = True
+        self._choose_next()
 
     def resume(self) -> None:
         """Hand out records again."""
         self._is_paused = False
+        self._choose_next()
         self._attention = self._is_closed
         self._engine.waiter.wake()
 

@@ -283,6 +283,7 @@ def test_what_was_taken_is_handed_out_first() -> None:
     )
     engine.waiter = SimpleNamespace(wait=lambda wait_s: pytest.fail("there is something to heed"))
     pacing._engine, pacing._using, pacing._sharing = engine, threading.Lock(), sharing
+    pacing._next_filled, pacing._replay = pacing._filled, None
     pacing._is_closed = pacing._is_paused = False
     pacing._wait_s = lambda: 1.0
     assert pacing._ready(None, 1, has_taken=True) is None

@@ -134,7 +134,8 @@ class EntryBudget(msgspec.Struct):
         self.ranges -= ranges
         self.sequences -= sequences
         self.runs -= runs
-        self.is_spent = min(self.bytes, self.ranges, self.sequences, self.runs) <= 0
+        is_full = self.ranges <= 0 or self.sequences <= 0 or self.runs <= 0
+        self.is_spent = self.bytes <= 0 or is_full
 
 
 def newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:

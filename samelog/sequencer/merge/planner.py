@@ -190,7 +190,7 @@ class Planner:
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
-            if any((draft.ranges, draft.ends))
+            if (draft.ranges, draft.ends) != ([], [])
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -470,7 +470,8 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        is_plain = not any((draft.begins, draft.ends, draft.left_out, draft.mirrored))
+        more = draft.begins, draft.ends, draft.left_out, draft.mirrored
+        is_plain = more == ([], [], [], None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
 
     def _forget(self) -> None:

@@ -44,6 +44,7 @@ def left_by(ask: Callable[[], Awaitable[None]]) -> int:
 def call_to(**broker: Any) -> Any:
     topic = SimpleNamespace(name="t", partition_numbers=[1], settings={}, is_placed=False)
     found = SimpleNamespace(
+        shown=lambda _: topic,
         topic=lambda _: topic,
         partition=lambda *_: None,
         may_read=lambda *_: True,

@@ -39,24 +39,24 @@ def check_topic_name(name: str) -> str:
     Raises:
         InvalidName: it is not 1 to 249 of `a-z A-Z 0-9 . _ -`, or is `.` or `..`.
     """
-    if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
-        raise InvalidName(
-            f"{_shown(name)} is not a valid topic name: 1 to 249 characters of a-z, A-Z, 0-9, "
-            "'.', '_' and '-', and neither '.' nor '..'"
-        )
-    return name
+    return _checked(name, "topic name")
 
 
 def check_group_name(name: str) -> str:
-    """Return `name` if it may name a group of subscribers, which is a directory of theirs.
+    """Return `name` if it may name a group of subscribers, which is a directory of theirs: Kafka's
+    grammar of topics.
 
     Raises:
-        InvalidName: it is not 1 to 249 of `a-z A-Z 0-9 . _ -`, or is `.` or `..`.
+        InvalidName: as for topics.
     """
+    return _checked(name, "name of a group of subscribers")
+
+
+def _checked(name: str, what: str) -> str:
     if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
         raise InvalidName(
-            f"{_shown(name)} is not a valid name of a group of subscribers: 1 to 249 characters of "
-            "a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..'"
+            f"{_shown(name)} is not a valid {what}: 1 to 249 characters of a-z, A-Z, 0-9, "
+            "'.', '_' and '-', and neither '.' nor '..'"
         )
     return name
 

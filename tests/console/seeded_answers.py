@@ -84,6 +84,28 @@ def _merge_order(request: requests.GetMergeOrder) -> views.MergeOrder:
     return views.MergeOrder(tuple(found), 28_672, crc32c(b"28672", 0), copies)
 
 
+def _described(request: requests.DescribeTopic) -> answers.TopicDescription:
+    """Of the view."""
+    row = document(LOOKS)["views"][request.topic]
+    info = answers.TopicInfo(*(row[name] for name in answers.TopicInfo.__struct_fields__))
+    parts = tuple(
+        answers.PartitionInfo(
+            request.topic,
+            n,
+            1000 * n,
+            40_000 * (n + 1),
+            40_000 * (n + 1),
+            0,
+            0,
+            0,
+            unread=3 * n % 2,
+            newest_unread=-1 if n % 2 == 0 else 41_007,
+        )
+        for n in range(row["partitions"])
+    )
+    return answers.TopicDescription(info, parts)
+
+
 def _group(request: requests.DescribeGroup) -> answers.GroupDescription:
     known = document(LOOKS)["groups"][request.group]
     topic, lag = GROUPS[request.group][0], known["lag"]
@@ -196,6 +218,7 @@ def _tasks(request: object) -> TaskRows:
 
 ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.LogHistory: _files,
+    requests.DescribeTopic: _described,
     requests.PeekRecords: _records,
     requests.ListSchemas: _schemas,
     requests.GetMergeOrder: _merge_order,

@@ -78,6 +78,18 @@ class KeeperParts:
     at_work: AtWork
 
 
+@dataclass(frozen=True, slots=True)
+class IndexReach:
+    """How far a partition's index is on this node, and why it goes no further, if it does not."""
+
+    indexed_to: int = 0
+    """Keys of records below are in the index."""
+    covered_to: int = 0
+    """Keys of records below are in the index or in memory."""
+    entries: int = 0
+    trouble: str = ""
+
+
 class KeyKeeper:
     """One replica's."""
 
@@ -104,6 +116,13 @@ class KeyKeeper:
             number in there and (known.waits or known.read_to < there[number].log.next_offset)
             for number, known in self._known.items()
         )
+
+    def reach(self, number: int) -> IndexReach:
+        """How far a partition's index is."""
+        known, trouble = self._known.get(number), self._failed.get(number, "")
+        if known is None:
+            return IndexReach(trouble=trouble)
+        return IndexReach(known.store.end, known.covered_to, known.store.count, trouble)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -85,23 +85,25 @@ def _merge_order(request: requests.GetMergeOrder) -> views.MergeOrder:
 
 
 def _described(request: requests.DescribeTopic) -> answers.TopicDescription:
-    """Of the view."""
-    row = document(LOOKS)["views"][request.topic]
-    info = answers.TopicInfo(*(row[name] for name in answers.TopicInfo.__struct_fields__))
+    """Partitions of the view only: pages do not ask for those of others."""
+    found = document(LOOKS)
+    row = found["views"].get(request.topic) or found["topics"][request.topic]
+    info = answers.TopicInfo(**row)
+    ends = (40_000 * (n + 1) for n in range(row["partitions"] if info.base else 0))
     parts = tuple(
         answers.PartitionInfo(
             request.topic,
             n,
             1000 * n,
-            40_000 * (n + 1),
-            40_000 * (n + 1),
+            end,
+            end,
             0,
             0,
             0,
-            unread=3 * n % 2,
-            newest_unread=-1 if n % 2 == 0 else 41_007,
+            unread=n % 2,
+            newest_unread=41_008 * (n % 2) - 1,
         )
-        for n in range(row["partitions"])
+        for n, end in enumerate(ends)
     )
     return answers.TopicDescription(info, parts)
 

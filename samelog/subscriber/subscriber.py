@@ -120,11 +120,18 @@ class Subscriber(Pacing):
         while (cursor := self._ready(0.0, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether only `rows`, `table` and `pandas` give what is wanted: where or columns count,
+        and a topic has a schema.
+        """
+        rows = self._engine.choice.rows
+        is_of_records = rows and not any(each.schema_text for each in rows.values())
+        return not self._setup.wanted.is_all and not is_of_records
+
     def _check_whole(self) -> None:
         """Raises ValueError if only some rows are wanted, of topics with a schema."""
-        rows = self._setup.engine.choice.rows
-        is_of_records = rows and not any(each.schema_text for each in rows.values())
-        if not self._setup.wanted.is_all and not is_of_records:
+        if self.is_of_rows:
             raise ValueError("where and columns are for rows, table and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:

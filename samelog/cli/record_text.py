@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING, Any
 
 import msgspec

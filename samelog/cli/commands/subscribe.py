@@ -23,6 +23,7 @@ from samelog.format.file_names import parse_input_name
 from samelog.subscriber.filters import Corrupt
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
+from samelog.subscriber.topics.chosen import is_pattern
 
 BATCH_RECORDS = 1000
 FORMATS = ("value", "json")
@@ -37,6 +38,7 @@ class _Reading(TypedDict):
     group: str | None
     follow: bool
     where: str | None
+    columns: list[str] | None
     corrupt: str
 
 
@@ -62,7 +64,8 @@ def parse_from(
     "topics",
     multiple=True,
     shell_complete=complete_topics,
-    help="May be repeated.  [default: topics of the configuration]",
+    help="May be repeated; a name, or a pattern: ed*, re:ed[0-9]+, or * for all that may be read.  "
+    "[default: topics of the configuration]",
 )
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")
 @click.option(
@@ -86,7 +89,12 @@ def parse_from(
     help="Be a member of this group, which shares the partitions and has the positions.",
 )
 @click.option("--where", metavar="CONDITION", help="Only rows, or records, that meet it.")
-@click.option("--columns", metavar="A,B", help="Only these columns of the topic's schema.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=lambda context, parameter, given: given and given.split(","),
+    help="Only these columns of the topic's schema.",
+)
 @click.option(
     "--corrupt",
     default=Corrupt.RAISE.value,
@@ -110,7 +118,6 @@ def command(
     *,
     topics: tuple[str, ...],
     directory: str | None,
-    columns: str | None,
     limit: int | None,
     replay: bool,
     speed: float | None,
@@ -134,6 +141,7 @@ def command(
       samelog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       samelog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
       samelog subscribe --config client.toml --topic trades --dir copies --group billing
+      samelog subscribe --config client.toml --topic 'ed*' --dir copies --json
       samelog subscribe --config client.toml --topic ticks --dir few --where "price > 100"
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
       samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
@@ -143,11 +151,8 @@ def command(
     if config is None and directory is not None:
         _check_there(directory, topics, follow=reading["follow"])
     pace = (speed or 1.0) if replay else None
-    names = None if columns is None else columns.split(",")
     with api_usage():
-        subscriber = Subscriber(
-            topics, directory=directory, config=config, replay=pace, columns=names, **reading
-        )
+        subscriber = Subscriber(topics, directory=directory, config=config, replay=pace, **reading)
     with subscriber:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: subscriber.stop_soon())
@@ -177,7 +182,7 @@ def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None
         fail(f"{directory} is no directory; to copy topics there, name a cluster with --config")
     found = {parsed[0] for name in os.listdir(directory) if (parsed := parse_input_name(name))}
     for topic in () if follow else topics:
-        if topic not in found:
+        if topic not in found and not is_pattern(topic):
             there = ", ".join(sorted(found)) or "none"
             fail(f"{directory} has no copy of topic {topic!r}; it has: {there}")
 

@@ -40,6 +40,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.asking import ASKING
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.data_groups import DATA_GROUPS
@@ -343,6 +344,7 @@ PLANTED = (
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,
+            *ASKING,
             *ONE_ROUND,
             *PACKING,
             *PASSING,

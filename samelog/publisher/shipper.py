@@ -60,10 +60,11 @@ class Shipper:
         path: str,
         config: ClientConfig,
         left: Places = (),
-        on_topics: Callable[[Mapping[str, int]], None] = lambda topics: None,
+        on_topics: Callable[[Mapping[str, int], frozenset[str]], None] = lambda *_: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
-        `on_topics`: told in another thread how many partitions topics have, when that is news.
+        `on_topics`: told in another thread how many partitions topics have, and which are checked,
+        when that is news.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -81,6 +82,7 @@ class Shipper:
         self._is_released = False
         self._on_topics = on_topics
         self._topics: Mapping[str, int] = {}
+        self._checked: frozenset[str] = frozenset()
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
         try:
@@ -116,9 +118,9 @@ class Shipper:
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
             self._is_released = client.is_released
-            if client.topics is not self._topics:
-                self._topics = client.topics
-                self._on_topics(self._topics)
+            if client.topics is not self._topics or client.checked is not self._checked:
+                self._topics, self._checked = client.topics, client.checked
+                self._on_topics(self._topics, self._checked)
             if self._waiting:
                 self._moved.notify_all()
 

@@ -119,6 +119,11 @@ class PushClient:
         return self._progress.topics
 
     @property
+    def checked(self) -> frozenset[str]:
+        """Topics of which the node that answered last said that what is published is checked."""
+        return self._progress.checked
+
+    @property
     def status(self) -> PushStatus:
         """How it goes, for people."""
         return PushStatus(
@@ -299,9 +304,9 @@ class PushClient:
         """What `want_topic` was called with."""
         return self._progress.wanted_topics
 
-    def on_topic_told(self, topic: str, partitions: int) -> None:
+    def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         """A node tells how many partitions a topic has; another one may not know of the newest."""
-        if self._progress.topic_told(topic, partitions):
+        if self._progress.topic_told(topic, partitions, is_checked=is_checked):
             self._tell_soon(status=False)
 
     def on_holders(self, nodes: Sequence[Holder]) -> None:

@@ -59,6 +59,8 @@ class SessionProgress:
         self.lost: list[LostRange] = []
         self.topics: Mapping[str, int] = {}
         """How many partitions topics have, by the node that knows of most; 0: no node can say."""
+        self.checked: frozenset[str] = frozenset()
+        """Those whose records are to be checked before they are published."""
         self.wanted_topics: dict[str, int] = {}
         """Topics to be learnt, and with how many partitions each is created if it is not there."""
         self._merged: dict[tuple[int, InputName], RollByte] = {}
@@ -81,12 +83,17 @@ class SessionProgress:
         self.inputs[name] = after
         return after != before or merged > known
 
-    def topic_told(self, topic: str, partitions: int) -> bool:
-        """A node says how many partitions a topic has; whether that is news."""
+    def topic_told(self, topic: str, partitions: int, *, is_checked: bool = False) -> bool:
+        """A node says how many partitions a topic has (0: it cannot say), and whether what is
+        published to it is to be checked; whether that is news.
+        """
+        is_other = partitions > 0 and is_checked != (topic in self.checked)
+        if is_other:
+            self.checked ^= {topic}
         is_news = partitions > self.topics.get(topic, -1)
         if is_news:
             self.topics = {**self.topics, topic: partitions}
-        return is_news
+        return is_news or is_other
 
     def close_run(self, run: int, ends: RunEnds) -> bool:
         """The cluster has closed a run, so all of it is committed; whether that is news."""

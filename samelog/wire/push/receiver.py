@@ -16,6 +16,7 @@ from typing import Protocol
 from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
+    CHECKED,
     NO_BATCH,
     AnyMessage,
     Close,
@@ -220,9 +221,10 @@ class PushReceiver:
         self.acks.open(handle)
         self.acks.reached(handle, (committed, committed, (0, 0)), now)
 
-    def topic_opened(self, request: OpenTopic, partitions: int) -> None:
+    def topic_opened(self, request: OpenTopic, partitions: int, *, is_checked: bool) -> None:
         """A topic has so many partitions."""
-        self.messages.append(TopicOpened(request.topic, partitions))
+        reason = CHECKED if is_checked else ""
+        self.messages.append(TopicOpened(request.topic, partitions, reason))
 
     def refused(self, request: OpenInput | OpenTopic, fault: ProtocolFault) -> None:
         """A topic or an input is not to be had; the connection goes on."""

@@ -19,6 +19,7 @@ from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 from samelog.wire.messages import (
+    CHECKED,
     Ack,
     AnyMessage,
     Close,
@@ -119,7 +120,8 @@ class PushSender:
 
     def _told(self, message: TopicOpened | Holders) -> None:
         if isinstance(message, TopicOpened):
-            self.effects.append(TopicTold(message.topic, message.partitions))
+            is_checked = message.reason == CHECKED
+            self.effects.append(TopicTold(message.topic, message.partitions, is_checked))
         else:
             self.effects.append(HoldersTold(message.nodes))
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
-    from samelog.publisher.row_checks import Column, PairsColumn, RowChecks
+    from samelog.publisher.row_checks import GivenValues, HeadersColumn, RowChecks
     from samelog.publisher.typed_rows import RowEncoder
 
 SESSION_HEADER = "samelog.session"
@@ -73,12 +73,21 @@ class Appender:
         """Topics of records with ids of which it was asked whether they are checked."""
 
     def _find_lane(
-        self, topic: str | None, partition: int | None, key: Buffer | None, value: Buffer | None
+        self,
+        topic: str | None,
+        partition: int | None,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] | None,
     ) -> Lane:
+        """The lane of a record, which is checked if it is to be: then none is kept for the next."""
         lane = self._lanes.choose(topic, partition, key, value)
         own = self._options.topic
         if topic is None and partition is None and self._lanes.count(own) == 1:
             self._plain_lane = lane
+        if self._checked:
+            self._plain_lane = None
+            self._check(topic, (value,), (headers,))
         return lane
 
     def append(
@@ -122,9 +131,7 @@ class Appender:
                 with self._lock:
                     lane = self._plain_lane
                     if lane is None or topic is not None or partition is not None:
-                        lane = self._find_lane(topic, partition, key, value)
-                    if self._checked:
-                        self._check(topic, (value,), (pairs,))
+                        lane = self._find_lane(topic, partition, key, value, pairs)
                     if self._linger_s == 0:
                         lane.output.write_record(value, key, pairs, stamp, self._max_record_bytes)
                     elif lane.add(value, key, pairs, stamp):
@@ -197,9 +204,7 @@ class Appender:
         if not columns.values:
             return
         with self._lock:
-            by_run = self._lanes.split(columns, numbers, topic, partition)
-            if self._checked:
-                self._check(topic, columns.values, columns.headers)
+            by_run = self._split(columns, numbers, topic, partition)
         try:
             steps = self._build(by_run)
         except TypeError as error:
@@ -207,7 +212,20 @@ class Appender:
         for step in steps:
             self._locked(step)
 
-    def _check(self, topic: str | None, values: Column, headers: PairsColumn | None) -> None:
+    def _split(
+        self,
+        columns: RecordColumns,
+        numbers: Sequence[int] | None,
+        topic: str | None,
+        partition: int | None,
+    ) -> list[RunPart]:
+        """The records by run and lane, once they are checked, if they are to be."""
+        by_run = self._lanes.split(columns, numbers, topic, partition)
+        if self._checked:
+            self._check(topic, columns.values, columns.headers)
+        return by_run
+
+    def _check(self, topic: str | None, values: GivenValues, headers: HeadersColumn | None) -> None:
         """Raises RowMisfit if the topic's schema is to be kept to, and is not. The lock is held."""
         name = topic or self._options.topic
         if name not in self._checked:

@@ -24,8 +24,8 @@ from samelog.typed.versions import SCHEMA_HEADER, parse_mark
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Column = Sequence["Buffer | None"]
-PairsColumn = Sequence["Sequence[tuple[str, Buffer | None]] | None"]
+GivenValues = Sequence["Buffer | None"]
+HeadersColumn = Sequence["Sequence[tuple[str, Buffer | None]] | None"]
 ASK_AGAIN_S = 1.0
 NO_VERSION = 0
 
@@ -37,7 +37,7 @@ class RowChecks:
         self._known = KnownSchemas(OsFileSystem(), options.directory, options.config)
         self._asked_at: dict[str, float] = {}
 
-    def check(self, topic: str, values: Column, headers: PairsColumn | None) -> None:
+    def check(self, topic: str, values: GivenValues, headers: HeadersColumn | None) -> None:
         """Raises RowMisfit; nothing, as long as nobody says which schema the topic has."""
         known = self._known.known(topic)
         if known is None and (known := self._ask(topic)) is None:
@@ -65,7 +65,7 @@ class RowChecks:
 
 
 def _first_misfit(
-    known: TopicSchemas, values: Column, headers: PairsColumn | None
+    known: TopicSchemas, values: GivenValues, headers: HeadersColumn | None
 ) -> Misfit | None:
     """The first record that does not fit its version."""
     if not known.newest:
@@ -92,7 +92,7 @@ def _version(pairs: Sequence[tuple[str, Buffer | None]] | None, newest: int) -> 
 
 
 def _misfit(
-    known: TopicSchemas, version: int, values: Column, places: Sequence[int]
+    known: TopicSchemas, version: int, values: GivenValues, places: Sequence[int]
 ) -> Misfit | None:
     given = [_as_bytes(values[place]) for place in places]
     schema = known.schemas.get(version)

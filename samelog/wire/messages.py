@@ -264,13 +264,8 @@ class OpenTopic(Message, frozen=True, tag=16):
         check_topic_name(self.topic)
 
 
-CHECKED = "checked"
-
-
 class TopicOpened(Message, frozen=True, tag=17):
-    """So many; 0: nobody can say, and why. Otherwise `reason` is CHECKED where whoever publishes is
-    to check that records fit the topic's schema.
-    """
+    """So many; 0: nobody can say, and why. Else the reason may be CHECKED (wire.push.effects)."""
 
     topic: str
     partitions: Unsigned32

@@ -16,7 +16,6 @@ from samelog.config.tables.node import Grant
 from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
-    CHECKED,
     Ack,
     AnyMessage,
     Close,
@@ -34,7 +33,7 @@ from samelog.wire.messages import (
 )
 from samelog.wire.push import receiver as push_receiver
 from samelog.wire.push.acks import ACK_GAP_S
-from samelog.wire.push.effects import RollByte
+from samelog.wire.push.effects import CHECKED, RollByte
 from samelog.wire.push.receiver import OpenedInput, OpenedRun, PushReceiver, PushRequest
 from samelog.wire.receiver import ResumePoint
 

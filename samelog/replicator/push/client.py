@@ -25,7 +25,7 @@ from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress
+from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
@@ -114,14 +114,9 @@ class PushClient:
         return self._progress.inputs
 
     @property
-    def topics(self) -> Mapping[str, int]:
-        """How many partitions topics have, as far as nodes said; another value when that moves."""
+    def topics(self) -> ToldTopics:
+        """What nodes said of topics; another value when that moves."""
         return self._progress.topics
-
-    @property
-    def checked(self) -> frozenset[str]:
-        """Topics of which the node that answered last said that what is published is checked."""
-        return self._progress.checked
 
     @property
     def status(self) -> PushStatus:

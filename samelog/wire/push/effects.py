@@ -219,6 +219,10 @@ class StatusChanged(msgspec.Struct, frozen=True):
     """The phase or a problem has changed."""
 
 
+CHECKED = "checked"
+"""In TopicOpened: whoever publishes is to check that records fit the topic's schema."""
+
+
 class TopicTold(msgspec.Struct, frozen=True):
     """How many partitions a topic has (0: this node cannot say), and whether what is published to
     it is to be checked.

@@ -16,7 +16,6 @@ from typing import Protocol
 from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
-    CHECKED,
     NO_BATCH,
     AnyMessage,
     Close,
@@ -33,7 +32,7 @@ from samelog.wire.messages import (
     TopicOpened,
 )
 from samelog.wire.push.acks import Acknowledgements
-from samelog.wire.push.effects import InputName, ProgressTold, RollByte, RunEnds
+from samelog.wire.push.effects import CHECKED, InputName, ProgressTold, RollByte, RunEnds
 from samelog.wire.receiver import ResumePoint
 
 MAX_HANDLES = 1 << 16

@@ -19,7 +19,6 @@ from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 from samelog.wire.messages import (
-    CHECKED,
     Ack,
     AnyMessage,
     Close,
@@ -37,6 +36,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.push.effects import (
+    CHECKED,
     ClusterKnowledge,
     HoldersTold,
     InputName,

@@ -21,7 +21,6 @@ from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
-from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair, OtherGroups
@@ -46,7 +45,7 @@ from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
@@ -141,7 +140,7 @@ class ReplicaSite:
 
     seat: Seat
     given: NodeResources
-    directory: NodeDirectory
+    member: MemberParts
     peers: PeerSender
     presence: Presence
     owner: ReplicaOwner
@@ -164,7 +163,7 @@ def raft_parts(
     keys = _key_filter(machine, merging)
     planner.filters = [keys]
     coordinator = Coordinator(
-        site.directory.record.number,
+        site.member.directory.record.number,
         machine=machine,
         planner=planner,
         sessions=sessions,
@@ -237,7 +236,7 @@ def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
     """A follower with everything that is in the files; without a vote, or in doubt, as its seat and
     its member's record say.
     """
-    given, seat, record = site.given, site.seat, site.directory.record
+    given, seat, record = site.given, site.seat, site.member.directory.record
     settings = given.config.raft
     raft = Raft(
         record.number,
@@ -353,7 +352,16 @@ def care_parts(
         cluster=lambda: site.owner.cluster_machine.state,
         peers=ask,
     )
-    archive = archiver_parts(given, merging, raft.group, members, site.at_work)
+    archive = archiver_parts(
+        given,
+        merging,
+        raft.group,
+        members,
+        site.at_work,
+        number=site.seat.group,
+        policy=site.member.policy,
+        shares=site.member.shares,
+    )
     compactor = Compactor(
         CompactorParts(
             fs=fs,
@@ -375,7 +383,7 @@ def care_parts(
             pieces=repair,
             room=logs.intake.room,
             mending=scrubber.mending,
-            number=site.directory.record.number,
+            number=site.member.directory.record.number,
             at_work=site.at_work,
         )
     )
@@ -406,7 +414,7 @@ def _keys(
             filter=raft.keys,
             send=site.peers.send,
             ask=ask,
-            number=site.directory.record.number,
+            number=site.member.directory.record.number,
             at_work=site.at_work,
         )
     )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.parts import ArchiverParts
+from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.shares import LogShares
 from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
@@ -98,6 +100,10 @@ class MemberViews:
         """The offset that a consumer group has committed; 0: none."""
         return self._cluster().groups.committed(group, partition)
 
+    def log_bytes(self, number: int) -> int:
+        """What a member said last of its logs; 0: nothing."""
+        return self._presence.log_bytes.get(number, 0)
+
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
         """Send a message; False: the member is not connected."""
         return self._sender.send(number, message)
@@ -109,8 +115,12 @@ def archiver_parts(
     group: RaftGroup,
     cluster: MemberViews,
     at_work: AtWork,
+    *,
+    number: int,
+    policy: PolicyFile,
+    shares: LogShares,
 ) -> ArchiverParts:
-    """What archiving takes of a replica."""
+    """What archiving takes of a replica, of group `number`."""
     return ArchiverParts(
         config=given.config,
         fs=given.fs,
@@ -122,4 +132,7 @@ def archiver_parts(
         replication=GroupReplication(group),
         cluster=cluster,
         at_work=at_work,
+        group=number,
+        policy=policy,
+        shares=shares,
     )

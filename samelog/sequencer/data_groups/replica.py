@@ -133,6 +133,7 @@ class DataReplica:
         self._running: set[asyncio.Task[None]] = set()
         self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
+        self._shares = member.shares
         self._groups = groups
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
@@ -306,6 +307,7 @@ class DataReplica:
         the next start. What is of the group's life before a recovery is set aside.
         """
         await self.stop()
+        self._shares.forget(self.number)
         self.group_replica.store.forget()
         own = self.group_replica.logs.machine.state.placement
         if own.version < self.placed.recovered:

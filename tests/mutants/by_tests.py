@@ -59,6 +59,7 @@ from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
+from tests.mutants.patterns import PATTERNS
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
@@ -350,6 +351,7 @@ PLANTED = (
             *PACKING,
             *PASSING,
             *PATIENCE,
+            *PATTERNS,
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,

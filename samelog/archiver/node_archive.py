@@ -215,6 +215,7 @@ class NodeArchive:
         self._cluster = parts.cluster
         due = asyncio.Event()
         self.policy = parts.policy
+        self._forget_shares = partial(parts.shares.forget, parts.group)
         self.copies = RequiredCopies(parts, on_copied=due.set)
         self.rounds = ArchiveRounds(parts, self.copies, due)
         self.truncation = Truncation(parts)
@@ -232,6 +233,10 @@ class NodeArchive:
     def is_busy(self) -> bool:
         """Whether something is to be truncated or copied."""
         return self.truncation.is_due or self.copies.queue.is_due
+
+    def forget(self) -> None:
+        """The member has no replica of the group any more."""
+        self._forget_shares()
 
     def close(self) -> None:
         """Close the files of the history, once everything has ended."""

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
+from samelog.archiver.parts import ArchiverParts
 from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
-from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
+from samelog.sequencer.cluster.archiving import GroupReplication, MemberViews
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
@@ -352,16 +353,7 @@ def care_parts(
         cluster=lambda: site.owner.cluster_machine.state,
         peers=ask,
     )
-    archive = archiver_parts(
-        given,
-        merging,
-        raft.group,
-        members,
-        site.at_work,
-        number=site.seat.group,
-        policy=site.member.policy,
-        shares=site.member.shares,
-    )
+    archive = archiver_parts(site, merging, raft.group, members)
     compactor = Compactor(
         CompactorParts(
             fs=fs,
@@ -396,6 +388,28 @@ def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
         return here is not None and here.log.has_directory
 
     return KeyFilter(machine, has_log)
+
+
+def archiver_parts(
+    site: ReplicaSite, merging: Merging, group: RaftGroup, cluster: MemberViews
+) -> ArchiverParts:
+    """What archiving takes of a replica; the policy and the shares are the member's."""
+    given = site.given
+    return ArchiverParts(
+        config=given.config,
+        fs=given.fs,
+        clock=given.clock,
+        in_thread=given.host.in_thread,
+        copier=given.host.new_copier(),
+        machine=cluster.machine,
+        merging=merging,
+        replication=GroupReplication(group),
+        cluster=cluster,
+        at_work=site.at_work,
+        group=site.seat.group,
+        policy=site.member.policy,
+        shares=site.member.shares,
+    )
 
 
 def _keys(

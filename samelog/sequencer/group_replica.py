@@ -124,7 +124,11 @@ class GroupReplica:
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
-        record, clock, is_there = site.member.directory.record, site.given.clock, site.presence.is_there
+        record, clock, is_there = (
+            site.member.directory.record,
+            site.given.clock,
+            site.presence.is_there,
+        )
         self.reporter = Reporter(
             site.presence,
             record.boot,

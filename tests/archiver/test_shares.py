@@ -126,7 +126,7 @@ def test_data_groups_have_the_policy_of_their_member(tmp_path: Path) -> None:
 def test_a_member_says_how_much_it_has_only_where_groups_share_the_limit(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         sent: list[object] = []
-        nodes[0].peers.links.send_all = sent.append  # type: ignore[method-assign]
+        nodes[0].peers.links.send_all = sent.append  # type: ignore[method-assign,assignment]
         nodes[0].member.shares.note(0, GroupBytes(5, 5))
         nodes[0].tick_slowly()
         assert not [each for each in sent if isinstance(each, LogsHeld)]

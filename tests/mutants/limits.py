@@ -19,9 +19,9 @@ def policies_of_their_own() -> Iterator[None]:
     """A data group has no policy: nobody reads the file for it."""
     original = building.archiver_parts
 
-    def archiver_parts(*parts: Any, number: int, **more: Any) -> Any:
-        made = original(*parts, number=number, **more)
-        return replace(made, policy=PolicyFile(made.fs, None)) if number else made
+    def archiver_parts(*parts: Any) -> Any:
+        made = original(*parts)
+        return replace(made, policy=PolicyFile(made.fs, None)) if made.group else made
 
     with patch.object(building, "archiver_parts", archiver_parts):
         yield

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.parts import ArchiverParts
-from samelog.archiver.policy_file import PolicyFile
-from samelog.archiver.shares import LogShares
-from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.host import NodeResources
-from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
@@ -107,32 +101,3 @@ class MemberViews:
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
         """Send a message; False: the member is not connected."""
         return self._sender.send(number, message)
-
-
-def archiver_parts(
-    given: NodeResources,
-    merging: Merging,
-    group: RaftGroup,
-    cluster: MemberViews,
-    at_work: AtWork,
-    *,
-    number: int,
-    policy: PolicyFile,
-    shares: LogShares,
-) -> ArchiverParts:
-    """What archiving takes of a replica, of group `number`."""
-    return ArchiverParts(
-        config=given.config,
-        fs=given.fs,
-        clock=given.clock,
-        in_thread=given.host.in_thread,
-        copier=given.host.new_copier(),
-        machine=cluster.machine,
-        merging=merging,
-        replication=GroupReplication(group),
-        cluster=cluster,
-        at_work=at_work,
-        group=number,
-        policy=policy,
-        shares=shares,
-    )

@@ -133,7 +133,6 @@ class DataReplica:
         self._running: set[asyncio.Task[None]] = set()
         self._comes_up: asyncio.Task[None] | None = None
         self._directory = member.directory
-        self._shares = member.shares
         self._groups = groups
         self._known = host.cluster.placement.groups[number]
         self._file = SeatFile(given.fs, member.raft_log.directory, number)
@@ -307,8 +306,8 @@ class DataReplica:
         the next start. What is of the group's life before a recovery is set aside.
         """
         await self.stop()
-        self._shares.forget(self.number)
         self.group_replica.store.forget()
+        self.group_replica.care.archive.forget()
         own = self.group_replica.logs.machine.state.placement
         if own.version < self.placed.recovered:
             set_aside(self._fs, self._data, self.number, self.replica)

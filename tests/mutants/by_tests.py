@@ -51,6 +51,7 @@ from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
+from tests.mutants.limits import LIMITS
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
@@ -345,6 +346,7 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ASKING,
+            *LIMITS,
             *ONE_ROUND,
             *PACKING,
             *PASSING,

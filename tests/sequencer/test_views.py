@@ -164,7 +164,7 @@ COMMANDS = st.one_of(
     ),
     st.builds(lambda n: DropViewCommand(f"v{n}"), st.integers(0, 5)),
     st.builds(
-        lambda topic, count: AddPartitions(topic, count),
+        AddPartitions,
         st.sampled_from(["t1", "t2"]),
         st.integers(1, 8),
     ),

@@ -51,7 +51,7 @@ from samelog.wire.frames import (
     FrameType,
     bad_header,
 )
-from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.peer_messages import Forgotten, PeerMessage, Superseded
 from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
@@ -469,6 +469,7 @@ AnyMessage: TypeAlias = (
     | ConfirmEnd
     | EndConfirmed
     | Forgotten
+    | Superseded
     | PeerMessage
     | TransactionMessage
 )

@@ -39,6 +39,7 @@ from samelog.sequencer.admin import (
 )
 from samelog.sequencer.admin.mirroring import mirrors, sources
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.sites import promoting
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
 IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
@@ -85,6 +86,9 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     site.ListSites: members.list_sites,
     site.CreateSite: members.create_site,
     site.DropSite: members.drop_site,
+    site.AlterSite: members.alter_site,
+    site.GetStanding: promoting.standing,
+    site.PromoteSite: promoting.promote_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

@@ -22,7 +22,7 @@ from samelog.sequencer.admin.tasks import refused
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
 from samelog.sequencer.levels import SITES
 from samelog.sequencer.state.commands import SetMaintenanceCommand
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
+from samelog.sequencer.state.sites.commands import AddSite, RemoveSite, SetSiteVotes
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -122,7 +122,13 @@ async def drop_site(node: ServedNode, request: site_requests.DropSite) -> SiteRo
     return await _change_sites(node, RemoveSite(request.site, node.member.clock.wall_ms()))
 
 
-async def _change_sites(node: ServedNode, command: AddSite | RemoveSite) -> SiteRows:
+async def alter_site(node: ServedNode, request: site_requests.AlterSite) -> SiteRows:
+    """Let members of a site vote, or only read."""
+    now_ms = node.member.clock.wall_ms()
+    return await _change_sites(node, SetSiteVotes(request.site, request.votes, now_ms))
+
+
+async def _change_sites(node: ServedNode, command: AddSite | RemoveSite | SetSiteVotes) -> SiteRows:
     level = node.raft.replica.level
     if level < SITES:
         text = f"sites need feature level {SITES}, the cluster has {level}"

@@ -97,6 +97,14 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """
     doubtful: bool = False
     """Such a host has gone down since: acknowledged entries may be missing here."""
+    far: dict[str, list[Member]] = {}
+    """Other sites that have members, as known here: one of them may have been promoted while this
+    node was away.
+    """
+    superseded: str = ""
+    """The cluster's id since a site was promoted without this node, which takes part no more;
+    empty: none was.
+    """
 
     @property
     def may_vote(self) -> bool:
@@ -222,6 +230,10 @@ class NodeDirectory:
     def belongs_to(self, cluster_id: str) -> None:
         """The cluster has begun."""
         self._rewrite(cluster_id=cluster_id)
+
+    def knows_far(self, far: dict[str, list[Member]]) -> None:
+        """Who is in other sites."""
+        self._rewrite(far=far)
 
     def _rewrite(self, **changes: object) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
@@ -352,8 +364,19 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
 
+def check_not_superseded(known: NodeRecord, path: str) -> None:
+    """Raises NodeDirectoryError if a site was promoted without the node."""
+    if known.superseded:
+        raise NodeDirectoryError(
+            f"a site was promoted without {known.node}, and the cluster is {known.superseded} now: "
+            f"what {path} holds beyond that counts no more. Keep the directory, and start the node "
+            "with an empty one, after: samelog node add"
+        )
+
+
 def _check(known: NodeRecord, config: NodeConfig) -> None:
     path = config.data
+    check_not_superseded(known, path)
     if known.cluster != config.cluster:
         raise NodeDirectoryError(
             f"{path} belongs to cluster {known.cluster!r}, the configuration says "

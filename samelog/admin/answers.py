@@ -84,13 +84,6 @@ class TopicDescription(AdminAnswer, frozen=True):
     partitions: tuple[PartitionInfo, ...]
 
 
-class RecordsVoided(AdminAnswer, frozen=True):
-    """The offsets that are void now."""
-
-    first_offset: int
-    next_offset: int
-
-
 # --- the cluster --------------------------------------------------------------------------------
 
 
@@ -386,9 +379,10 @@ class GroupInfo(AdminAnswer, frozen=True):
 
 
 class GroupRow(GroupInfo, frozen=True):
-    """A group, and how many records it has not committed in all its partitions."""
+    """A group, and how much it has not committed; of so many partitions `elsewhere` not known."""
 
     lag: int
+    elsewhere: int = 0
 
 
 class GroupRows(AdminAnswer, frozen=True):
@@ -418,7 +412,8 @@ class GroupMemberInfo(AdminAnswer, frozen=True):
 
 class GroupPartition(AdminAnswer, frozen=True):
     """What a group committed in a partition, of whose records the offsets [begin, end) are there;
-    `committed` is -1 if it never did, `lag` how many records it has not committed.
+    `committed` is -1 if it never did, `lag` how many records it has not committed; both unknown (0)
+    of what only other nodes have, `elsewhere`.
     """
 
     topic: str
@@ -429,6 +424,7 @@ class GroupPartition(AdminAnswer, frozen=True):
     lag: int
     committed_at_ms: int
     metadata: str
+    elsewhere: str = ""
 
 
 class GroupDescription(AdminAnswer, frozen=True):

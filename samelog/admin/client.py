@@ -1,4 +1,5 @@
-"""Asks the nodes of a cluster over HTTP with mutual TLS, at the addresses of `client.toml`.
+"""Asks the nodes of a cluster over HTTP with mutual TLS: those of `client.toml`, and others that
+these name.
 
 `log_history` asks for every file there ever was of merged logs.
 
@@ -31,18 +32,26 @@ from samelog.admin.requests import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    GetRaftStatus,
     GetStatus,
     ListSchemas,
     LogHistory,
 )
 from samelog.admin.table import OPERATION_OF, Operation
+from samelog.admin.views import RaftStatus
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, parse_address
 from samelog.wire.errors import FaultCode
 
 TIMEOUT_S = 10.0
+LEARN_S = 3.0
+"""A node may take so long to say who is a member."""
+HOPS_MAX = 3
+"""A node names one that has a partition, which names the leader of its group."""
 RETRY_S = 0.2
 AnswerT = TypeVar("AnswerT")
+AskedNode = tuple[Address, str | None]
+"""Where a node is, and the name that it must have."""
 TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
 CODE_OF = {
     HTTPStatus.FORBIDDEN: FaultCode.NOT_AUTHORISED,
@@ -77,7 +86,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
-    """What the cluster answers: any node's answer, or the leader's where a node points to it.
+    """What the cluster answers: any node's answer, or that of a node which another one names.
 
     Tries every node until one answers or `timeout_of` the request is over; raises AdminError.
     """
@@ -144,24 +153,36 @@ def node_status(config: ClientConfig, address: Address, timeout_s: float | None 
     return ask_node(config, address, GetStatus(), name=name, timeout_s=timeout_s)
 
 
-def all_statuses(config: ClientConfig) -> list[Status | AdminError]:
-    """What every node of the configuration says of the cluster."""
-    return ask_each(config, GetStatus())
+def all_statuses(
+    config: ClientConfig, nodes: Sequence[AskedNode] | None = None
+) -> list[Status | AdminError]:
+    """What every node says of the cluster."""
+    return ask_each(config, GetStatus(), nodes)
 
 
-def ask_each(config: ClientConfig, request: AdminRequest[AnswerT]) -> list[AnswerT | AdminError]:
-    """What every node of the configuration says, asked side by side, in its order."""
+def ask_each(
+    config: ClientConfig, request: AdminRequest[AnswerT], nodes: Sequence[AskedNode] | None = None
+) -> list[AnswerT | AdminError]:
+    """What every node says, asked side by side: by default those of `all_nodes`, in its order."""
+    chosen = all_nodes(config) if nodes is None else nodes
+    return _ask_side_by_side(config, request, chosen, timeout_of(request))
 
-    def answer_of(node: tuple[Address, str | None]) -> AnswerT | AdminError:
+
+def _ask_side_by_side(
+    config: ClientConfig,
+    request: AdminRequest[AnswerT],
+    nodes: Sequence[AskedNode],
+    timeout_s: float,
+) -> list[AnswerT | AdminError]:
+    def answer_of(node: AskedNode) -> AnswerT | AdminError:
         address, name = node
         try:
-            return ask_node(config, address, request, name=name)
+            return ask_node(config, address, request, name=name, timeout_s=timeout_s)
         except AdminError as error:
             return error
 
     from concurrent.futures import ThreadPoolExecutor
 
-    nodes = list(known_nodes(config))
     with ThreadPoolExecutor(len(nodes)) as threads:
         return list(threads.map(answer_of, nodes))
 
@@ -181,14 +202,22 @@ def _refused(status: int, refusal: _Refusal, where: str) -> AdminError:
 def _ask_or_follow(
     config: ClientConfig, address: Address, request: AdminRequest[AnswerT], name: str | None
 ) -> AnswerT:
-    try:
-        return ask_node(config, address, request, name=name)
-    except NotLeaderError as error:
-        known = {name: address for address, name in known_nodes(config)}
-        told = known.get(error.leader) or parse_address(error.address)
-        if not error.leader or told is None:
-            raise
-        return ask_node(config, told, request, name=error.leader)
+    for _ in range(HOPS_MAX):
+        try:
+            return ask_node(config, address, request, name=name)
+        except NotLeaderError as error:
+            told = named_node(config, error)
+            if told is None:
+                raise
+            address, name = told
+    return ask_node(config, address, request, name=name)
+
+
+def named_node(config: ClientConfig, error: NotLeaderError) -> tuple[Address, str] | None:
+    """The node that another one names: a configured one is where its configuration says."""
+    known = {name: address for address, name in known_nodes(config)}
+    told = known.get(error.leader) or parse_address(error.address)
+    return (told, error.leader) if error.leader and told is not None else None
 
 
 def _raise_if_final(error: AdminError, request: AdminRequest[Any]) -> None:
@@ -205,10 +234,29 @@ def _may_pass(failures: Sequence[AdminError]) -> bool:
     return any(error.code in TRY_ELSEWHERE for error in failures)
 
 
-def known_nodes(config: ClientConfig) -> list[tuple[Address, str | None]]:
+def known_nodes(config: ClientConfig) -> list[AskedNode]:
     """The nodes of a configuration, with the names that they must have."""
     names = config.node_names or (None,) * len(config.nodes)
     return list(zip(config.nodes, names, strict=True))
+
+
+def all_nodes(config: ClientConfig) -> list[AskedNode]:
+    """The nodes of a configuration, and the members that they know of beside these, which are where
+    the other members reach them. Who may not ask for members learns of none.
+    """
+    known = known_nodes(config)
+    answers = _ask_side_by_side(config, GetRaftStatus(), known, LEARN_S)
+    given = [answer for answer in answers if isinstance(answer, RaftStatus)]
+    names = {*(name for _, name in known), *(answer.node for answer in given)}
+    return known + [each for each in _members(given) if not {*each} & {*config.nodes, *names}]
+
+
+def _members(answers: Sequence[RaftStatus]) -> list[AskedNode]:
+    """As the best informed node knows them."""
+    newest = max(answers, key=lambda answer: answer.commit_index, default=None)
+    members = () if newest is None else newest.members
+    places = ((parse_address(each.address), each.name) for each in members)
+    return [(address, name) for address, name in places if address is not None]
 
 
 def log_history(

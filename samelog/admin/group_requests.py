@@ -41,7 +41,7 @@ class BeatGroup(AdminRequest[GroupBeaten], frozen=True):
     group: GroupName
     member: MemberId
     epoch: Annotated[int, Meta(ge=0, le=MAX_31, description="As answered last; 0: it joins.")]
-    topics: Annotated[tuple[TopicName, ...], Meta(min_length=1, max_length=GROUP_TOPICS_MAX)]
+    topics: Annotated[tuple[TopicName, ...], Meta(max_length=GROUP_TOPICS_MAX)]
     host: HostName = ""
     owned: Annotated[
         Partitions | UnsetType, Meta(description="What it has now; left out: as before.")

@@ -11,13 +11,12 @@ import time
 from http.client import HTTPConnection, HTTPException
 from typing import TypeVar
 
-from samelog.admin.client import TRY_ELSEWHERE, answer_of, known_nodes
+from samelog.admin.client import TRY_ELSEWHERE, AskedNode, answer_of, known_nodes, named_node
 from samelog.admin.errors import AdminError, NotLeaderError
 from samelog.admin.exchange import Exchange
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import OPERATION_OF
 from samelog.config.tables.client import ClientConfig
-from samelog.config.values import Address, parse_address
 from samelog.format.errors import InvariantError
 from samelog.runtime.errors import RuntimeFault
 from samelog.wire.errors import FaultCode
@@ -35,7 +34,7 @@ class KeptConnection:
         self.config = config
         """May be replaced; what is connected stays."""
         self._spoken: HTTPConnection | None = None
-        self._where: tuple[Address, str | None] | None = None
+        self._where: AskedNode | None = None
         self._until = 0.0
         self._next = 0
 
@@ -84,7 +83,7 @@ class KeptConnection:
         answer: AnswerT = answer_of(operation, status, body, where)
         return answer
 
-    def _next_node(self) -> tuple[Address, str | None]:
+    def _next_node(self) -> AskedNode:
         nodes = known_nodes(self.config)
         self._next += 1
         return nodes[self._next % len(nodes)]
@@ -92,10 +91,8 @@ class KeptConnection:
     def _go_to(self, error: NotLeaderError) -> None:
         """To the node that is said to lead, or to the next one."""
         self.close()
-        known = {name: address for address, name in known_nodes(self.config)}
-        told = known.get(error.leader) or parse_address(error.address)
-        if error.leader and told is not None:
-            self._where = told, error.leader
+        if (told := named_node(self.config, error)) is not None:
+            self._where = told
 
     def rest(self) -> None:
         """Nothing is asked for a while: the next request goes to the same node."""

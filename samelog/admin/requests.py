@@ -23,7 +23,6 @@ from samelog.admin.answers import (
     MaintenanceSet,
     NodeAdded,
     NodeRemoved,
-    RecordsVoided,
     SchemaPage,
     SchemaSet,
     SessionRetired,
@@ -38,7 +37,7 @@ from samelog.admin.answers import (
     TransactionRows,
     UpgradeStatus,
 )
-from samelog.admin.topic_answers import PartitionTruncated, TopicMade
+from samelog.admin.topic_answers import PartitionTruncated, RecordsVoided, TopicMade
 from samelog.admin.views import (
     Access,
     DedupUsers,

@@ -22,3 +22,10 @@ class PartitionTruncated(AdminAnswer, frozen=True):
     topic: str
     partition: int
     log_start: int
+
+
+class RecordsVoided(AdminAnswer, frozen=True):
+    """The offsets that are void now."""
+
+    first_offset: int
+    next_offset: int

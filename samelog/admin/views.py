@@ -146,7 +146,7 @@ class RaftMember(AdminAnswer, frozen=True):
 
 
 class RaftStatus(AdminAnswer, frozen=True):
-    """This node's part of the Raft group."""
+    """This node's part of the Raft group of all members; `node` is its name."""
 
     role: str
     term: int
@@ -158,6 +158,7 @@ class RaftStatus(AdminAnswer, frozen=True):
     commit_index: int
     applied_index: int
     members: tuple[RaftMember, ...]
+    node: str = ""
 
 
 class Election(AdminAnswer, frozen=True):

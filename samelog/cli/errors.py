@@ -10,18 +10,23 @@ from samelog.archiver.copies.manifests import CopyFault
 from samelog.cli.output import ConfigurationError, OperatorError
 from samelog.config.pki.authority import PkiError
 from samelog.config.values import ConfigError
+from samelog.format.arrow import ArrowMissing
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.publisher.errors import PublisherError
 from samelog.runtime.errors import RuntimeFault
 from samelog.spark.errors import BadOption, SourceError
 from samelog.subscriber.errors import SubscriberError
+from samelog.typed.filters.operands import BadFilter
+from samelog.typed.schema import NoSchema
 from samelog.wire.errors import ProtocolFault, WireError
 
-USAGE = (BadOption, ConfigError, InvalidName)
+USAGE = (BadFilter, BadOption, ConfigError, InvalidName)
 FAILED = (
+    ArrowMissing,
     CopyFault,
     PkiError,
     LogFormatError,
+    NoSchema,
     PublisherError,
     SubscriberError,
     RuntimeFault,

@@ -8,13 +8,14 @@ whatever its cells are.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from samelog.admin.client import topic_schemas
 from samelog.admin.errors import AdminError
 from samelog.cli.output import talk
+from samelog.cli.record_text import iso_of
 from samelog.format._kernels import Record
 from samelog.format.arrow import ArrowMissing
 from samelog.typed.schema import SchemaFormat, parse_schema
@@ -34,14 +35,9 @@ BINARY = (SchemaFormat.AVRO, SchemaFormat.ARROW)
 def lines(table: pa.Table) -> list[bytes]:
     """The rows, as JSON. Python has no times after the year 9999: they are as Arrow has them."""
     try:
-        return [msgspec.json.encode(row, enc_hook=_iso) for row in table.to_pylist()]
+        return [msgspec.json.encode(row, enc_hook=iso_of) for row in table.to_pylist()]
     except (OverflowError, ValueError):
         return [msgspec.json.encode(row) for row in _with_texts(table).to_pylist()]
-
-
-def _iso(moment: Any) -> Any:
-    """Of nanoseconds: pandas' own type."""
-    return moment.isoformat()
 
 
 def _with_texts(table: pa.Table) -> pa.Table:

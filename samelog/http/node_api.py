@@ -22,7 +22,7 @@ from samelog.http.probes import probe_routes
 from samelog.http.routes import HttpProblem, Route, problem_of
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.admin.handlers import answer
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import KeptElsewhere, ServedNode
 from samelog.sequencer.admin.status import not_ready
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.wire.errors import FaultCode
@@ -76,18 +76,19 @@ class NodeApi:
         except ChangeRefused as refused:
             raise problem_of(refused.code, str(refused), refused.remedy) from refused
         except NotLeader as error:
-            raise _not_leader(self.node, error.hint) from error
+            raise _not_leader(self.node, error) from error
         except TimeoutError as error:
             text = "no leader confirmed it in time"
             raise problem_of(FaultCode.TIMEOUT, text, "ask again") from error
 
 
-def _not_leader(node: ServedNode, number: int | None) -> HttpProblem:
-    """The answer of a node that does not lead; it names the leader if one is known."""
-    member = None if number is None else node.peers.members.all.get(number)
+def _not_leader(node: ServedNode, error: NotLeader) -> HttpProblem:
+    """The answer of a node that does not lead, or has no copy; it names who does, if it knows."""
+    member = None if error.hint is None else node.peers.members.all.get(error.hint)
     if member is None or member.number == node.peers.number:
         text = f"{node.member.config.name} does not lead: ask again, nobody does yet"
         return problem_of(FaultCode.NOT_LEADER, text)
-    text = f"{node.member.config.name} does not lead: ask {member.name}"
+    lacks = "has no copy of it" if isinstance(error, KeptElsewhere) else "does not lead"
+    text = f"{node.member.config.name} {lacks}: ask {member.name}"
     known = {"leader": member.name, "leader_address": member.address}
     return problem_of(FaultCode.NOT_LEADER, text, **known)

@@ -72,6 +72,7 @@ class Copier:
         """
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._topics = topics
+        self._config = config
         self._listener = listener
         self._must_exist = must_exist
         self._rows = rows
@@ -119,6 +120,7 @@ class Copier:
         self._note_all_copies(client)
 
         def follow(newer: ClientConfig) -> None:
+            self._config = newer
             client.follow(newer)
             self._listener.on_config(newer)
 
@@ -142,7 +144,7 @@ class Copier:
             copy.wanted_offset,
             copy.successor,
         )
-        if after == before:
+        if after == before or name[0] not in self._topics:
             return
         with self._state_lock:
             self._copies[name] = after
@@ -198,6 +200,17 @@ class Copier:
             for name in [name for name in self._copies if name not in held]:
                 del self._copies[name]
         self._client.share(held)
+
+    def follow_topics(self, topics: tuple[str, ...]) -> None:
+        """Copy these from now on; what was copied of others stays as it is."""
+        self._thread.run(self._follow_topics(topics))
+
+    async def _follow_topics(self, topics: tuple[str, ...]) -> None:
+        with self._state_lock:
+            self._topics = topics
+            for name in [name for name in self._copies if name[0] not in topics]:
+                del self._copies[name]
+        self._client.follow(self._config, topics)
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises

@@ -57,7 +57,7 @@ def check_copy(name: InputName, copy: CopySnapshot) -> None:
     if copy.successor:
         raise LogReset(topic, partition)
     if copy.state is CopyState.GONE:
-        raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
+        raise TopicDeleted(topic)
     if isinstance(fault, Refusal) and fault.code is FaultCode.OUT_OF_RANGE and not copy.is_begun:
         raise OffsetOutOfRange(topic, partition, str(fault), earliest=fault.earliest)
     if copy.state is CopyState.STOPPED:

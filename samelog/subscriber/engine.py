@@ -20,13 +20,15 @@ from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.cursor import Cursor
-from samelog.subscriber.errors import LogReset, OffsetNotHere
+from samelog.subscriber.errors import LogReset, OffsetNotHere, TopicDeleted
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, WantedStart
 from samelog.subscriber.tail_reader import TailReader
+from samelog.subscriber.topics.chosen import ChosenTopics
 from samelog.subscriber.waiter import Waiter
 
 if TYPE_CHECKING:
+    from samelog.config.tables.client import ClientConfig
     from samelog.subscriber.groups.sharing import Sharing
 
 Name = tuple[str, int]
@@ -48,11 +50,27 @@ class _Starting:
     stop: int | None = None
 
 
+class NewTopics(Protocol):
+    """What learns of topics that patterns mean."""
+
+    def check(self) -> None:
+        """Raise what keeps a topic from being read."""
+
+    def leaves(self, topic: str) -> bool:
+        """It was deleted: whether the subscriber goes on without it."""
+
+    def follow(self, config: ClientConfig) -> None:
+        """Ask these nodes from now on."""
+
+    def close(self) -> None:
+        """Learn of no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What is read, and how far: `follow` is for ever, else to the end there is at the start."""
 
-    topics: tuple[str, ...]
+    topics: ChosenTopics
     partitions: frozenset[int] | None
     follow: bool
     isolation: Isolation = Isolation.READ_UNCOMMITTED
@@ -60,6 +78,8 @@ class Choice:
     """What the member of a group has."""
     rows: Mapping[str, RowsFile] = field(default_factory=dict)
     """By topic, if what is there is what passed a filter at a node, not the log."""
+    new_topics: NewTopics | None = None
+    """What learns of topics, if there are patterns and a cluster."""
 
     def open(self, fs: FileSystem, path: str, topic: str) -> TailReader | None:
         """What reads a partition: whatever is wanted of it was decided where it was filtered.
@@ -157,13 +177,16 @@ class Engine:
             names = self._fs.list_directory(self._directory)
         except NoSuchFile:
             return []
-        found = (parse_input_name(name) for name in names)
-        return [name for name in found if name is not None and self._is_new(name)]
+        found = [parsed for name in names if (parsed := parse_input_name(name)) is not None]
+        topics = self.choice.topics
+        if topics.patterns and self.keeper.is_local:
+            topics.add(topics.unknown(dict(found)))
+        return [name for name in found if self._is_new(name)]
 
     def _is_new(self, name: Name) -> bool:
         topic, partition = name
         chosen = self.choice.partitions
-        is_chosen = topic in self.choice.topics and (chosen is None or partition in chosen)
+        is_chosen = topic in self.choice.topics.names and (chosen is None or partition in chosen)
         is_known = name in self.cursors or name in self._starting
         if self.sharing is not None and not self.sharing.holds(name):
             return False
@@ -330,11 +353,24 @@ class Engine:
 
     def _check(self) -> None:
         """Raises what keeps a copy from growing for good."""
+        new_topics = self.choice.new_topics
         while True:
             try:
+                if new_topics is not None:
+                    new_topics.check()
                 return self.keeper.check()
             except LogReset as reset:
                 self._begin_anew(reset)
+            except TopicDeleted as deleted:
+                self._leave(deleted)
+
+    def _leave(self, deleted: TopicDeleted) -> None:
+        """Go on without a topic, if a pattern meant it. Raises TopicDeleted."""
+        topic, new_topics = deleted.topic, self.choice.new_topics
+        if new_topics is None or not new_topics.leaves(topic):
+            raise deleted
+        for name in [each for each in (*self.cursors, *self._starting) if each[0] == topic]:
+            self.let_go(name)
 
     def _recheck(self, cursor: Cursor) -> None:
         try:
@@ -431,6 +467,12 @@ class Engine:
             self._store.save(durable=durable)
         for name, cursor in moved.items():
             self._saved[name] = cursor.done
+
+    def stop_copying(self) -> None:
+        """Take up no more topics, and keep no copies."""
+        if self.choice.new_topics is not None:
+            self.choice.new_topics.close()
+        self.keeper.stop()
 
     def close(self) -> None:
         """Close all files."""

@@ -90,3 +90,11 @@ class PositionLost(SubscriberError):
 
 class TopicDeleted(SubscriberError):
     """The topic was deleted in the cluster; what the local copy holds was handed out."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} was deleted, or made anew; its copy is kept")
+        self.topic = topic
+
+
+class TopicsNotKnown(SubscriberError):
+    """No node has said which topics there are, so what a pattern means is not known."""

@@ -47,6 +47,7 @@ def filters_of(
     fs: FileSystem,
     directory: str,
     topics: Iterable[str],
+    *,
     client: ClientConfig | None,
     options: FilterOptions,
 ) -> Mapping[str, RowsFile]:
@@ -64,7 +65,7 @@ def filters_of(
 
 def _kept(fs: FileSystem, directory: str, topic: str, options: FilterOptions) -> RowsFile | None:
     """What is there already, if it is of the version that is wanted: that of before is."""
-    for name in _names(fs, directory):
+    for name in names_in(fs, directory):
         parsed = parse_input_name(name)
         if parsed is None or parsed[0] != topic:
             continue
@@ -74,7 +75,8 @@ def _kept(fs: FileSystem, directory: str, topic: str, options: FilterOptions) ->
     return None
 
 
-def _names(fs: FileSystem, directory: str) -> list[str]:
+def names_in(fs: FileSystem, directory: str) -> list[str]:
+    """What is in a directory; nothing if it is not there."""
     try:
         return fs.list_directory(directory)
     except NoSuchFile:

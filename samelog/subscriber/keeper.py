@@ -48,6 +48,9 @@ class Keeper(Protocol):
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:
         """Keep copies of these partitions only, which are the member's of a group."""
 
+    def follow_topics(self, topics: tuple[str, ...]) -> None:
+        """Keep copies of these from now on; what was copied of others stays as it is."""
+
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""
 
@@ -80,6 +83,9 @@ class NoKeeper:
 
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:
         """Do nothing: members of groups have a cluster."""
+
+    def follow_topics(self, topics: tuple[str, ...]) -> None:
+        """Do nothing: what is there is known by looking."""
 
     def is_caught_up(self) -> bool:
         """True: the cluster's end is not known."""

@@ -71,7 +71,7 @@ class Pacing:
         try:
             sharing.join(client, self._notice)
         except BaseException:
-            engine.keeper.stop()
+            engine.stop_copying()
             engine.close()
             raise
 

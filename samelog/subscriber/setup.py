@@ -9,15 +9,17 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypedDict
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
-from samelog.format.names import check_group_name, check_topic_name
+from samelog.format.file_names import parse_input_name
+from samelog.format.names import check_group_name
 from samelog.format.transactions import Isolation
-from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
-from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of
+from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of, names_in
 from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
 from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
@@ -25,6 +27,8 @@ from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.replay import Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
+from samelog.subscriber.topics.chosen import ChosenTopics, parse_topics
+from samelog.subscriber.topics.discovery import Discovery
 from samelog.typed.filters.selection import RowsWanted
 
 
@@ -55,7 +59,7 @@ class SubscriberKeywords(TypedDict, total=False):
 class Setup:
     """The parts of one subscriber."""
 
-    topics: tuple[str, ...]
+    topics: ChosenTopics
     directory: str
     name: str | None
     engine: Engine
@@ -71,42 +75,61 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     unknown = sorted(given.keys() - SubscriberKeywords.__optional_keys__)
     if unknown:
         raise TypeError(f"a subscriber has no option {', '.join(unknown)}")
-    config, name, partitions = given.get("config"), given.get("name"), given.get("partitions")
+    config, partitions = given.get("config"), given.get("partitions")
     client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
     chosen = Choice(
-        _checked_topics(topics, client),
+        _chosen_topics(topics, client),
         None if partitions is None else frozenset(partitions),
         given.get("follow", True),
         Isolation(given.get("isolation", Isolation.READ_UNCOMMITTED)),
     )
     corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
-    sharing = _share(chosen, client, given)
-    chosen = replace(chosen, sharing=sharing)
-    is_shared = sharing is not None
-    start = parse_start(given.get("start"), is_named=name is not None or is_shared)
+    name, group = given.get("name"), given.get("group")
+    start = parse_start(given.get("start"), is_named=name is not None or group is not None)
     replay = _replay(given.get("replay"))
     root = _root(given.get("directory"), client)
+    _check_member(chosen, client, given)
+    fs = OsFileSystem()
+    discovery = _discover(fs, root, chosen, client)
+    sharing = _share(chosen, given)
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
-    fs = OsFileSystem()
     options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
-    chosen = replace(chosen, rows=filters_of(fs, root, chosen.topics, client, options))
+    filters = partial(filters_of, fs, root, client=client, options=options)
+    rows = dict(filters(chosen.topics))
+    chosen = replace(chosen, sharing=sharing, rows=rows, new_topics=discovery)
     reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = sharing or (
         None if name is None else _named(PositionStore(fs, root, name), name, client)
     )
-    finder = StartFinder(start, reset, store, is_shared=is_shared)
+    finder = StartFinder(start, reset, store, is_shared=sharing is not None)
     engine = Engine(fs, root, chosen, finder=finder, store=store, is_kept_here=client is not None)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
         engine.find_partitions()
+        if discovery is not None:
+            discovery.start(engine.keeper, finder, filters, rows, sharing)
     except BaseException:
-        engine.keeper.stop()
+        engine.stop_copying()
         engine.close()
         raise
     version = given.get("version")
     return Setup(chosen.topics, root, name, engine, client, version, corrupt, wanted, replay)
+
+
+def _discover(
+    fs: FileSystem, root: str, chosen: Choice, client: ClientConfig | None
+) -> Discovery | None:
+    """What learns of topics that patterns mean, if a cluster can be asked. Raises
+    TopicsNotKnown.
+    """
+    if client is None or not chosen.topics.patterns:
+        return None
+    discovery = Discovery(client, chosen.topics)
+    there = (parse_input_name(name) for name in names_in(fs, root))
+    discovery.look((each[0] for each in there if each is not None), follows=chosen.follow)
+    return discovery
 
 
 def _replay(speed: float | None) -> Replay | None:
@@ -128,13 +151,11 @@ def _keep(
 
     return Copier(
         root,
-        chosen.topics,
+        chosen.topics.names,
         client,
         find_start=finder.begin_copy,
-        listener=CopyListener(
-            engine.waiter.wake, engine.waiter.wake_to_rescan, _follow_in_group(engine.sharing)
-        ),
-        must_exist=not chosen.follow,
+        listener=CopyListener(engine.waiter.wake, engine.waiter.wake_to_rescan, _following(chosen)),
+        must_exist=not chosen.follow and chosen.new_topics is None,
         rows=chosen.rows,
         is_shared=engine.sharing is not None,
     )
@@ -147,23 +168,24 @@ def _named(
     return store if client is None else ReportedPositions(store, PositionReporter(client, name))
 
 
-def _follow_in_group(sharing: Sharing | None) -> Callable[[ClientConfig], None]:
+def _following(chosen: Choice) -> Callable[[ClientConfig], None]:
+    """Who else speaks to the nodes of another configuration."""
+
     def follow(config: ClientConfig) -> None:
-        if sharing is not None and sharing.speaker is not None:
-            sharing.speaker.follow(config)
+        if chosen.new_topics is not None:
+            chosen.new_topics.follow(config)
+        if chosen.sharing is not None and chosen.sharing.speaker is not None:
+            chosen.sharing.speaker.follow(config)
 
     return follow
 
 
-def _share(
-    chosen: Choice, client: ClientConfig | None, given: SubscriberKeywords
-) -> Sharing | None:
-    """What a member of a group has. Raises ValueError, InvalidName."""
-    group = given.get("group")
-    if group is None:
+def _check_member(chosen: Choice, client: ClientConfig | None, given: SubscriberKeywords) -> None:
+    """Raises ValueError: this is no member of a group, or lacks what one needs."""
+    if given.get("group") is None:
         if given.get("positions") is not None:
             raise ValueError("positions of one's own go with a group")
-        return None
+        return
     if client is None:
         raise ValueError("the member of a group needs a config: the cluster knows the group")
     for option in ("name", "partitions"):
@@ -171,21 +193,26 @@ def _share(
             raise ValueError(f"{option} does not go with group: the group has it")
     if not chosen.follow:
         raise ValueError("the member of a group follows: what others have it does not know")
+
+
+def _share(chosen: Choice, given: SubscriberKeywords) -> Sharing | None:
+    """What a member of a group has. Raises InvalidName."""
+    group = given.get("group")
+    if group is None:
+        return None
     rebalance_s = given.get("rebalance_timeout_s", 300.0)
     host = socket.gethostname()
-    options = MemberOptions(check_group_name(group), chosen.topics, host, rebalance_s)
+    options = MemberOptions(check_group_name(group), chosen.topics.names, host, rebalance_s)
     return Sharing(GroupMembership(options), given.get("positions"))
 
 
-def _checked_topics(
-    topics: str | Iterable[str] | None, client: ClientConfig | None
-) -> tuple[str, ...]:
+def _chosen_topics(topics: str | Iterable[str] | None, client: ClientConfig | None) -> ChosenTopics:
     if topics is None:
         topics = () if client is None else client.subscriber.topics
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
         raise ValueError("topics is empty: name at least one")
-    return tuple(check_topic_name(name) for name in names)
+    return parse_topics(names)
 
 
 def _root(directory: str | os.PathLike[str] | None, client: ClientConfig | None) -> str:

@@ -7,7 +7,7 @@ Invariant: a start that was told is an offset that can be read, or the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -134,6 +134,12 @@ class StartFinder:
         self._is_shared = is_shared
         self._anew: set[tuple[str, int]] = set()
         """Partitions whose logs were begun anew since the start."""
+        self._new: set[str] = set()
+        """Topics that were made since the start."""
+
+    def note_new(self, topics: Iterable[str]) -> None:
+        """These were made since the start: all of their records came after it."""
+        self._new.update(topics)
 
     def wanted_of(self, topic: str, topic_id: str, partition: int) -> WantedStart:
         """What is wanted of one partition, its stored position looked up."""
@@ -147,7 +153,11 @@ class StartFinder:
             offset = self._store.get(topic, topic_id, partition)
             if offset is not None:
                 return WantedStart(offset=offset, was_stored=True)
-        return EARLIEST if is_stored else wanted
+        return EARLIEST if is_stored or self._is_behind(wanted, topic) else wanted
+
+    def _is_behind(self, wanted: WantedStart, topic: str) -> bool:
+        """Whether all that is in a topic came after the start that is wanted."""
+        return wanted == LATEST and topic in self._new
 
     def settle(self, wanted: WantedStart, kept: KeptCopy) -> WantedStart:
         """Where the cluster, when first asked, said that a latest or timed start is."""

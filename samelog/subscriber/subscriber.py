@@ -33,7 +33,9 @@ class Subscriber(Pacing):
 
     Args:
         topics: one topic, or several. Their records come in turns; order holds within a partition.
-            Default: `topics` in [subscriber] of the config, as they are at the start.
+            "ed*", "re:ed[0-9]+" (RE2) and "*" are patterns: all topics with such names that may be
+            read, also those that are made later. Default: `topics` in [subscriber] of the config,
+            as they are at the start.
         directory: holds the copies, a directory for each partition. Default: `dir` in [subscriber]
             of the config.
         config: client.toml, its https:// URL, or its value. None: read local files only, which a
@@ -120,11 +122,18 @@ class Subscriber(Pacing):
         while (cursor := self._ready(0.0, CHUNK_BYTES)) is not None:
             yield from self._hand_out(cursor)
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether only `rows`, `table` and `pandas` give what is wanted: where or columns count,
+        and a topic has a schema.
+        """
+        rows = self._engine.choice.rows
+        is_of_records = rows and not any(each.schema_text for each in tuple(rows.values()))
+        return not self._setup.wanted.is_all and not is_of_records
+
     def _check_whole(self) -> None:
         """Raises ValueError if only some rows are wanted, of topics with a schema."""
-        rows = self._setup.engine.choice.rows
-        is_of_records = rows and not any(each.schema_text for each in rows.values())
-        if not self._setup.wanted.is_all and not is_of_records:
+        if self.is_of_rows:
             raise ValueError("where and columns are for rows, table and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
@@ -372,7 +381,7 @@ class Subscriber(Pacing):
             self._cursor(partition, topic).seek(offset)
 
     def _cursor(self, partition: int, topic: str | None) -> Cursor:
-        topics = self._setup.topics
+        topics = self._setup.topics.names
         if topic is None and len(topics) > 1:
             raise ValueError(f"name the topic: one of {', '.join(topics)}")
         name = (topic or topics[0], partition)
@@ -402,7 +411,7 @@ class Subscriber(Pacing):
             if self._is_released:
                 return
             self._is_released = True
-            self._engine.keeper.stop()
+            self._engine.stop_copying()
             try:
                 if self._commits:
                     self._engine.commit(durable=self._engine.sharing is None)

@@ -52,8 +52,10 @@ def group(name: str, lag: int) -> GroupRow:
     return GroupRow(name, "Stable", "consumer", "range", 2, 1, lag)
 
 
+NODES = tuple(zip(CONFIG.nodes, CONFIG.node_names, strict=True))
 BEFORE = Look(
     100.0,
+    NODES,
     (
         status("n0", 10, partition("a", 0, 100), partition("a", 1, 50)),
         status("n1", 10, partition("a", 0, 100), partition("a", 1, 50)),
@@ -62,6 +64,7 @@ BEFORE = Look(
 )
 NOW = Look(
     102.0,
+    NODES,
     (
         status("n0", 20, partition("a", 0, 300), partition("a", 1, 50), partition("b", 0, 9)),
         status("n1", 19, partition("a", 0, 200), partition("a", 1, 50), partition("b", 0, 9)),
@@ -91,18 +94,20 @@ def test_lag_is_what_a_copy_has_not_got_of_what_is_committed() -> None:
     nodes, topics = by(found["nodes"], "name"), by(found["topics"], "topic")
     assert [nodes[name]["lag_records"] for name in ("n0", "n1")] == [0, 100]
     assert [topics[name]["lag_records"] for name in ("a", "b")] == [100, 0]
-    committed = Look(1.0, (status("n0", 20, partition("a", 0, 5, committed_offset=9)),))
+    committed = Look(1.0, NODES[:1], (status("n0", 20, partition("a", 0, 5, committed_offset=9)),))
     assert compare(CONFIG, None, committed)["topics"][0]["lag_records"] == 4
 
 
 def test_the_first_look_has_no_rates_and_a_topic_that_began_anew_none() -> None:
     assert {row["records_per_s"] for row in compare(CONFIG, None, NOW)["topics"]} == {None}
-    again = compare(CONFIG, NOW, Look(103.0, BEFORE.answers))
+    again = compare(CONFIG, NOW, Look(103.0, NODES, BEFORE.answers))
     assert again["topics"][0]["records_per_s"] is None
 
 
 def test_a_node_that_does_not_answer_is_shown_with_why() -> None:
-    now = Look(102.0, (NOW.answers[0], AdminError("n1: no answer")), groups_problem="not you")
+    now = Look(
+        102.0, NODES, (NOW.answers[0], AdminError("n1: no answer")), groups_problem="not you"
+    )
     found = compare(CONFIG, BEFORE, now)
     silent = by(found["nodes"], "name")["n1"]
     assert (silent["state"], silent["detail"]) == ("offline", "n1: no answer")

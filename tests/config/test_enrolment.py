@@ -22,7 +22,7 @@ from samelog.config.pki.authority import CertificateRole, create_authority, issu
 from samelog.config.pki.rotation import refresh_lists, rotate, rotate_authority
 from samelog.config.values import Address, ConfigError
 from samelog.runtime.network.tls import client_context
-from samelog.subscriber.setup import _checked_topics
+from samelog.subscriber.setup import _chosen_topics
 
 NODES = ("--node", "n0=h0:7000", "--node", "n1=h1:7000")
 
@@ -239,10 +239,10 @@ def test_a_wrong_enrolment_writes_nothing(
 
 def test_a_subscriber_has_topics_from_somewhere(file: Path) -> None:
     config = load_client(str(file))
-    assert _checked_topics(None, config) == ("flights", "weather")
-    assert _checked_topics("x", config) == ("x",)
+    assert _chosen_topics(None, config).names == ("flights", "weather")
+    assert _chosen_topics("x", config).names == ("x",)
     with pytest.raises(ValueError, match="topics is empty"):
-        _checked_topics(None, None)
+        _chosen_topics(None, None)
 
 
 def test_openssl_takes_what_is_held(file: Path) -> None:

@@ -4,8 +4,9 @@ subscribe, natively, over Kafka and as Spark does, while members are killed and 
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,12 @@ from samelog.admin.placement_requests import DrainNode, GetPlacement, ListTasks
 from samelog.admin.requests import CreateTopic, PlanArchive
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
+from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import decode_records
 from samelog.format.compression import decompress
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
@@ -156,6 +159,80 @@ def test_files_of_data_groups_are_told_by_who_has_them(
     assert ask(config, PlanArchive()).data_groups == len(
         {each.group for each in ask(config, GetPlacement()).partitions} - {0}
     )
+
+
+def test_commands_of_who_knows_one_node_are_answered_by_those_that_have_it(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    make(world, "asked", 1)
+    publish(tmp_path, seeds, "asked", "asked", range(RECORDS))
+    per_partition = RECORDS // PARTITIONS
+    described = as_json("topic", "describe", "asked", "--config", seeds)["partitions"]
+    assert [(each["end_offset"], each["elsewhere"]) for each in described] == [
+        (per_partition, "")
+    ] * PARTITIONS
+    known = as_json("status", "--config", seeds)
+    assert known["answers"] == 5
+    ends = {
+        each["partition"]: each["end_offset"]
+        for each in known["partitions"]
+        if each["topic"] == "asked"
+    }
+    assert ends == dict.fromkeys(range(PARTITIONS), per_partition)
+    ended = samelog("log-history", "asked", "--json", "--config", seeds)
+    files = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [each["partition"] for each in files] == list(range(PARTITIONS)), ended.stderr
+    for number in range(PARTITIONS):
+        ended = samelog(
+            *("peek", "asked", "--partition", str(number), "--last", "1", "--config", seeds)
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout == f"asked {RECORDS - PARTITIONS + number}\n"
+        assert ended.stderr == ""
+    reset = ("group", "reset", "asked-group", "--topic", "asked", "--config", seeds)
+    rows = as_json(*reset, "--to", "latest")["partitions"]
+    assert [(each["committed"], each["lag"]) for each in rows] == [(per_partition, 0)] * PARTITIONS
+    rows = as_json(*reset, "--shift-by", "-10")["partitions"]
+    assert [each["lag"] for each in rows] == [10] * PARTITIONS
+    listed = as_json("group", "list", "--config", seeds)
+    assert [each["lag"] for each in listed if each["group"] == "asked-group"] == [10 * PARTITIONS]
+    done = as_json("group", "processed", "asked", "asked-group", "--config", seeds)["partitions"]
+    assert [each["lag"] for each in done] == [10] * PARTITIONS
+    emptied = as_json("topic", "truncate", "asked", "--force", "--config", seeds)
+    assert [each["log_start"] for each in emptied] == [per_partition] * PARTITIONS
+
+
+def test_a_topic_is_not_deleted_while_another_node_serves_its_readers(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    config, first = world.cluster.client_config(), world.cluster.nodes[0].name
+    topic = next(
+        each for each in map(_one_partition(world), range(5)) if _is_away(config, each, first)
+    )
+    with Publisher(topic, session="read", config=seeds, directory=str(tmp_path / "p")) as publisher:
+        publisher.append(b"1")
+        publisher.wait_merged(PATIENCE_S)
+    with Subscriber(
+        topic, directory=str(tmp_path / "copies"), config=seeds, start="earliest"
+    ) as subscriber:
+        wait_for(lambda: bool(subscriber.batch(timeout=0.2)), "the record")
+        ended = samelog("topic", "delete", topic, "--config", seeds, stdin="y\n")
+        assert ended.returncode == 1
+        assert "is read by" in ended.stderr
+
+
+def _one_partition(world: World) -> Callable[[int], str]:
+    def make_one(number: int) -> str:
+        ask(world.cluster.client_config(), CreateTopic(f"read-{number}", 1, {}, 1))
+        return f"read-{number}"
+
+    return make_one
+
+
+def _is_away(config: ClientConfig, topic: str, node: str) -> bool:
+    """Whether a node has no copy of a topic."""
+    partitions = ask(config, GetPlacement()).partitions
+    return all(node not in each.replicas for each in partitions if each.topic == topic)
 
 
 def test_nothing_is_lost_doubled_or_reordered_while_members_die_and_move(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -104,6 +105,23 @@ def test_records_by_key_and_header_without_a_schema(single: World) -> None:
         (n, b"v%d" % n) for n in range(30) if n % 3 == 1 and n % 5 < 2
     ]
     assert found[0].headers == (("h", b"1"),)
+
+
+def test_the_command_line_has_rows_that_pass(single: World) -> None:
+    ticks(single, 200)
+    place = str(single.directory / "subscribers" / "few")
+    of_few = ("subscribe", "--topic", "t", "--dir", place, "--no-follow", "--columns", "price")
+    config = ("--config", single.cluster.client_file)
+    shown = samelog(*of_few, "--where", "symbol = 'S7'", *config)
+    assert shown.stdout.splitlines() == ['{"price":7.0}', '{"price":107.0}']
+    shown = samelog(*of_few, "--where", "symbol = 'S7'", "--max", "1", "--json", *config)
+    row = json.loads(shown.stdout)
+    assert row.pop("timestamp") > 0
+    assert row == {"topic": "t", "partition": 0, "offset": 7, "key": None, "row": {"price": 7.0}}
+    assert "rows.json" in os.listdir(os.path.join(place, "t-0"))
+    wrong = samelog(*of_few, "--where", "nothing = 1", *config)
+    assert wrong.returncode == 2
+    assert "no column 'nothing'" in wrong.stderr
 
 
 # --- views ----------------------------------------------------------------------------------------

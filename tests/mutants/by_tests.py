@@ -40,6 +40,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
+from tests.mutants.asking import ASKING
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.data_groups import DATA_GROUPS
@@ -57,6 +58,7 @@ from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
+from tests.mutants.patterns import PATTERNS
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
@@ -342,10 +344,12 @@ PLANTED = (
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,
+            *ASKING,
             *ONE_ROUND,
             *PACKING,
             *PASSING,
             *PATIENCE,
+            *PATTERNS,
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,

@@ -24,6 +24,7 @@ from samelog.subscriber.groups.sharing import InHand, Sharing
 from samelog.subscriber.pacing import Pacing
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, parse_start
 from samelog.subscriber.subscriber import Subscriber
+from samelog.subscriber.topics.chosen import ChosenTopics
 from tests.subscriber.merged import Growing
 from tests.subscriber.transactions import Transactions
 
@@ -140,7 +141,7 @@ class Cluster:
         self.engine = Engine(
             OsFileSystem(),
             os.fspath(path),
-            Choice(("t",), None, True, Isolation.READ_UNCOMMITTED, self.sharing),
+            Choice(ChosenTopics(("t",)), None, True, Isolation.READ_UNCOMMITTED, self.sharing),
             finder=StartFinder(start, reset, self.sharing, is_shared=True),
             store=self.sharing,
             is_kept_here=True,

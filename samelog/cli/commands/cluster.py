@@ -18,6 +18,7 @@ from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import BalanceCluster, GetPlacement
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.look.status import partitions_of
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.commands.placing.tasks import show
 from samelog.cli.output import (
@@ -213,8 +214,9 @@ def _warning(config: ClientConfig, *, hard: bool) -> str:
     known = [answer for answer in all_statuses(config) if isinstance(answer, Status)]
     if not known:
         fail("no node answers; nothing is done")
-    records = sum(each.end_offset - each.start_offset for each in known[0].partitions)
-    topics = len({each.topic for each in known[0].partitions})
+    partitions = partitions_of(known)
+    records = sum(each.end_offset - each.start_offset for each in partitions)
+    topics = len({each.topic for each in partitions})
     return (
         f"ALL {topics} TOPICS OF CLUSTER {known[0].cluster} WOULD BEGIN ANEW, EMPTY. THE {records} "
         "RECORDS THAT ARE IN THEM COULD NO LONGER BE READ. Nothing is done; to do it: --yes"

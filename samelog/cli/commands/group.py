@@ -9,13 +9,20 @@ from datetime import UTC, datetime
 
 import click
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
-from samelog.admin.answers import GroupDescription, GroupMemberInfo, GroupPartition
-from samelog.admin.client import ask
+from samelog.admin.answers import GroupDescription, GroupMemberInfo, GroupPartition, GroupRow
+from samelog.admin.client import ask, ask_each
 from samelog.admin.errors import AdminError
+from samelog.admin.group_answers import ProcessedOffsets
 from samelog.admin.group_requests import GetProcessedOffset
-from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
+from samelog.admin.requests import (
+    DescribeGroup,
+    DescribeTopic,
+    ListGroups,
+    ResetGroup,
+    ResetTo,
+)
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
@@ -51,12 +58,24 @@ def list_command(config: ClientConfig) -> None:
     Example:
       samelog group list --config client.toml
     """
-    groups = sorted(ask(config, ListGroups()).groups, key=lambda each: each.group)
+    groups = sorted(group_rows(config), key=lambda each: each.group)
     if wants_json():
         print_json([asdict(each) for each in groups])
     else:
         columns = ("group", "state", "type", "protocol", "members", "generation", "lag")
-        print_table(columns, [astuple(each) for each in groups])
+        print_table(columns, [astuple(each)[: len(columns)] for each in groups])
+
+
+def group_rows(config: ClientConfig) -> list[GroupRow]:
+    """All groups, with their lag on whichever nodes have the partitions. Raises AdminError."""
+    return [
+        each if not each.elsewhere else replace(each, lag=_lag_everywhere(config, each.group))
+        for each in ask(config, ListGroups()).groups
+    ]
+
+
+def _lag_everywhere(config: ClientConfig, group: str) -> int:
+    return sum(each.lag for each in _described(config, group).partitions)
 
 
 @command.command()
@@ -78,11 +97,34 @@ def describe(config: ClientConfig, group: str) -> None:
 
 
 def _described(config: ClientConfig, group: str) -> GroupDescription:
-    """As the coordinator knows it, which has heard of the members; else as any node does."""
+    """As the coordinator knows it, which has heard of the members; else as any node does. How far
+    it is behind say the nodes that have the partitions. Raises AdminError.
+    """
     try:
-        return ask(config, DescribeGroup(group, by_coordinator=True))
+        found = ask(config, DescribeGroup(group, by_coordinator=True))
     except AdminError:
-        return ask(config, DescribeGroup(group))
+        found = ask(config, DescribeGroup(group))
+    if not any(each.elsewhere for each in found.partitions):
+        return found
+    answers = ask_each(config, DescribeGroup(group))
+    rows = [
+        row for each in answers if isinstance(each, GroupDescription) for row in each.partitions
+    ]
+    ends = {
+        (row.topic, row.partition): row
+        for row in sorted(rows, key=lambda row: row.end)
+        if not row.elsewhere
+    }
+    known = (_with_ends(row, ends.get((row.topic, row.partition))) for row in found.partitions)
+    return replace(found, partitions=tuple(known))
+
+
+def _with_ends(row: GroupPartition, held: GroupPartition | None) -> GroupPartition:
+    """What a group committed, and where the partition ends on a node that has it."""
+    if not row.elsewhere or held is None:
+        return row
+    lag = max(0, held.end - max(row.committed, held.begin))
+    return replace(row, begin=held.begin, end=held.end, lag=lag, elsewhere="")
 
 
 @command.command()
@@ -100,7 +142,7 @@ def processed(config: ClientConfig, topic: str, name: str) -> None:
     Example:
       samelog group processed flights billing --config client.toml
     """
-    found = ask(config, GetProcessedOffset(name, topic))
+    found = _processed(config, name, topic)
     if wants_json():
         parts = [
             {
@@ -123,6 +165,26 @@ def processed(config: ClientConfig, topic: str, name: str) -> None:
         for each in found.partitions
     ]
     print_table(("partition", "offset", "lag", "at"), rows)
+
+
+def _processed(config: ClientConfig, name: str, topic: str) -> ProcessedOffsets:
+    """How far it is behind say the nodes that have the partitions. Raises AdminError."""
+    found = ask(config, GetProcessedOffset(name, topic))
+    if not any(each.lag is None for each in found.partitions):
+        return found
+    answers = ask_each(config, GetProcessedOffset(name, topic))
+    lags = {
+        row.partition: row.lag
+        for each in answers
+        if isinstance(each, ProcessedOffsets)
+        for row in each.partitions
+        if row.lag is not None
+    }
+    rows = (
+        replace(row, lag=lags.get(row.partition)) if row.lag is None else row
+        for row in found.partitions
+    )
+    return replace(found, partitions=tuple(rows))
 
 
 @command.command()
@@ -154,7 +216,8 @@ def reset(
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
 
     One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
-    --shift-by (never beyond what is there) says where.
+    --shift-by (never beyond what is there) says where. Partitions that no node has all of are set
+    one after the other.
 
     \b
     Examples:
@@ -169,7 +232,18 @@ def reset(
     where, offset = _target(to, moment, shift)
     chosen = UNSET if partition is None else partition
     body = ResetGroup(group, topic, where, partition=chosen, offset=offset)
-    _show(ask(config, body))
+    _reset(config, body)
+    _show(_described(config, group))
+
+
+def _reset(config: ClientConfig, body: ResetGroup) -> None:
+    """In a topic of data groups partition by partition, each where it is. Raises AdminError."""
+    known = ask(config, DescribeTopic(body.topic)).partitions
+    if body.partition is UNSET and any(each.elsewhere for each in known):
+        for each in known:
+            ask(config, replace(body, partition=each.partition))
+    else:
+        ask(config, body)
 
 
 def _target(

@@ -17,12 +17,13 @@ import click
 
 from samelog.cli.live_names import complete_groups, complete_topics
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
-from samelog.cli.record_text import as_line, as_value
+from samelog.cli.record_text import as_line, as_row, as_row_line, as_value
 from samelog.config.tables.client import ClientConfig
-from samelog.format._kernels import Record
 from samelog.format.file_names import parse_input_name
+from samelog.subscriber.filters import Corrupt
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
+from samelog.subscriber.topics.chosen import is_pattern
 
 BATCH_RECORDS = 1000
 FORMATS = ("value", "json")
@@ -36,6 +37,9 @@ class _Reading(TypedDict):
     name: str | None
     group: str | None
     follow: bool
+    where: str | None
+    columns: list[str] | None
+    corrupt: str
 
 
 def parse_from(
@@ -60,7 +64,8 @@ def parse_from(
     "topics",
     multiple=True,
     shell_complete=complete_topics,
-    help="May be repeated.  [default: topics of the configuration]",
+    help="May be repeated; a name, or a pattern: ed*, re:ed[0-9]+, or * for all that may be read.  "
+    "[default: topics of the configuration]",
 )
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")
 @click.option(
@@ -82,6 +87,20 @@ def parse_from(
     "--group",
     shell_complete=complete_groups,
     help="Be a member of this group, which shares the partitions and has the positions.",
+)
+@click.option("--where", metavar="CONDITION", help="Only rows, or records, that meet it.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=lambda context, parameter, given: given and given.split(","),
+    help="Only these columns of the topic's schema.",
+)
+@click.option(
+    "--corrupt",
+    default=Corrupt.RAISE.value,
+    show_default=True,
+    type=click.Choice([each.value for each in Corrupt]),
+    help="What is done with a record that is no row of the schema.",
 )
 @click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
@@ -112,17 +131,23 @@ def command(
     this runs. Without --config, files that somebody else keeps are read: a sidecar's, or the
     `merged` directory of a node. JSON holds text where bytes are UTF-8, else {"base64": ...}.
 
+    With --where or --columns, rows of the topic's schema are printed, as JSON. Nodes leave out what
+    is not wanted, so that it does not come over the line. Of a topic without a schema the records
+    that pass are printed.
+
     \b
     Examples:
       samelog subscribe --config client.toml --topic flights --dir copies --from latest
       samelog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       samelog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
       samelog subscribe --config client.toml --topic trades --dir copies --group billing
+      samelog subscribe --config client.toml --topic 'ed*' --dir copies --json
+      samelog subscribe --config client.toml --topic ticks --dir few --where "price > 100"
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
       samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
     """
     topics = _checked(config, topics, replay=replay, speed=speed)
-    show = as_line if as_json or kind == "json" else as_value
+    is_json = as_json or kind == "json"
     if config is None and directory is not None:
         _check_there(directory, topics, follow=reading["follow"])
     pace = (speed or 1.0) if replay else None
@@ -131,7 +156,8 @@ def command(
     with subscriber:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: subscriber.stop_soon())
-        count = copy_out(subscriber, sys.stdout.buffer, show, limit)
+        lines = _lines(subscriber, is_json=is_json)
+        count = copy_out(subscriber, sys.stdout.buffer, lines, limit)
         if subscriber.has_positions:
             subscriber.commit()
     if count == 0 and limit is not None:
@@ -156,22 +182,33 @@ def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None
         fail(f"{directory} is no directory; to copy topics there, name a cluster with --config")
     found = {parsed[0] for name in os.listdir(directory) if (parsed := parse_input_name(name))}
     for topic in () if follow else topics:
-        if topic not in found:
+        if topic not in found and not is_pattern(topic):
             there = ", ".join(sorted(found)) or "none"
             fail(f"{directory} has no copy of topic {topic!r}; it has: {there}")
 
 
+def _lines(subscriber: Subscriber, *, is_json: bool) -> Callable[[int], list[bytes]]:
+    """The next lines, of up to so many records: rows, if that is what the subscriber has."""
+    if subscriber.is_of_rows:
+        show_row = as_row_line if is_json else as_row
+        return lambda most: [show_row(row) for row in subscriber.rows(most)]
+    show = as_line if is_json else as_value
+    return lambda most: [show(record) for record in subscriber.batch(most)]
+
+
 def copy_out(
-    subscriber: Subscriber, out: BinaryIO, show: Callable[[Record], bytes], limit: int | None
+    subscriber: Subscriber,
+    out: BinaryIO,
+    lines: Callable[[int], list[bytes]],
+    limit: int | None,
 ) -> int:
-    """Write records until there are no more, or `limit` are written; how many."""
+    """Write lines until there are no more, or `limit` are written; how many."""
     count = 0
     with progress("records", limit) as advance:
         while not subscriber.is_over and (limit is None or count < limit):
-            most = BATCH_RECORDS if limit is None else min(BATCH_RECORDS, limit - count)
-            records = subscriber.batch(most)
-            out.write(b"".join(show(record) + b"\n" for record in records))
+            found = lines(BATCH_RECORDS if limit is None else min(BATCH_RECORDS, limit - count))
+            out.write(b"".join(line + b"\n" for line in found))
             out.flush()
-            count += len(records)
-            advance(len(records))
+            count += len(found)
+            advance(len(found))
     return count

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from samelog.admin.answers import PartitionInfo, TopicInfo
+from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo
 from samelog.admin.client import ask, ask_each
 from samelog.admin.requests import (
     AlterTopic,
@@ -165,19 +165,38 @@ def list_command(config: ClientConfig) -> None:
 @json_option
 @watchable
 def describe(config: ClientConfig, name: str) -> None:
-    """Show the topic NAME and its partitions, as one node sees them.
+    """Show the topic NAME and its partitions, each as a node sees it that has it.
 
     \b
     Example:
       samelog topic describe flights --config client.toml
     """
-    found = ask(config, DescribeTopic(name))
+    found = described(config, name)
     if wants_json():
         print_json(found)
         return
     columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
     title = f"{found.topic.name} {found.topic.topic_id} {_shown(found.topic)}".rstrip()
     print_table(columns, [_row(partition) for partition in found.partitions], title=title)
+
+
+def described(config: ClientConfig, name: str) -> TopicDescription:
+    """As one node sees it; partitions that others have as the best informed of these does. Raises
+    AdminError.
+    """
+    found = ask(config, DescribeTopic(name))
+    if not any(each.elsewhere for each in found.partitions):
+        return found
+    held = [
+        each
+        for answer in ask_each(config, DescribeTopic(name))
+        if isinstance(answer, TopicDescription) and answer.topic.topic_id == found.topic.topic_id
+        for each in answer.partitions
+        if not each.elsewhere
+    ]
+    best = {each.partition: each for each in sorted(held, key=lambda each: each.end_offset)}
+    rows = tuple(best.get(each.partition, each) for each in found.partitions)
+    return structs.replace(found, partitions=rows)
 
 
 @command.command()

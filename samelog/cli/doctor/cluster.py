@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException
 
 from cryptography import x509
 
-from samelog.admin.client import ask
+from samelog.admin.client import all_nodes, ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import GetUpgrade, PlanArchive
 from samelog.admin.table import CLUSTER_HEADER
@@ -41,8 +41,9 @@ def check_cluster(config: ClientConfig) -> list[Diagnosis]:
     """The client's own certificate, every node, and what they have in common."""
     own = x509.load_pem_x509_certificate(read_file(config.tls.cert).data)
     findings = [judge_expiry("client", days_left(own))]
-    with ThreadPoolExecutor(len(config.nodes)) as threads:
-        for each in threads.map(lambda address: check_node_at(config, address), config.nodes):
+    places = [address for address, _ in all_nodes(config)]
+    with ThreadPoolExecutor(len(places)) as threads:
+        for each in threads.map(lambda address: check_node_at(config, address), places):
             findings += each
     return [*findings, _check_levels(config), _check_policies(config)]
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from samelog.config.expressions import InvalidPattern, compiled
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, check_group, with_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
-from samelog.kafka.groups.patterns import InvalidPattern, compiled
 from samelog.kafka.groups.requests import (
     Beaten,
     Caller,

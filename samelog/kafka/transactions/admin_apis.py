@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from samelog.config.expressions import InvalidPattern, compiled
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, readable
@@ -16,7 +17,6 @@ from samelog.kafka.apis.group_answers import with_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
-from samelog.kafka.groups.patterns import InvalidPattern, compiled
 from samelog.sequencer.state.transactions.state import LogTransactions, Transaction
 
 STATES = frozenset(

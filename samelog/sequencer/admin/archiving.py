@@ -9,17 +9,18 @@ from samelog.admin.requests import LogHistory, PlanArchive
 from samelog.archiver.log_history import HistoryRefused
 from samelog.archiver.plan import ArchiveProposal
 from samelog.consensus import NotLeader
-from samelog.sequencer.admin.parts import ServedNode, where
+from samelog.sequencer.admin.parts import ServedNode, elsewhere
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import CareParts
-from samelog.wire.errors import FaultCode
 
 TEXT_CHARACTERS = 1000
 
 
 def log_history(node: ServedNode, request: LogHistory) -> LogHistoryPage:
-    """One page: of one partition by who has it; else of those in group 0. Raises ChangeRefused."""
+    """One page: of one partition by who has it; else of those in group 0. Raises KeptElsewhere,
+    ChangeRefused.
+    """
     try:
         return _care_of(node, request).archive.log_history.page(request)
     except HistoryRefused as error:
@@ -27,7 +28,7 @@ def log_history(node: ServedNode, request: LogHistory) -> LogHistoryPage:
 
 
 def _care_of(node: ServedNode, request: LogHistory) -> CareParts:
-    """Raises ChangeRefused if other nodes have what is asked for."""
+    """Raises KeptElsewhere or ChangeRefused if other nodes have what is asked for."""
     state = node.logs.machine.state
     if request.topic is UNSET or request.partition is UNSET or request.topic not in state.names:
         return node.care
@@ -37,8 +38,7 @@ def _care_of(node: ServedNode, request: LogHistory) -> CareParts:
     number = topic.partition_numbers[request.partition]
     care = node.data_groups.care_of(number)
     if care is None:
-        text = f"other nodes have it: {where(node, number)}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
+        raise elsewhere(node, number)
     return care
 
 

@@ -31,7 +31,7 @@ from samelog.admin.group_answers import (
 from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
 from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import MembersDesk, ServedNode, parts_here, parts_of
+from samelog.sequencer.admin.parts import MembersDesk, ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import NATIVE_GROUPS
@@ -61,7 +61,7 @@ async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> G
 
 
 async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDescription:
-    """Have its offsets set. Raises ChangeRefused, TimeoutError."""
+    """Have its offsets set. Raises KeptElsewhere, ChangeRefused, TimeoutError."""
     await node.raft.proposer.catch_up()
     await _reset(node, request)
     return _describe(node, request.group)
@@ -88,7 +88,22 @@ def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
 
 def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
     """A group, as this node knows it now."""
-    return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(node, group)))
+    lag = sum(lag for _, lag in group_lags(node, group))
+    return GroupRow(*_facts(name, group), lag, sum(1 for _ in _elsewhere(node, group)))
+
+
+def _elsewhere(node: ServedNode, group: GroupState) -> Iterator[int]:
+    """The partitions that a group committed in and this node does not have."""
+    state = node.logs.machine.state
+    if state.placement.groups:
+        yield from (n for n in group.offsets if _where(node, n))
+
+
+def _where(node: ServedNode, number: int) -> str:
+    """The nodes that have a partition, if this one does not."""
+    base = base_number(node.logs.machine.state, number)
+    placed = node.logs.machine.state.placement.group_of(base)
+    return where(node, base) if placed and parts_of(node, base) is None else ""
 
 
 def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
@@ -160,6 +175,7 @@ def _partition(node: ServedNode, number: int, known: CommittedOffset) -> GroupPa
         max(0, end - max(known.offset, begin)),
         known.at_ms,
         known.metadata,
+        _where(node, number),
     )
 
 
@@ -187,11 +203,22 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
             message = f"{request.topic!r} has no partition {request.partition}"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, f"they are 0 to {last}")
     now_ms = node.member.clock.wall_ms()
+    await _catch_up(node, numbers)
     offsets = [(number, _target(node, number, request, now_ms)) for number in numbers]
     command = CommitOffsets([(request.group, offsets)], only_empty=True)
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.GROUP_IN_USE, outcome.message, "stop its consumers first")
+
+
+async def _catch_up(node: ServedNode, numbers: Iterable[int]) -> None:
+    """Have what is committed in the data groups of partitions. Raises KeptElsewhere, ChangeRefused,
+    TimeoutError.
+    """
+    state = node.logs.machine.state
+    for number in numbers:
+        if state.placement.group_of(base := base_number(state, number)):
+            await parts_here(node, base)[1].proposer.catch_up()
 
 
 def _target(

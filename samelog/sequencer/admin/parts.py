@@ -10,6 +10,7 @@ from samelog.admin.answers import StageDropped, StageHeld, StagePublished
 from samelog.admin.group_answers import GroupBeaten
 from samelog.admin.group_requests import BeatGroup
 from samelog.admin.requests import DropStage, HoldStage, PublishStage
+from samelog.consensus import NotLeader
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
@@ -163,13 +164,30 @@ def parts_of(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts] | N
     return node.data_groups.parts(partition)
 
 
+class KeptElsewhere(NotLeader):
+    """Other members have a partition: `hint` is one that is there."""
+
+
 def parts_here(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts]:
-    """As parts_of. Raises ChangeRefused if other nodes have it."""
+    """As parts_of. Raises KeptElsewhere or ChangeRefused if other nodes have it."""
     parts = parts_of(node, partition)
     if parts is None:
-        text = f"other nodes have it: {where(node, partition)}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
+        raise elsewhere(node, partition)
     return parts
+
+
+def elsewhere(node: ServedNode, partition: int) -> Exception:
+    """The refusal of a node that does not have a partition: who leads there is best to ask."""
+    placement = node.logs.machine.state.placement
+    number = placement.group_of(partition)
+    leader = node.data_groups.leader(number)
+    asked = (() if leader is None else (leader[1],)) + tuple(placement.groups[number].members)
+    others = (each for each in asked if each != node.peers.number)
+    there = next(filter(node.peers.presence.is_there, others), None)
+    if there is not None:
+        return KeptElsewhere(there)
+    text = f"other nodes have it: {where(node, partition)}"
+    return ChangeRefused(FaultCode.NOT_READY, text, "ask one of them")
 
 
 def where(node: ServedNode, partition: int) -> str:

@@ -196,6 +196,7 @@ def raft_status(node: ServedNode, request: GetRaftStatus) -> RaftStatus:
         raft.commit_index,
         node.raft.replica.applied_index,
         tuple(_raft_member(node, number) for number in members.all),
+        node.member.config.name,
     )
 
 

@@ -7,7 +7,7 @@ named as lost.
 from __future__ import annotations
 
 from samelog.admin import requests
-from samelog.admin.answers import RecordsVoided
+from samelog.admin.topic_answers import RecordsVoided
 from samelog.consensus import NotLeader
 from samelog.format.batch import HEADER_BYTES, read_header
 from samelog.sequencer.admin.parts import ServedNode, parts_here

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET
 
@@ -179,6 +179,11 @@ class GroupMembership:
     def _lose(self) -> None:
         self._life = MemberLife(self._new_id())
         self.version += 1
+
+    def follow_topics(self, topics: tuple[str, ...]) -> None:
+        """Take part in these from the next heartbeat on."""
+        with self._lock:
+            self.options = replace(self.options, topics=topics)
 
     # --- for the application's thread -------------------------------------------------------------
 

@@ -99,6 +99,12 @@ class Sharing:
         self.speaker = Speaker(config, self.membership, on_change)
         self.speaker.start()
 
+    def follow_topics(self, topics: tuple[str, ...]) -> None:
+        """Have these shared from now on. In any thread."""
+        self.membership.follow_topics(topics)
+        if self.speaker is not None:
+            self.speaker.say_soon()
+
     # --- positions, as the engine knows them -----------------------------------------------------
 
     def get(self, topic: str, topic_id: str, partition: int) -> int | None:

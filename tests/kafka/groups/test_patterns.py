@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.kafka.groups.patterns import InvalidPattern, TopicPatterns, compiled
+from samelog.config.expressions import InvalidPattern, compiled
+from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.sequencer.state.types import State, Topic
 
 

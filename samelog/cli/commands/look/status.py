@@ -1,6 +1,6 @@
 """`samelog status`: the cluster as its nodes see it.
 
-Every node is asked, and speaks for itself; what belongs to the cluster as a whole is taken from
+Every member is asked, and speaks for itself; what belongs to the cluster as a whole is taken from
 the answer with the highest commit index. Invariant: a node that does not answer is shown, with why.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from samelog.admin.answers import FRESH_S, NodeState, PartitionInfo, Status
-from samelog.admin.client import all_statuses
+from samelog.admin.client import AskedNode, all_nodes, all_statuses
 from samelog.admin.errors import AdminError
 from samelog.cli.output import (
     client_option,
@@ -45,8 +45,9 @@ def command(config: ClientConfig) -> None:
       samelog status --config client.toml
       samelog status --config client.toml --json
     """
-    answers = all_statuses(config)
-    found = combine(config, answers)
+    nodes = all_nodes(config)
+    answers = all_statuses(config, nodes)
+    found = combine(config.cluster, nodes, answers)
     if found["answers"] == 0:
         fail("no node answers: " + "; ".join(str(answer) for answer in answers))
     if wants_json():
@@ -55,26 +56,37 @@ def command(config: ClientConfig) -> None:
         _print(found)
 
 
-def combine(config: ClientConfig, answers: Sequence[Answer]) -> dict[str, Any]:
-    """One JSON object of all answers, given in the order of the configuration's nodes."""
+def combine(cluster: str, nodes: Sequence[AskedNode], answers: Sequence[Answer]) -> dict[str, Any]:
+    """One JSON object of all answers, given in the order of the nodes that were asked."""
     given = [answer for answer in answers if isinstance(answer, Status)]
     best = max(given, key=lambda answer: answer.commit_index, default=None)
     return {
-        "cluster": config.cluster,
+        "cluster": cluster,
         "answers": len(given),
         "leader": best and best.leader,
-        "nodes": _nodes(config, answers, best),
-        "partitions": [_partition(row, given) for row in (best.partitions if best else ())],
+        "nodes": _nodes(nodes, answers, best),
+        "partitions": [_partition(row, given) for row in partitions_of(given)],
         "sessions": [to_json(session) for session in (best.sessions if best else ())],
         "events": [to_json(event) for event in (best.events if best else ())],
     }
 
 
+def partitions_of(answers: Sequence[Status]) -> list[PartitionInfo]:
+    """All partitions by name, each as the best informed node has it that has it: data groups are on
+    some of the nodes only.
+    """
+    found: dict[tuple[str, int], PartitionInfo] = {}
+    for answer in sorted(answers, key=lambda each: each.commit_index, reverse=True):
+        for row in answer.partitions:
+            found.setdefault((row.topic, row.partition), row)
+    return [row for _, row in sorted(found.items())]
+
+
 def _nodes(
-    config: ClientConfig, answers: Sequence[Answer], best: Status | None
+    nodes: Sequence[AskedNode], answers: Sequence[Answer], best: Status | None
 ) -> list[dict[str, Any]]:
-    """A row for each node that was asked, and for each member that the configuration lacks."""
-    rows = [_node(config, index, answer) for index, answer in enumerate(answers)]
+    """A row for each node that was asked, and for each member that was not."""
+    rows = [_node(node, answer) for node, answer in zip(nodes, answers, strict=True)]
     members = {} if best is None else {node.name: node for node in best.nodes}
     for row in rows:
         known = members.pop(row["name"], None)
@@ -83,15 +95,14 @@ def _nodes(
     return rows + [to_json(node) for node in members.values()]
 
 
-def _node(config: ClientConfig, index: int, answer: Answer) -> dict[str, Any]:
+def _node(node: AskedNode, answer: Answer) -> dict[str, Any]:
+    address, name = str(node[0]), node[1]
     if isinstance(answer, AdminError):
-        name = config.node_names[index] if config.node_names else None
         state = to_json(NodeState.OFFLINE)
-        address = str(config.nodes[index])
         return {"name": name, "address": address, "state": state, "detail": str(answer)}
     own = next((node for node in answer.nodes if node.name == answer.node), None)
     seen = {"leader": answer.leader, "term": answer.term, "commit_index": answer.commit_index}
-    gone = {"name": answer.node, "address": str(config.nodes[index]), "state": "offline"}
+    gone = {"name": answer.node, "address": address, "state": "offline"}
     return {**(gone if own is None else to_json(own)), **seen}
 
 

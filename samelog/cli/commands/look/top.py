@@ -16,10 +16,10 @@ import click
 import msgspec
 
 from samelog.admin.answers import GroupRow, PartitionInfo, Status
-from samelog.admin.client import all_statuses, ask
+from samelog.admin.client import AskedNode, all_nodes, all_statuses
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import ListGroups
-from samelog.cli.commands.look.status import combine
+from samelog.cli.commands.group import group_rows
+from samelog.cli.commands.look.status import combine, partitions_of
 from samelog.cli.output import (
     client_option,
     fail,
@@ -42,6 +42,8 @@ class Look:
     """What the nodes said at one time (seconds of any clock)."""
 
     at_s: float
+    nodes: tuple[AskedNode, ...]
+    """Who was asked, in the order of the answers."""
     answers: tuple[Status | AdminError, ...]
     groups: tuple[GroupRow, ...] = ()
     groups_problem: str = ""
@@ -67,28 +69,30 @@ class Rates:
 
 def take_look(config: ClientConfig, now: Callable[[], float] = time.monotonic) -> Look:
     """Ask every node. Raises OperatorError if none answers."""
-    answers = all_statuses(config)
+    nodes = all_nodes(config)
+    answers = all_statuses(config, nodes)
     at_s = now()
     if all(isinstance(answer, AdminError) for answer in answers):
         fail("no node answers: " + "; ".join(map(str, answers)))
     try:
-        return Look(at_s, tuple(answers), ask(config, ListGroups()).groups)
+        return Look(at_s, tuple(nodes), tuple(answers), tuple(group_rows(config)))
     except AdminError as error:
-        return Look(at_s, tuple(answers), groups_problem=str(error))
+        return Look(at_s, tuple(nodes), tuple(answers), groups_problem=str(error))
 
 
 def compare(config: ClientConfig, before: Look | None, now: Look) -> dict[str, Any]:
     """One JSON object of what the cluster does."""
-    found = combine(config, now.answers)
+    found = combine(config.cluster, now.nodes, now.answers)
     rates = Rates(None if before is None else now.at_s - before.at_s)
     earlier = [] if before is None else before.given
     best = max(now.given, key=lambda answer: answer.commit_index)
+    rows = partitions_of(now.given)
     return {
         "cluster": found["cluster"],
         "leader": found["leader"],
         "seconds": None if rates.seconds is None else round(rates.seconds, 3),
-        "nodes": [_node(row, now.given, earlier, best, rates) for row in found["nodes"]],
-        "topics": _topics(now.given, earlier, best, rates),
+        "nodes": [_node(row, now.given, earlier, rows, rates) for row in found["nodes"]],
+        "topics": _topics(now.given, earlier, rows, rates),
         "groups": _groups(now.groups, () if before is None else before.groups, rates),
         "groups_problem": now.groups_problem,
         "sessions": len(best.sessions),
@@ -110,17 +114,19 @@ def _node(
     row: dict[str, Any],
     given: Sequence[Status],
     earlier: Sequence[Status],
-    best: Status,
+    known: Sequence[PartitionInfo],
     rates: Rates,
 ) -> dict[str, Any]:
-    """A node: what it merges per second, and how far it is behind the best informed one."""
+    """A node: what it merges per second, and how far it is behind the best informed ones in what it
+    has.
+    """
     seen = {key: row.get(key) for key in ("name", "address", "state", "role")}
     said = "; ".join(filter(None, (row.get("not_ready"), row.get("detail"))))
     ends, ended = _ends_of(row["name"], given), _ends_of(row["name"], earlier)
     if ends is None:
         return {**seen, "records_per_s": None, "lag_records": None, "detail": said}
     there = None if ended is None else sum(ended.get(place, 0) for place in ends)
-    lag = sum(_lag(each, ends.get((each.topic, each.partition), 0)) for each in best.partitions)
+    lag = _lag_of(ends, known)
     rate = rates.of(there, sum(ends.values()))
     return {**seen, "records_per_s": rate, "lag_records": lag, "detail": said}
 
@@ -131,47 +137,52 @@ def _ends_of(node: str, answers: Sequence[Status]) -> CopyEnds | None:
 
 
 def _topics(
-    given: Sequence[Status], earlier: Sequence[Status], best: Status, rates: Rates
+    given: Sequence[Status],
+    earlier: Sequence[Status],
+    known: Sequence[PartitionInfo],
+    rates: Rates,
 ) -> list[dict[str, Any]]:
-    """Topics by name, as the best informed node has them, and how far a copy is behind."""
-    known = max(earlier, key=lambda answer: answer.commit_index, default=None)
-    before = {} if known is None else _sums(known.partitions)
+    """Topics by name, and how far a copy is behind."""
+    before = partitions_of(earlier)
     copies = [_ends(answer) for answer in given]
     return [
         {
             "topic": topic,
-            "partitions": sum(row.topic == topic for row in best.partitions),
-            "records": end - start,
-            "bytes": size,
-            "records_per_s": rates.of(before[topic][1] if topic in before else None, end),
-            "bytes_per_s": rates.of(before[topic][2] if topic in before else None, size),
-            "lag_records": _behind(best, copies, topic),
-            "trouble": "; ".join(
-                r.halted for r in best.partitions if r.topic == topic and r.halted
-            ),
+            "partitions": len(rows),
+            "records": sum(row.end_offset - row.start_offset for row in rows),
+            "bytes": sum(row.size_bytes for row in rows),
+            **_growth([row for row in before if row.topic == topic], rows, rates),
+            "lag_records": max(_lag_of(ends, rows) for ends in copies),
+            "trouble": "; ".join(row.halted for row in rows if row.halted),
         }
-        for topic, (start, end, size) in sorted(_sums(best.partitions).items())
+        for topic, rows in _by_topic(known).items()
     ]
 
 
-def _sums(partitions: Sequence[PartitionInfo]) -> dict[str, tuple[int, int, int]]:
-    """Topic -> (start offsets, end offsets, bytes), over its partitions."""
-    sums: dict[str, tuple[int, int, int]] = {}
-    for row in partitions:
-        start, end, size = sums.get(row.topic, (0, 0, 0))
-        sums[row.topic] = (
-            start + row.start_offset,
-            end + row.end_offset,
-            size + row.size_bytes,
-        )
-    return sums
+def _by_topic(known: Sequence[PartitionInfo]) -> dict[str, list[PartitionInfo]]:
+    found: dict[str, list[PartitionInfo]] = {}
+    for row in known:
+        found.setdefault(row.topic, []).append(row)
+    return found
 
 
-def _behind(best: Status, copies: Sequence[CopyEnds], topic: str) -> int:
-    rows = [row for row in best.partitions if row.topic == topic]
-    return max(
-        sum(_lag(row, ends.get((topic, row.partition), 0)) for row in rows) for ends in copies
-    )
+def _growth(
+    before: Sequence[PartitionInfo], now: Sequence[PartitionInfo], rates: Rates
+) -> dict[str, float | None]:
+    """Of the partitions that both looks found; another node may not have answered in one."""
+    there = {row.partition: row for row in before}
+    both = [(there[row.partition], row) for row in now if row.partition in there]
+    if not both:
+        return {"records_per_s": None, "bytes_per_s": None}
+    ended, end = (sum(each.end_offset for each in rows) for rows in zip(*both, strict=True))
+    sized, size = (sum(each.size_bytes for each in rows) for rows in zip(*both, strict=True))
+    return {"records_per_s": rates.of(ended, end), "bytes_per_s": rates.of(sized, size)}
+
+
+def _lag_of(ends: CopyEnds, known: Sequence[PartitionInfo]) -> int:
+    """Of what a node has: it need not have all partitions."""
+    held = [row for row in known if (row.topic, row.partition) in ends]
+    return sum(_lag(row, ends[row.topic, row.partition]) for row in held)
 
 
 def _groups(

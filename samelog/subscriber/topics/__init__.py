@@ -1,0 +1,1 @@
+"""Which topics a subscriber reads: by name, or by pattern."""

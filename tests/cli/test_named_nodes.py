@@ -1,0 +1,245 @@
+"""Commands whose client.toml names some of the nodes: they learn of others, and ask named ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec import structs
+
+from samelog.admin import client as admin_client
+from samelog.admin.answers import (
+    AdminAnswer,
+    GroupDescription,
+    GroupInfo,
+    GroupPartition,
+    GroupRows,
+    PartitionInfo,
+    Status,
+    TopicDescription,
+    TopicInfo,
+)
+from samelog.admin.client import all_nodes, ask, ask_each
+from samelog.admin.errors import AdminError
+from samelog.admin.requests import (
+    AdminRequest,
+    DescribeGroup,
+    DescribeTopic,
+    GetRaftStatus,
+    ListGroups,
+    ListSubscribers,
+    ListTopics,
+    ResetGroup,
+)
+from samelog.admin.views import RaftMember, RaftStatus, ReadPartition, SubscriberRow, Subscribers
+from samelog.cli.commands.look.status import combine
+from samelog.cli.main import main
+from samelog.config.schema.render import to_toml
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
+from samelog.http.routes import HttpProblem, problem_of
+from samelog.wire.errors import FaultCode
+from tests.cli.fake_nodes import Answer, FakeCluster
+
+FLIGHTS = TopicInfo("flights", "f" * 32, 3, {})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    with FakeCluster(tmp_path) as started:
+        for node in started.nodes:
+            node.answer = partial(answer_of, started, node.name)
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_client, "RETRY_S", 0.01)
+
+
+def seed(cluster: FakeCluster, *, with_name: bool = True) -> ClientConfig:
+    """Of who knows the first node only."""
+    config = cluster.config
+    return replace(config, nodes=config.nodes[:1], node_names=("n0",) if with_name else ())
+
+
+def members_of(cluster: FakeCluster, name: str, *, names: tuple[str, ...] = ()) -> RaftStatus:
+    members = tuple(
+        RaftMember(node.name, number, str(node.address), True, True, -1, "")
+        for number, node in enumerate(cluster.nodes)
+        if not names or node.name in names
+    )
+    return RaftStatus("follower", 1, "n1", True, 1, 9, 9, 9, 9, members, name)
+
+
+def row_of(partition: int, here: bool) -> PartitionInfo:
+    """A partition, as its only holder has it or as another node does."""
+    end = 100 + partition if here else 0
+    sizes = (1, 10 * end, 7, end, end)
+    info = PartitionInfo("flights", partition, 0, end, end, *sizes)
+    return info if here else structs.replace(info, elsewhere=f"n{partition}")
+
+
+def offsets_of(partition: int, here: bool) -> GroupPartition:
+    end = 100 + partition if here else 0
+    elsewhere = "" if here else f"n{partition}"
+    lag = end - 90 if here else 0
+    return GroupPartition("flights", partition, 0, end, 90, lag, 5, "", elsewhere)
+
+
+def answer_of(cluster: FakeCluster, name: str, request: AdminRequest[Any]) -> Answer:
+    """Partition N is on node N only."""
+    number = int(name[1:])
+    if isinstance(request, GetRaftStatus):
+        return members_of(cluster, name)
+    if isinstance(request, DescribeTopic):
+        return TopicDescription(FLIGHTS, tuple(row_of(p, p == number) for p in range(3)))
+    if isinstance(request, DescribeGroup):
+        info = GroupInfo("billing", "Empty", "consumer", "", 0, 1)
+        rows = tuple(offsets_of(p, p == number) for p in range(3))
+        return GroupDescription(info, (), rows)
+    if isinstance(request, ResetGroup):
+        if request.partition != number:
+            return not_here(
+                cluster, 1 if not isinstance(request.partition, int) else request.partition
+            )
+        return answer_of(cluster, name, DescribeGroup("billing"))
+    return HttpProblem(HTTPStatus.NOT_FOUND, "not in this test")
+
+
+def not_here(cluster: FakeCluster, number: int) -> HttpProblem:
+    there = cluster.nodes[number]
+    known = {"leader": there.name, "leader_address": str(there.address)}
+    return problem_of(FaultCode.NOT_LEADER, f"it has no copy: ask {there.name}", **known)
+
+
+def run_json(cluster: FakeCluster, tmp_path: Path, *arguments: str) -> Any:
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    result = CliRunner().invoke(main, [*arguments, "--json", "--config", str(file)])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("with_name", [True, False])
+def test_members_are_learnt_from_whoever_is_configured(
+    cluster: FakeCluster, *, with_name: bool
+) -> None:
+    first, *others = all_nodes(seed(cluster, with_name=with_name))
+    assert first == (cluster.nodes[0].address, "n0" if with_name else None)
+    assert others == [(node.address, node.name) for node in cluster.nodes[1:]]
+    answers = ask_each(seed(cluster), DescribeTopic("flights"))
+    assert [type(each) for each in answers] == [TopicDescription] * 3
+
+
+def test_a_configured_node_goes_by_its_configuration(cluster: FakeCluster) -> None:
+    """Members may reach it elsewhere, and it may have no name in the configuration."""
+    told = members_of(cluster, "n0")
+    moved = structs.replace(told.members[0], address="elsewhere:1")
+    told = structs.replace(told, members=(moved, *told.members[1:]))
+    cluster.nodes[0].answer = lambda request: told
+    for with_name in (True, False):
+        assert len(all_nodes(seed(cluster, with_name=with_name))) == 3
+
+
+def test_who_is_told_of_nobody_knows_who_is_configured(cluster: FakeCluster) -> None:
+    cluster.nodes[0].answer = lambda request: problem_of(FaultCode.NOT_AUTHORISED, "not you")
+    assert all_nodes(seed(cluster)) == [(cluster.nodes[0].address, "n0")]
+
+
+def test_the_best_informed_says_who_is_a_member(cluster: FakeCluster) -> None:
+    older = structs.replace(members_of(cluster, "n1"), commit_index=3)
+    newest = members_of(cluster, "n0", names=("n0", "n1"))
+    cluster.nodes[0].answer = lambda request: newest
+    cluster.nodes[1].answer = lambda request: older
+    config = cluster.config
+    both = replace(config, nodes=config.nodes[:2], node_names=config.node_names[:2])
+    assert [name for _, name in all_nodes(both)] == ["n0", "n1"]
+
+
+def test_one_node_names_the_next(cluster: FakeCluster) -> None:
+    """One that has the partition, which names the leader of its group."""
+    answer: AdminAnswer = TopicDescription(FLIGHTS, ())
+    cluster.nodes[0].answer = lambda request: not_here(cluster, 2)
+    cluster.nodes[2].answer = lambda request: not_here(cluster, 1)
+    cluster.nodes[1].answer = lambda request: answer
+    assert ask(seed(cluster), DescribeTopic("flights")) == answer
+
+
+def test_nodes_that_name_each_other_end_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 0.2)
+    cluster.nodes[0].answer = lambda request: not_here(cluster, 1)
+    cluster.nodes[1].answer = lambda request: not_here(cluster, 0)
+    with pytest.raises(AdminError, match="ask n"):
+        ask(seed(cluster), ListTopics())
+
+
+def test_partitions_are_described_by_who_has_them(cluster: FakeCluster, tmp_path: Path) -> None:
+    found = run_json(cluster, tmp_path, "topic", "describe", "flights")["partitions"]
+    assert [(row["end_offset"], row["elsewhere"]) for row in found] == [
+        (100, ""),
+        (101, ""),
+        (102, ""),
+    ]
+
+
+def test_lag_is_told_by_who_has_the_partitions(cluster: FakeCluster, tmp_path: Path) -> None:
+    found = run_json(cluster, tmp_path, "group", "describe", "billing")["partitions"]
+    assert [(row["end"], row["lag"]) for row in found] == [(100, 10), (101, 11), (102, 12)]
+
+
+def test_a_group_is_reset_where_the_partitions_are(cluster: FakeCluster, tmp_path: Path) -> None:
+    run_json(cluster, tmp_path, "group", "reset", "billing", "--topic", "flights", "--to", "latest")
+    for number, node in enumerate(cluster.nodes):
+        assert ResetGroup("billing", "flights", "latest", partition=number) in node.asked
+
+
+def test_all_partitions_are_shown(cluster: FakeCluster) -> None:
+    """Each as a node has it that has it: the best informed one first."""
+    answers = [
+        Status("c", f"n{p}", "n1", 1, 9 - p, (), (row_of(p, here=True), row_of(3, here=p == 1)), ())
+        for p in range(3)
+    ]
+    found = combine("c", cluster_nodes(cluster), answers)["partitions"]
+    assert [(each["partition"], each["end_offset"]) for each in found] == [
+        (0, 100),
+        (1, 101),
+        (2, 102),
+        (3, 0),
+    ]
+
+
+def cluster_nodes(cluster: FakeCluster) -> list[tuple[Address, str | None]]:
+    return [(node.address, node.name) for node in cluster.nodes]
+
+
+def _one_of(known: dict[type, AdminAnswer], request: AdminRequest[Any]) -> Answer:
+    return known[type(request)]
+
+
+def test_everybody_is_asked_for_readers(cluster: FakeCluster, tmp_path: Path) -> None:
+    """A topic is not deleted while a node serves its readers that is not configured."""
+    reader = SubscriberRow(
+        "samelog://subscriber/s", "h:1", 1, 1, 1.0, (ReadPartition("flights", 0, 0, 0, 9),)
+    )
+    for node in cluster.nodes:
+        readers = Subscribers((reader,) if node.name == "n2" else ())
+        groups = GroupRows(())
+        told = members_of(cluster, node.name)
+        known: dict[type, AdminAnswer] = {ListSubscribers: readers, ListGroups: groups}
+        node.answer = partial(_one_of, {**known, GetRaftStatus: told})
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    arguments = ["topic", "delete", "flights", "--config", str(file)]
+    result = CliRunner().invoke(main, arguments, input="y\n")
+    assert result.exit_code == 1
+    assert "flights is read by samelog://subscriber/s" in result.output

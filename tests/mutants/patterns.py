@@ -1,0 +1,69 @@
+"""Planted bugs in what a subscriber takes its patterns for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.subscriber.start import StartFinder
+from samelog.subscriber.topics.chosen import ChosenTopics, TopicPattern
+from samelog.subscriber.topics.watching import TopicWatch
+
+
+@contextmanager
+def begin_new_topics_at_their_end() -> Iterator[None]:
+    """A subscriber that began at the end leaves out what was written to a topic that was made since
+    before it was noticed.
+    """
+    with patch.object(StartFinder, "note_new", lambda self, topics: None):
+        yield
+
+
+@contextmanager
+def believe_every_list_of_topics() -> Iterator[None]:
+    """A topic that a node does not list is read no more."""
+    original = ChosenTopics.unknown
+
+    def unknown(self: ChosenTopics, topics: Iterable[str]) -> list[str]:
+        listed = list(topics)
+        self.names = tuple(name for name in self.names if name in listed)
+        return original(self, listed)
+
+    with patch.object(ChosenTopics, "unknown", unknown):
+        yield
+
+
+@contextmanager
+def go_on_in_what_took_the_name() -> Iterator[None]:
+    """A topic that was deleted and made anew is taken for the one of before."""
+    with patch.object(TopicWatch, "deleted", lambda self, topic: None):
+        yield
+
+
+@contextmanager
+def take_the_clusters_own_topics() -> Iterator[None]:
+    """The whole cluster has the topics of its own, too."""
+
+    def means(self: TopicPattern, topic: str) -> bool:
+        return self.expression.fullmatch(topic) is not None
+
+    with patch.object(TopicPattern, "means", means):
+        yield
+
+
+_TOPICS = "tests/subscriber/test_topics.py::"
+PATTERNS = (
+    (199, begin_new_topics_at_their_end, _TOPICS + "test_what_is_new_is_read_from_its_beginning"),
+    (
+        199,
+        believe_every_list_of_topics,
+        _TOPICS + "test_a_topic_is_told_once_whatever_a_node_says_that_lags",
+    ),
+    (
+        199,
+        go_on_in_what_took_the_name,
+        _TOPICS + "test_a_topic_is_told_once_whatever_a_node_says_that_lags",
+    ),
+    (199, take_the_clusters_own_topics, _TOPICS + "test_a_pattern_means_whole_names"),
+)

@@ -19,12 +19,12 @@ from samelog.admin import mirror_requests as asked
 from samelog.admin.mirror_answers import MirrorInfo, SourceState, SourceTopic
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.tables.mirror import MirrorConfig
-from samelog.format.cluster_ids import root_of
 from samelog.mirror.choosing import copied_settings, is_chosen, matches, mirror_name
 from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.source import SourceCluster
+from samelog.placement.cluster_ids import root_of
 
 log = logging.getLogger(__name__)
 

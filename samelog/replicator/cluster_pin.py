@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import os
 
-from samelog.format.cluster_ids import ends
 from samelog.format.directory_files import ClusterFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import CLUSTER_FILE
+from samelog.placement.cluster_ids import ends
 from samelog.store.disk.files import FileSystem
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.wire.errors import FaultCode, ProtocolFault

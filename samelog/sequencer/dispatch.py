@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from samelog.format.cluster_ids import ends
+from samelog.placement.cluster_ids import ends
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import Protocol, get_args
 
 from samelog.consensus import GroupMessages
-from samelog.format.cluster_ids import ends
+from samelog.placement.cluster_ids import ends
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.cluster.promotion import SiteWasPromoted
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.sites.promotion import SiteWasPromoted
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP

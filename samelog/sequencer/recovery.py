@@ -24,10 +24,12 @@ from samelog.placement.changes import RecoverGroup, apply_change
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
+    SiteRecord,
     check_not_superseded,
     known_by_birth,
     read_record,
     write_record,
+    write_sites,
 )
 from samelog.sequencer.data_groups.recovering import keep_own_segments
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile
@@ -147,7 +149,7 @@ def begin_anew(
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
-        check_not_superseded(life.record, config.data)
+        check_not_superseded(fs, config.data)
         _check_names(life, config, others)
         if promotes is None:
             life.held.machine.apply(RecordEvent(wall_ms, kind, _possible_loss(life.finding)))
@@ -323,9 +325,9 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
         members_version=life.state.members_version,
         voters=[finding.number],
         cluster_id=life.state.cluster_id or record.cluster_id,
-        far={},
     )
     write_record(fs, data, known_by_birth(fs, data, alone))
+    write_sites(fs, data, SiteRecord())
     return aside
 
 

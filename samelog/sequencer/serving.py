@@ -24,15 +24,15 @@ from samelog.sequencer.cluster.joining import (
 from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace, suspect
-from samelog.sequencer.node import Node
-from samelog.sequencer.recovery import SitePromotion, begin_anew
-from samelog.sequencer.sites.promotion import (
+from samelog.sequencer.cluster.promotion import (
     PromotionOrder,
     PromotionOrdered,
     SiteWasPromoted,
     ask_far_sites,
     follow,
 )
+from samelog.sequencer.node import Node
+from samelog.sequencer.recovery import SitePromotion, begin_anew
 from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from unittest.mock import patch
 
 from samelog.placement.sites import Sites
 from samelog.sequencer import group_replica, recovery, serving
-from samelog.sequencer.cluster import node_dir
+from samelog.sequencer.admin.siting import promoting
+from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags, promoting, promotion
+from samelog.sequencer.sites import lags
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
@@ -94,7 +95,7 @@ def promote_under_the_same_id() -> Iterator[None]:
 def begin_again_after_a_promotion() -> Iterator[None]:
     """A node that was told of a promotion begins again as it was."""
 
-    def check(known: Any, path: str) -> None:
+    def check(fs: Any, path: str) -> None:
         """Nothing is against it."""
 
     with (

@@ -97,14 +97,6 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """
     doubtful: bool = False
     """Such a host has gone down since: acknowledged entries may be missing here."""
-    far: dict[str, list[Member]] = {}
-    """Other sites that have members, as known here: one of them may have been promoted while this
-    node was away.
-    """
-    superseded: str = ""
-    """The cluster's id since a site was promoted without this node, which takes part no more;
-    empty: none was.
-    """
 
     @property
     def may_vote(self) -> bool:
@@ -120,6 +112,18 @@ class NodeRecord(msgspec.Struct, frozen=True):
         return [*self.predecessors, incarnation][-LIVES_TOLD:] if incarnation else self.predecessors
 
 
+class SiteRecord(msgspec.Struct, frozen=True):
+    """The contents of sites.json: what a node keeps of other sites."""
+
+    far: dict[str, list[Member]] = {}
+    """Those that have members, as known here: one of them may be promoted while this node is away.
+    """
+    superseded: str = ""
+    """The cluster's id since a site was promoted without this node, which takes part no more;
+    empty: none was.
+    """
+
+
 class NodeDirectory:
     """The open data directory of a running node."""
 
@@ -128,6 +132,8 @@ class NodeDirectory:
         self.record = record
         self._fs = fs
         self._lock = lock
+        self.far = read_sites(fs, path).far
+        """Other sites that have members, as they were noted last."""
 
     @classmethod
     def open(
@@ -158,6 +164,7 @@ class NodeDirectory:
             if fs.exists(os.path.join(path, "node.json")):
                 known = read_record(fs, path)
                 _check(known, config)
+                check_not_superseded(fs, path)
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
             else:
@@ -233,7 +240,9 @@ class NodeDirectory:
 
     def knows_far(self, far: dict[str, list[Member]]) -> None:
         """Who is in other sites."""
-        self._rewrite(far=far)
+        if far != self.far:
+            self.far = far
+            write_sites(self._fs, self.path, SiteRecord(far))
 
     def _rewrite(self, **changes: object) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
@@ -337,6 +346,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
     try:
         if fs.exists(os.path.join(path, "node.json")):
             _check(read_record(fs, path), config)
+            check_not_superseded(fs, path)
         else:
             _check_is_empty(fs, path)
     finally:
@@ -364,19 +374,36 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
 
-def check_not_superseded(known: NodeRecord, path: str) -> None:
+def check_not_superseded(fs: FileSystem, path: str) -> None:
     """Raises NodeDirectoryError if a site was promoted without the node."""
-    if known.superseded:
+    since = read_sites(fs, path).superseded
+    if since:
         raise NodeDirectoryError(
-            f"a site was promoted without {known.node}, and the cluster is {known.superseded} now: "
-            f"what {path} holds beyond that counts no more. Keep the directory, and start the node "
+            f"a site was promoted without this node, and the cluster is {since} now: what "
+            f"{path} holds beyond that counts no more. Keep the directory, and start the node "
             "with an empty one, after: samelog node add"
         )
 
 
+def read_sites(fs: FileSystem, path: str) -> SiteRecord:
+    """The sites.json of a directory, if there is one. Raises NodeDirectoryError."""
+    file = os.path.join(path, "sites.json")
+    if not fs.exists(file):
+        return SiteRecord()
+    data = fs.read_file(file, FILE_LIMIT_BYTES)
+    try:
+        return msgspec.json.decode(checked(data), type=SiteRecord)
+    except ValueError as error:
+        raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
+
+
+def write_sites(fs: FileSystem, path: str, record: SiteRecord) -> None:
+    """Replace sites.json, durably."""
+    fs.write_atomically(os.path.join(path, "sites.json"), encode_checked(record))
+
+
 def _check(known: NodeRecord, config: NodeConfig) -> None:
     path = config.data
-    check_not_superseded(known, path)
     if known.cluster != config.cluster:
         raise NodeDirectoryError(
             f"{path} belongs to cluster {known.cluster!r}, the configuration says "

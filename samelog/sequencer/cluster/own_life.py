@@ -84,8 +84,8 @@ class OwnLife:
         record, state = self._directory.record, self._machine.state
         if state.cluster_id and not record.cluster_id:
             self._directory.belongs_to(state.cluster_id)
-        if (far := far_members(state.placement.sites, state.members, record.number)) != record.far:
-            self._directory.knows_far(far)
+        sites, members = state.placement.sites, state.members
+        self._directory.knows_far(far_members(sites, members, record.number))
         if not self._group.raft.may_vote and self._is_let_in():
             self._group.raft.regain_trust()
         if record.suspicion and self._group.raft.may_vote:

@@ -32,7 +32,7 @@ from samelog.cli.watching import watchable
 from samelog.config.load import load_client, load_mirror
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
-from samelog.format.cluster_ids import root_of
+from samelog.placement.cluster_ids import root_of
 
 UNKNOWN = "unknown"
 

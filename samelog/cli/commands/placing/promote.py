@@ -30,7 +30,7 @@ from samelog.config.values import Address
 POLL_S = 0.5
 
 
-class Found(NamedTuple):
+class Survivors(NamedTuple):
     """What the nodes that answer have: of the site, the best to go on with first; and names of
     others.
     """
@@ -98,19 +98,23 @@ def promote(
         talk("publishers may still have what is missing; else: samelog recover void")
 
 
-def _look(config: ClientConfig, site: str) -> Found:
-    addresses = [address for address, _ in known_nodes(config)]
-    answers = zip(addresses, ask_each(config, GetStanding()), strict=True)
-    known = [(where, said) for where, said in answers if isinstance(said, Standing)]
+def _look(config: ClientConfig, site: str) -> Survivors:
+    known = _standings(config)
     there = [each for each in known if each[1].site == site]
     if not there:
         names = ", ".join(each.node for _, each in known) or "none"
         fail(f"no node of site {site!r} answers; add its nodes to nodes in client.toml ({names})")
     there.sort(key=lambda each: (-each[1].term, -each[1].entry, each[1].node))
-    return Found(there, [each.node for _, each in known if each.site != site])
+    return Survivors(there, [each.node for _, each in known if each.site != site])
 
 
-def _refuse(config: ClientConfig, found: Found, site: str) -> NoReturn:
+def _standings(config: ClientConfig) -> list[tuple[Address, Standing]]:
+    addresses = [address for address, _ in known_nodes(config)]
+    answers = zip(addresses, ask_each(config, GetStanding()), strict=True)
+    return [(where, said) for where, said in answers if isinstance(said, Standing)]
+
+
+def _refuse(config: ClientConfig, found: Survivors, site: str) -> NoReturn:
     if wants_json():
         rows = [each for _, each in found.there]
         print_json({"site": site, "found": rows, "done": False})
@@ -122,7 +126,7 @@ def _refuse(config: ClientConfig, found: Found, site: str) -> NoReturn:
     )
 
 
-def _describe(found: Found) -> None:
+def _describe(found: Survivors) -> None:
     for _, each in found.there:
         talk(
             f"{each.node}: entry {each.entry} of term {each.term}, of which {each.committed} are "
@@ -144,7 +148,7 @@ def _describe(found: Found) -> None:
 
 def _wait(
     config: ClientConfig,
-    found: Found,
+    found: Survivors,
     begun: PromotionBegun,
     without: Sequence[str],
     wait_s: float,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.format.cluster_ids import root_of
 from samelog.format.names import EVENTS_TOPIC
+from samelog.placement.cluster_ids import root_of
 from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from samelog.format.cluster_ids import promoted_id
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
+from samelog.placement.cluster_ids import promoted_id
 from samelog.placement.sites import Promotion, Sites
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.format.cluster_ids import ends, parse_cluster_id, promoted_id, root_of
+from samelog.placement.cluster_ids import ends, parse_cluster_id, promoted_id, root_of
 
 FIRST, ONE, OTHER = "0123456789abcdef", "a" * 16, "b" * 16
 IDS = st.text("0123456789abcdef", min_size=16, max_size=16)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 _PROMOTED = re.compile(r"\A(.+)-([1-9][0-9]{0,8})-([0-9a-f]{16})\Z")
 
 
-class ClusterId(NamedTuple):
+class IdParts(NamedTuple):
     """The parts of an id: what the cluster was called first, how many promotions there were, and
     the id of the newest one.
     """
@@ -26,10 +26,10 @@ class ClusterId(NamedTuple):
     newest: str = ""
 
 
-def parse_cluster_id(text: str) -> ClusterId:
+def parse_cluster_id(text: str) -> IdParts:
     """An id that was never promoted is its own root."""
     found = _PROMOTED.match(text)
-    return ClusterId(text) if found is None else ClusterId(found[1], int(found[2]), found[3])
+    return IdParts(text) if found is None else IdParts(found[1], int(found[2]), found[3])
 
 
 def root_of(text: str) -> str:

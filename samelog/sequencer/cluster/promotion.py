@@ -19,16 +19,19 @@ import msgspec
 
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import parse_address
-from samelog.format.cluster_ids import ends
+from samelog.placement.cluster_ids import ends
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.sequencer.cluster.node_dir import (
     NodeRecord,
+    SiteRecord,
     check_not_superseded,
     read_record,
+    read_sites,
     write_record,
+    write_sites,
 )
 from samelog.sequencer.cluster.peers import make_hello
 from samelog.sequencer.state.commands import Member
@@ -80,14 +83,16 @@ def follow(fs: FileSystem, path: str, found: SiteWasPromoted) -> None:
     record = read_record(fs, path)
     if not ends(found.cluster_id, record.cluster_id):
         return
-    change = "cluster_id" if found.stays else "superseded"
-    record = msgspec.structs.replace(record, **{change: found.cluster_id}, far={})
-    write_record(fs, path, record)
     log_event(log, logging.WARNING, "a site was promoted", stays=found.stays, now=found.cluster_id)
-    check_not_superseded(record, path)
+    if found.stays:
+        write_record(fs, path, msgspec.structs.replace(record, cluster_id=found.cluster_id))
+        write_sites(fs, path, SiteRecord())
+    else:
+        write_sites(fs, path, SiteRecord(superseded=found.cluster_id))
+    check_not_superseded(fs, path)
 
 
-class _Asked:
+class _FarQuestion:
     """Introduces a node to a member of another site, to hear what that says. Implements
     transport.Handler.
     """
@@ -96,7 +101,7 @@ class _Asked:
         self._hello = hello
         self.answer: asyncio.Future[Superseded | None] = asyncio.get_running_loop().create_future()
 
-    def open(self, connection: Connection) -> _Asked:
+    def open(self, connection: Connection) -> _FarQuestion:
         """Introduce the node."""
         connection.send(self._hello)
         return self
@@ -129,7 +134,7 @@ async def ask_far_sites(fs: FileSystem, config: NodeConfig, tls: ReloadingContex
         return
     record = read_record(fs, config.data)
     hello = _introduction(config, record)
-    sites = [_ask_site(hello, members, tls) for members in record.far.values()]
+    sites = [_ask_site(hello, members, tls) for members in read_sites(fs, config.data).far.values()]
     for found in await asyncio.gather(*sites):
         if found is not None:
             raise SiteWasPromoted(found.cluster_id, stays=found.stays)
@@ -174,7 +179,7 @@ async def _ask(hello: Hello, member: Member, tls: ReloadingContext) -> Supersede
     address = parse_address(member.address)
     if address is None:
         raise ConnectionRefusedError(f"{member.name} has no address")
-    question = _Asked(hello)
+    question = _FarQuestion(hello)
     connection = await connect(
         address, tls, question.open, expected_identity=NODE_PREFIX + member.name
     )

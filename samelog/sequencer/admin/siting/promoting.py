@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
-from samelog.format.cluster_ids import promoted_id
+from samelog.placement.cluster_ids import promoted_id
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.cluster.promotion import PromotionOrder, PromotionOrdered
 from samelog.sequencer.levels import SITES
-from samelog.sequencer.sites.promotion import PromotionOrder, PromotionOrdered
 from samelog.wire.errors import FaultCode
 
 HEARD_S = 10.0

@@ -69,10 +69,15 @@ def show_table(
         if is_number:
             table.add_column(column, justify="right", no_wrap=True)
         else:
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold", min_width=_longest_word(column))
     for row, texts in zip(rows, cells, strict=True):
         table.add_row(*map(_cell, columns, row, texts))
     Console(highlight=False).print(table)
+
+
+def _longest_word(text: str) -> int:
+    """No column gets narrower than a word of its name."""
+    return max(map(len, text.split()), default=1)
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

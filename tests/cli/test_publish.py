@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,9 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 from samelog import Publisher
-from samelog.cli.commands.publish import Fields, InputRecords, Row, parse_timestamp, read_rows
+from samelog.cli.commands.publish import (
+    Fields,
+    InputFiles,
+    InputRecords,
+    Row,
+    parse_timestamp,
+    read_rows,
+)
 from samelog.cli.main import main
 from samelog.cli.output import OperatorError
+
+PIPE = InputFiles([io.BytesIO()])
 
 
 def rows(data: bytes, kind: str, **fields: str) -> list[Row]:
@@ -67,6 +77,26 @@ def test_times_are_milliseconds_or_iso_8601() -> None:
         parse_timestamp("yesterday", "line 3")
 
 
+@pytest.mark.parametrize("kind", ["lines", "csv", "jsonl"])
+def test_progress_counts_bytes_of_files_and_records_of_pipes(tmp_path: Path, kind: str) -> None:
+    """The size of a file says how much there is to do; the end of a pipe is not known."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b'"a"\n"b"\n' if kind == "csv" else b"{}\n" * 3000)
+    second.write_bytes(b'"a"\n"b"\n"c"\n' if kind == "csv" else b"{}\n")
+    with first.open("rb") as one, second.open("rb") as other:
+        source, done = InputFiles([one, other]), 0
+        assert source.total == first.stat().st_size + second.stat().st_size
+        for file in source.files:
+            for _ in read_rows(file, kind, Fields(None, None)):
+                done += source.grown(1)
+        assert done + source.grown(0) == source.total
+    read, write = os.pipe()
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        source = InputFiles([pipe])
+        assert (source.total, source.grown(7)) == (None, 7)
+
+
 def numbers(start: int, stop: int) -> Iterator[Row]:
     return (Row(b"%d" % number, None, 0) for number in range(start, stop))
 
@@ -79,14 +109,15 @@ def bad(message: str) -> Iterator[Row]:
 def test_what_is_before_a_mistake_is_in_and_where_to_go_on_is_said(tmp_path: Path) -> None:
     with Publisher("t", session="s", directory=str(tmp_path)) as publisher:
         first = InputRecords(publisher, None, 0, is_numbered=False)
+        mistaken = chain(numbers(0, 2_184), bad("line 2185: not JSON"), numbers(0, 9))
         with pytest.raises(OperatorError) as caught:
-            first.append_all(chain(numbers(0, 2_184), bad("line 2185: not JSON"), numbers(0, 9)))
+            first.append_all(mistaken, PIPE)
         assert caught.value.message == (
             "line 2185: not JSON; the first 2184 records of the input are in the session: "
             "go on with --skip 2184"
         )
         rest = InputRecords(publisher, None, 2_184, is_numbered=False)
-        assert rest.append_all(numbers(2_184, 3_000)) == 816
+        assert rest.append_all(numbers(2_184, 3_000), PIPE) == 816
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("log.*"))
     assert [data.count(b"%d" % number) for number in (2_183, 2_184, 2_999)] == [1, 1, 1]
 
@@ -100,7 +131,7 @@ def test_with_a_dedup_id_a_record_is_known_by_its_place_in_the_input(tmp_path: P
             super().append_many(values, **options)  # type: ignore[arg-type]
 
     with Recorded("t", session="s", directory=str(tmp_path), dedup_id="d") as publisher:
-        InputRecords(publisher, None, 500, is_numbered=True).append_all(numbers(500, 2_600))
+        InputRecords(publisher, None, 500, is_numbered=True).append_all(numbers(500, 2_600), PIPE)
     assert taken == [500, 1_500, 2_500]
 
 

@@ -15,8 +15,9 @@ from samelog.http.console.document import Document
 LOOKS = 120
 BEGAN_MS = 1_795_420_800_000
 DAY_MS = 86_400_000
-TOPICS = {"flights": 4, "orders": 2, "payments": 2, "telemetry": 8}
+TOPICS = {"flights": 4, "orders": 2, "payments": 2, "telemetry": 8, "us.quotes": 2}
 SETTINGS = {
+    "orders": {"dedup.key": "first", "dedup.key.horizon": "7d"},
     "telemetry": {"retention.ms": "604800000"},
     "flights": {"value_schema": '{"flight": "int32", "dest": "string", "delay": "int32"}'},
 }
@@ -31,6 +32,7 @@ SESSIONS = {
 GROUPS = {"billing": ("payments", 40), "dashboards": ("telemetry", 90_000), "search": ("orders", 0)}
 NATIVE = "dashboards"
 """The group of samelog's own subscribers."""
+VIEW, MIRROR = "late-flights", "us.quotes"
 NODES = ("rt-1", "rt-2", "rt-3")
 BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25]
 
@@ -53,6 +55,10 @@ def document(step: int) -> Document:
         "sessions": {name: _session(name, step) for name in SESSIONS},
         "subscribers": {"reader": _subscriber(step)},
         "groups": {name: _group(name, step) for name in GROUPS},
+        "views": {VIEW: _view()},
+        "mirrors": {MIRROR: _mirror()},
+        "keys": {f"orders/{index}": _keys(index, step) for index in range(TOPICS["orders"])},
+        "internal": {"__consumer_offsets": _internal(step)},
         "elections": {str(term): row for term, row in _elections().items()},
         "certificates": {"own": {"expires_ms": BEGAN_MS + 9 * DAY_MS}},
     }
@@ -116,6 +122,55 @@ def _node(name: str, number: int, step: int) -> dict[str, Any]:
 def _topic(name: str, count: int) -> dict[str, Any]:
     settings = SETTINGS.get(name, {})
     return {"name": name, "topic_id": crc_id(name), "partitions": count, "settings": settings}
+
+
+def _view() -> dict[str, Any]:
+    query = "SELECT flight, delay WHERE delay > 15"
+    row = _topic(VIEW, TOPICS["flights"])
+    return {**row, "base": "flights", "query": query}
+
+
+def _mirror() -> dict[str, Any]:
+    there = crc_id("flights-us")
+    return {
+        "topic": MIRROR,
+        "topic_id": crc_id(MIRROR),
+        "cluster_id": there,
+        "source_topic": "quotes",
+        "log_id": crc_id("quotes"),
+        "origins": [there],
+        "keeps_epochs": True,
+        "since_ms": BEGAN_MS - 40 * DAY_MS,
+        "promoted_ms": -1,
+        "ends": [],
+        "settings": {},
+        "schemas": 0,
+        "partitions": TOPICS[MIRROR],
+        "left_open": 0,
+    }
+
+
+def _keys(index: int, step: int) -> dict[str, Any]:
+    end = _partition("orders", index, step)["end_offset"]
+    return {
+        "topic": "orders",
+        "partition": index,
+        "floor": 12_000 * index,
+        "end_offset": end,
+        "agreed_blocks": index,
+        "indexed_to": end - 310,
+        "covered_to": end - 9 * index,
+        "entries": 27_400 + 9_100 * index,
+        "trouble": "",
+    }
+
+
+def _internal(step: int) -> dict[str, Any]:
+    feeds = [
+        {"partition": number, "end_offset": 900 * number + step, "keys": number, "tombstones": 2}
+        for number in (6, 17, 41)
+    ]
+    return {"name": "__consumer_offsets", "partitions": 50, "feeds": feeds}
 
 
 def crc_id(name: str) -> str:

@@ -84,6 +84,30 @@ def _merge_order(request: requests.GetMergeOrder) -> views.MergeOrder:
     return views.MergeOrder(tuple(found), 28_672, crc32c(b"28672", 0), copies)
 
 
+def _described(request: requests.DescribeTopic) -> answers.TopicDescription:
+    """Partitions of the view only: pages do not ask for those of others."""
+    found = document(LOOKS)
+    row = found["views"].get(request.topic) or found["topics"][request.topic]
+    info = answers.TopicInfo(**row)
+    ends = (40_000 * (n + 1) for n in range(row["partitions"] if info.base else 0))
+    parts = tuple(
+        answers.PartitionInfo(
+            request.topic,
+            n,
+            1000 * n,
+            end,
+            end,
+            0,
+            0,
+            0,
+            unread=n % 2,
+            newest_unread=41_008 * (n % 2) - 1,
+        )
+        for n, end in enumerate(ends)
+    )
+    return answers.TopicDescription(info, parts)
+
+
 def _group(request: requests.DescribeGroup) -> answers.GroupDescription:
     known = document(LOOKS)["groups"][request.group]
     topic, lag = GROUPS[request.group][0], known["lag"]
@@ -196,6 +220,7 @@ def _tasks(request: object) -> TaskRows:
 
 ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.LogHistory: _files,
+    requests.DescribeTopic: _described,
     requests.PeekRecords: _records,
     requests.ListSchemas: _schemas,
     requests.GetMergeOrder: _merge_order,

@@ -34,6 +34,10 @@ PAGES = {
     "flow": "flow",
     "topics": "topics",
     "topic": "topic/flights",
+    "keyed": "topic/orders",
+    "mirror": "topic/us.quotes",
+    "view": "topic/late-flights",
+    "internal": "topic/__consumer_offsets",
     "records": "records?topic=flights",
     "merge": "merge?topic=flights",
     "sessions": "sessions",
@@ -85,8 +89,10 @@ async def _served(api: SeededApi) -> AsyncIterator[str]:
 async def show(page: Page, base: str, name: str) -> None:
     """Go to a page, and wait until all of it is there."""
     await page.go(f"{base}#/{PAGES[name]}")
-    main = "document.getElementById('main').dataset"
-    await page.until(f"{main}.page === '{name}' && {main}.ready === 'true' && {IS_LIVE}")
+    main = "document.getElementById('main')"
+    of, _, topic = PAGES[name].split("?")[0].partition("/")
+    shown = f"{main}.querySelector('.page')?.dataset.key === '{of} {topic}'"
+    await page.until(f"{shown} && {main}.dataset.ready === 'true' && {IS_LIVE}")
     await page.value("document.fonts.ready.then(() => true)")
 
 

@@ -21,9 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samelog import Publisher, Subscriber
 from samelog.admin import client, requests
-from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import ListSessions
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from samelog.config.values import Address
 from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
@@ -109,7 +107,7 @@ def test_sessions_say_who_publishes_and_how_far_it_has_come(
     assert found["last_record_ms"] > 0
     wait_for(lambda: is_all_released(session_row(node, "s")), "its files are released")
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
-    rows = ask(cluster.client_config(), ListSessions()).sessions
+    rows = client.ask(cluster.client_config(), requests.ListSessions()).sessions
     (own,) = [each for each in rows if each.session == "s"]
     assert own.partitions[0].merged.byte > 0, "clients of samelog can read the answer, too"
     with Publisher("t2", session="twin", dedup_id="d", **options) as publisher:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import lmdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress
@@ -25,12 +27,17 @@ from samelog.sequencer.keys import keeper
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
 from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
-from samelog.sequencer.state.keys.key_state import BLOCK_RECORDS, TellKeys
+from samelog.sequencer.state.keys.key_state import (
+    BLOCK_RECORDS,
+    KeyedPartition,
+    TellKeys,
+    horizon_of,
+)
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.keys.key_store import FOLDER, KeysUnavailable, open_keys
+from samelog.store.keys.key_store import FOLDER, KeysUnavailable, NoKeys, open_keys
 from tests.keys.test_key_filter import World, batch
 from tests.keys.test_key_keeping import Kept
 
@@ -88,6 +95,32 @@ def test_a_batch_that_is_not_planned_leaves_no_sequence(monkeypatch: pytest.Monk
     assert world.log == [b"a", b"b"]
 
 
+class Unreadable(NoKeys):
+    """An index that a disk does not give."""
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        raise DiskFault("keys", "read", errno.EIO)
+
+
+def test_an_index_that_cannot_be_read_stops_its_partition() -> None:
+    world = World("a")
+    world.put(1, b"a")
+    world.run_dry()
+    world.read()
+    known = world.keys.partitions[1]
+    known.stored(known.due(1))  # type: ignore[arg-type]
+    index, known.store = {b"\x00a": 0}, Unreadable()
+    sent = batch(b"a", b"b", producer=7, sequence=0)
+    world.bytes.put(1, sent)
+    for _ in range(2):
+        assert world.plan() == []
+    assert isinstance(known.fault, DiskFault)
+    assert not world.planner.damaged, "its bytes are as they were"
+    known.store, known.fault = SimpleNamespace(find=lambda keys: index), None
+    world.run_dry()
+    assert world.log == [b"a", b"b"]
+
+
 # --- at ingest ----------------------------------------------------------------------------------
 
 
@@ -131,6 +164,47 @@ def test_keys_go_on_counting_when_the_horizon_becomes_a_time() -> None:
         world.put(1, key)
         world.run_dry()
     assert world.log == [b"a", b"b", b"c", b"d", b"a"]
+
+
+@pytest.mark.parametrize(("shorter", "still_s"), [("64s", 64), ("1s", 1)])
+def test_keys_count_for_a_shorter_horizon_whole(shorter: str, still_s: int) -> None:
+    """The steps of the longer one say less of when records were appended."""
+    world = World("a", **{HORIZON: "6400s"})
+    world.put(1, b"old")
+    world.run_dry()
+    world.now_ms += 99_000
+    world.put(1, b"new")
+    world.run_dry()
+    world.machine.apply(AlterTopicCommand("t", {HORIZON: shorter}, []))
+    world.now_ms += 1000 * still_s - 500
+    for key in (b"x", b"new"):
+        world.put(1, key)
+        world.run_dry()
+    assert world.log == [b"old", b"new", b"x"]
+    world.now_ms += 101_000
+    for key in (b"y", b"new", b"old"):
+        world.put(1, key)
+        world.run_dry()
+    assert world.log == [b"old", b"new", b"x", b"y", b"new", b"old"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 300), st.sampled_from(["", "64s", "640s", "100"])), max_size=30
+    )
+)
+def test_no_key_counts_for_less_than_the_horizon(steps: list[tuple[int, str]]) -> None:
+    """Whatever it was before: what counts no more was appended so long ago."""
+    keyed, settings, merged, now_ms = KeyedPartition(), {HORIZON: "640s"}, list[int](), 0
+    for seconds, changed in steps:
+        settings[HORIZON] = changed or settings[HORIZON]
+        now_ms, before = now_ms + 1000 * seconds, keyed.floor
+        keyed.merged(len(merged), len(merged) + 1, now_ms, settings)
+        merged.append(now_ms)
+        if keyed.floor > before:
+            span_ms = horizon_of(settings).ms
+            assert span_ms is not None
+            assert merged[keyed.floor - 1] <= now_ms - span_ms
 
 
 def test_keys_go_on_counting_when_the_horizon_is_a_time_no_more() -> None:

@@ -29,6 +29,7 @@ from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.keys.key_store import NoKeys, stored_keys
 from tests.sequencer.test_planner import TERM, Bytes
@@ -190,7 +191,10 @@ def test_a_producers_retry_is_known_by_its_sequences_as_sent() -> None:
 
 
 def test_transactional_batches_are_refused() -> None:
+    """Also within a transaction that has the partition, as one of before an upgrade may."""
     world = World("a")
+    world.machine.apply(InitProducer("x", 1000, -1, -1, 7, 0))
+    world.machine.apply(AddToTransaction("x", 7, 0, [1], [], 5))
     data = bytearray(batch(b"a", producer=7, sequence=0))
     data[22] |= 16
     data[17:21] = kernels.crc32c(data[21:]).to_bytes(4, "big")

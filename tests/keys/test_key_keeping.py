@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from samelog.format.errors import CorruptLog
 from samelog.runtime.at_work import AtWork
 from samelog.sequencer.host import Host
 from samelog.sequencer.keys import keeper
@@ -15,6 +17,7 @@ from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import FOLDER, open_keys
 from samelog.store.merged.log import MergedLog
@@ -99,12 +102,11 @@ def test_an_index_beyond_its_log_is_made_anew(tmp_path: Path) -> None:
     kept.keeper.close()
 
 
-def test_a_leader_that_cannot_know_gives_the_leadership_away(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "log")
+def lead(kept: Kept) -> None:
+    """Let the log begin at offset 10, and its node lead another voter."""
     kept.log.start_at(10, checksum=0)
     kept.append(b"a")
-    partition = kept.machine.state.partitions[1]
-    partition.next_offset = 11
+    kept.machine.state.partitions[1].next_offset = 11
     kept.group.is_leader = True
     kept.group.pump = lambda: None
     kept.group.raft = SimpleNamespace(
@@ -113,6 +115,11 @@ def test_a_leader_that_cannot_know_gives_the_leadership_away(tmp_path: Path) -> 
         progress=lambda voter: SimpleNamespace(match=5),
         transfer_leadership=lambda to, now: kept.transferred.append(to),
     )
+
+
+def test_a_leader_that_cannot_know_gives_the_leadership_away(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "log")
+    lead(kept)
     kept.keeper._fetches._ask = list  # no peer answers
     kept.look()
     assert kept.keeper.troubles
@@ -120,4 +127,75 @@ def test_a_leader_that_cannot_know_gives_the_leadership_away(tmp_path: Path) -> 
     kept.now += keeper.GIVE_AWAY_AFTER_S + 1
     kept.look()
     assert kept.transferred == [2]
+    kept.now += keeper.GIVE_AWAY_AFTER_S + 1
+    kept.look()
+    assert kept.transferred == [2], "where all lack keys, one has to get them"
+    kept.keeper.close()
+
+
+def test_a_leader_gives_the_leadership_away_while_it_fetches(tmp_path: Path) -> None:
+    async def body() -> None:
+        kept, never = Kept(tmp_path / "log"), asyncio.Event()
+        lead(kept)
+
+        async def fetch(*_: object) -> None:
+            await never.wait()
+
+        kept.keeper._fetches.fetch = fetch  # type: ignore[assignment]
+        for _ in range(2):
+            looking = asyncio.ensure_future(kept.keeper.look())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert looking.done(), "a round does not wait for a peer"
+            kept.now += keeper.GIVE_AWAY_AFTER_S
+        assert kept.transferred == [2]
+        kept.keeper.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(body())
+
+
+def test_what_is_archived_and_counts_no_more_is_not_fetched(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "log")
+    lead(kept)
+    kept.machine.state.keyed[1].floor = 10
+    kept.look()
+    kept.look()
+    known = kept.filter.partitions[1]
+    assert (known.covered_to, known.find([b"\x00a"])) == (11, {b"\x00a": 10})
+    assert not kept.keeper.troubles
+    kept.keeper.close()
+
+
+def test_an_index_that_rots_while_it_is_used_is_made_anew(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "log")
+    kept.append(b"a")
+    kept.sync()
+    kept.look()
+    known = kept.filter.partitions[1]
+    known.fault = CorruptLog("keys", 0, "rotten")
+    assert not kept.filter.is_ready(1, 1)
+    kept.look()
+    assert 1 not in kept.filter.partitions
+    kept.look()
+    again = kept.filter.partitions[1]
+    assert again is not known
+    assert again.find([b"\x00a"]) == {b"\x00a": 0}
+    kept.keeper.close()
+
+
+def test_an_index_that_a_disk_does_not_give_stays_and_is_tried_again(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "log")
+    kept.append(b"a")
+    kept.sync()
+    kept.now += keeper.STORE_AFTER_S
+    kept.look()
+    kept.filter.partitions[1].fault = DiskFault("keys", "read", errno.EIO)
+    kept.look()
+    assert 1 not in kept.filter.partitions
+    assert any("cannot read" in each for each in kept.keeper.troubles)
+    kept.now += keeper.AGAIN_AFTER_S
+    kept.look()
+    assert not kept.keeper.troubles
+    assert kept.filter.partitions[1].find([b"\x00a"]) == {b"\x00a": 0}
     kept.keeper.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys import key_store
-from samelog.store.keys.key_store import KeyStore, LmdbKeys, open_keys, stored_keys
+from samelog.store.keys.key_store import KeyStore, KeysUnavailable, LmdbKeys, open_keys, stored_keys
 from tests.keys.memory import FileKeys
 
 LONG = b"k" * 600
@@ -75,3 +77,51 @@ def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert (store.end, store.find(KEYS)) == (5, {KEYS[0]: 1})
     store = again(store, tmp_path)
     assert (store.end, store.find(KEYS), store.sums) == (5, {KEYS[0]: 1}, {0: 1})
+
+
+def test_a_full_map_grows_while_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_store, "MAP_BYTES", 1 << 16)
+    store, wrong = LmdbKeys.open(str(tmp_path)), list[int]()
+    keys = [b"\x00%06d" % at for at in range(20_000)]
+    is_over = threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            found = store.find(keys[:100])
+            wrong.extend(at for at in found.values() if not 0 <= at < 100)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for at in range(0, len(keys), 1000):
+        store.advance([(keys[n], n) for n in range(at, at + 1000)], at + 1000, {})
+    is_over.set()
+    reader.join()
+    assert not wrong
+    assert (tmp_path / "data.mdb").stat().st_size > 1 << 19
+    assert store.find(keys) == {key: at for at, key in enumerate(keys)}
+    store.close()
+    store = LmdbKeys.open(str(tmp_path))  # more than is mapped at first
+    assert (store.end, store.find(keys[-1:])) == (len(keys), {keys[-1]: len(keys) - 1})
+    store.close()
+
+
+def test_what_cannot_be_read_is_a_typed_fault(tmp_path: Path) -> None:
+    store = LmdbKeys.open(str(tmp_path))
+    store.advance([(KEYS[0], 1)], 2, {})
+    held = [store._environment.begin() for _ in range(16)]
+    with pytest.raises(KeysUnavailable, match="cannot read"):
+        store.find(KEYS)
+    with pytest.raises(KeysUnavailable, match="cannot read"):
+        store.page(b"", 9)
+    while held:
+        held.pop().abort()
+    assert store.find(KEYS) == {KEYS[0]: 1}
+    with store._environment.begin(write=True) as writing:
+        writing.put(KEYS[0], b"no number")
+    with pytest.raises(CorruptLog):
+        store.find(KEYS)
+    store.close()
+    with pytest.raises(KeysUnavailable, match="closed"):
+        store.find(KEYS)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.format.errors import CorruptLog
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.sequencer.keys.fetching import KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
@@ -209,6 +209,47 @@ def throw_away_for_any_error() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_the_unreadable_for_new() -> Iterator[None]:
+    """Keys that the index cannot be asked for count as new."""
+    original = PartitionKeys._stored
+
+    def stored(self: PartitionKeys, keys: Sequence[bytes]) -> dict[bytes, int]:
+        try:
+            return original(self, keys)
+        except LogFormatError:
+            self.fault = None
+            return {}
+
+    with patch.object(PartitionKeys, "_stored", stored):
+        yield
+
+
+@contextmanager
+def lead_until_all_is_fetched() -> Iterator[None]:
+    """A leader waits for what it lacks before it looks at anything else."""
+    original = KeyKeeper._look_at
+
+    async def look_at(self: KeyKeeper, number: int, here: Any) -> None:
+        await original(self, number, here)
+        if number in self._fetching:
+            await self._fetching[number]
+
+    with patch.object(KeyKeeper, "_look_at", look_at):
+        yield
+
+
+@contextmanager
+def believe_in_short_steps() -> Iterator[None]:
+    """Marks of a longer horizon are taken for those of the shorter one."""
+
+    def step(self: KeyedPartition, step_ms: int) -> None:
+        self.step_ms = step_ms
+
+    with patch.object(KeyedPartition, "_step", step):
+        yield
+
+
 _FILTER, _STORE = "tests/keys/test_key_filter.py::", "tests/keys/test_key_store.py::"
 _NODES, _FETCHING = "tests/keys/test_key_nodes.py::", "tests/keys/test_key_fetching.py::"
 _KEEPING, _FAULTS = "tests/keys/test_key_keeping.py::", "tests/keys/test_key_faults.py::"
@@ -220,6 +261,17 @@ KEYS = (
         plan_what_is_not_covered,
         _FILTER + "test_a_new_leader_plans_nothing_before_it_knows_all_keys",
     ),
+    (
+        162,
+        take_the_unreadable_for_new,
+        _FAULTS + "test_an_index_that_cannot_be_read_stops_its_partition",
+    ),
+    (
+        162,
+        lead_until_all_is_fetched,
+        _KEEPING + "test_a_leader_gives_the_leadership_away_while_it_fetches",
+    ),
+    (165, believe_in_short_steps, _FAULTS + "test_keys_count_for_a_shorter_horizon_whole"),
     (163, index_what_is_not_durable, _KEEPING + "test_only_what_is_durable_is_indexed"),
     (163, keep_an_index_that_is_ahead, _KEEPING + "test_an_index_beyond_its_log_is_made_anew"),
     (163, end_before_the_entries, _STORE + "test_a_step_that_fails_changes_nothing"),

@@ -231,14 +231,15 @@ class Process:
         await self.task
 
 
+def config_of(path: Path, number: int) -> NodeConfig:
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
+    cluster.prepare()
+    return load_node(cluster.nodes[number].config_file)
+
+
 def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) -> None:
     """n0 and n2 are in nyc, n1 is in lon, which is lost. n0 goes on, n2 with it."""
     session = Session("a")
-
-    def config_of(number: int) -> NodeConfig:
-        cluster = LocalCluster(str(tmp_path), ClusterOptions(nodes=3))
-        cluster.prepare()
-        return load_node(cluster.nodes[number].config_file)
 
     async def before(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
@@ -256,7 +257,7 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
         await until(lambda: all(each.far for each in there), "they know the other site")
 
     async def afterwards() -> None:
-        first = Process(config_of(0))
+        first = Process(config_of(tmp_path, 0))
         try:
             await until(lambda: bool(first.lives), "it has begun")
             await until(lambda: first.lives[-1].raft.group.is_leader, "it leads")
@@ -266,18 +267,18 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
             await first.stop()
 
     async def who_was_away_is_refused() -> None:
-        boot = read_record(FS, config_of(1).data).boot
+        boot = read_record(FS, config_of(tmp_path, 1).data).boot
         for _ in range(2):
-            old = Process(config_of(1))
+            old = Process(config_of(tmp_path, 1))
             with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
                 await asyncio.wait_for(old.task, PATIENCE_S)
             assert not old.lives, "it asked before it said anything"
-        assert read_record(FS, config_of(1).data).boot == boot
+        assert read_record(FS, config_of(tmp_path, 1).data).boot == boot
         with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
-            begin_anew(FS, config_of(1), kind="majority-lost", wall_ms=1)
+            begin_anew(FS, config_of(tmp_path, 1), kind="majority-lost", wall_ms=1)
 
     async def the_mate_follows(first: Node) -> None:
-        mate = Process(config_of(2))
+        mate = Process(config_of(tmp_path, 2))
         try:
             await until(lambda: len(mate.lives) == 2, "the other one of the site begins again")
             await session.send([first], batch(b"3"))
@@ -289,8 +290,15 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
 
     run_with(tmp_path, 3, before)
     promotes = SitePromotion(site="nyc", promotion=ONE)
-    mate = config_of(2).name
-    begin_anew(FS, config_of(0), kind="site-promoted", wall_ms=1, others=[mate], promotes=promotes)
+    mate = config_of(tmp_path, 2).name
+    begin_anew(
+        FS,
+        config_of(tmp_path, 0),
+        kind="site-promoted",
+        wall_ms=1,
+        others=[mate],
+        promotes=promotes,
+    )
     in_loop(afterwards())
 
 

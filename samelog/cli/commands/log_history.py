@@ -6,6 +6,9 @@ Invariant: files are shown as they come, a page at a time: a million of them tak
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
 
 import click
 
@@ -19,6 +22,19 @@ from samelog.wire.plain import to_json
 
 ROWS = 500
 """Of one table."""
+COLUMNS = (
+    "partition",
+    "file",
+    "to",
+    "bytes",
+    "first",
+    "last",
+    "rolled",
+    "archived",
+    "rule",
+    "copy",
+)
+SHORT_COLUMNS = ("partition", "from", "to", "bytes", "first", "last", "since then")
 
 
 @click.command()
@@ -43,25 +59,19 @@ def command(config: ClientConfig, *, topic: str, partition: int | None) -> None:
             file = segment_name(each.first_offset, LOG)
             click.echo(json.dumps({"file": file, **to_json(each)}))
         return
-    columns = (
-        "partition",
-        "file",
-        "to",
-        "bytes",
-        "first",
-        "last",
-        "rolled",
-        "archived",
-        "rule",
-        "copy",
-    )
-    rows = []
-    for each in found:
-        rows.append(_row(each))
-        if len(rows) == ROWS:
-            print_table(columns, rows)
-            rows = []
-    print_table(columns, rows)
+    for page in _pages(found):
+        if sys.stdout.isatty():
+            print_table(SHORT_COLUMNS, [_short_row(each) for each in page])
+        else:
+            print_table(COLUMNS, [_row(each) for each in page])
+
+
+def _pages(found: Iterator[LogFile]) -> Iterator[list[LogFile]]:
+    """The first page may be empty."""
+    page = list(islice(found, ROWS))
+    yield page
+    while len(page) == ROWS and (page := list(islice(found, ROWS))):
+        yield page
 
 
 def _row(each: LogFile) -> tuple[object, ...]:
@@ -75,5 +85,31 @@ def _row(each: LogFile) -> tuple[object, ...]:
         utc(each.rolled_ms),
         utc(each.archived_ms),
         each.reason,
-        f"{each.copy_formats} at {each.copy_url}" if each.copy_url else "",
+        _copy(each),
     )
+
+
+def _short_row(each: LogFile) -> tuple[object, ...]:
+    """For the width of a terminal: a file's name is its first offset."""
+    return (
+        f"{each.topic}-{each.partition}",
+        each.first_offset,
+        each.next_offset,
+        each.size_bytes,
+        utc(each.first_ms),
+        utc(each.last_ms),
+        _fate(each),
+    )
+
+
+def _fate(each: LogFile) -> str:
+    said = [f"rolled {utc(each.rolled_ms)}"] if each.rolled_ms >= 0 else []
+    if each.copy_url:
+        said.append(_copy(each))
+    if each.archived_ms >= 0:
+        said.append(f"archived {utc(each.archived_ms)}: {each.reason}")
+    return "; ".join(said)
+
+
+def _copy(each: LogFile) -> str:
+    return f"{each.copy_formats} at {each.copy_url}" if each.copy_url else ""

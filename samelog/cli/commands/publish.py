@@ -9,9 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
+import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import IO, NamedTuple, TypedDict, Unpack
 
@@ -128,7 +130,8 @@ def command(
     fields = Fields(key, timestamp)
     if kind == "lines" and (key or timestamp):
         raise click.UsageError("--key and --timestamp need --format csv or jsonl")
-    rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
+    source = InputFiles(files or (sys.stdin.buffer,))
+    rows = (row for file in source.files for row in read_rows(file, kind, fields))
     _leave_out(rows, skip)
     publishing["partitions"] = _partitions(publishing["partitions"], partition)
     started = time.monotonic()
@@ -137,7 +140,8 @@ def command(
     LINK_LOG.setLevel(logging.ERROR)  # whoever waits, or closes, says the same
     with publisher:
         is_numbered = publishing["dedup_id"] is not None
-        count = InputRecords(publisher, partition, skip, is_numbered=is_numbered).append_all(rows)
+        records = InputRecords(publisher, partition, skip, is_numbered=is_numbered)
+        count = records.append_all(rows, source)
         if wait:
             _wait(publisher, count, timeout)
     seconds = time.monotonic() - started
@@ -200,6 +204,38 @@ def _leave_out(rows: Iterator[Row], count: int) -> None:
             fail(f"--skip {count}: the input has {number} records")
 
 
+class InputFiles:
+    """Where records are read from, and how much of it was read."""
+
+    def __init__(self, files: Sequence[IO[bytes]]) -> None:
+        self.files = files
+        sizes = [_size_of(file) for file in files]
+        self._sizes = [size for size in sizes if size is not None]
+        self.total = sum(self._sizes) if len(self._sizes) == len(files) else None
+        """Bytes; None: one is a pipe, whose end nobody knows."""
+        self._done = 0
+
+    def grown(self, records: int) -> int:
+        """What was read since it was asked last: bytes, or these records if no total is known."""
+        if self.total is None:
+            return records
+        done = sum(map(_read_of, self.files, self._sizes))
+        grown, self._done = done - self._done, done
+        return grown
+
+
+def _size_of(file: IO[bytes]) -> int | None:
+    try:
+        found = os.fstat(file.fileno())
+    except OSError:  # it has no descriptor
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _read_of(file: IO[bytes], size: int) -> int:
+    return min(size, file.tell())
+
+
 class InputRecords:
     """The records of the input, on their way into the session."""
 
@@ -213,13 +249,14 @@ class InputRecords:
         self._is_numbered = is_numbered
         self._count = 0
 
-    def append_all(self, rows: Iterator[Row]) -> int:
+    def append_all(self, rows: Iterator[Row], source: InputFiles) -> int:
         """How many there were. Raises OperatorError, which says how many are in."""
-        with progress("records", None) as advance:
+        unit = "bytes" if source.total is not None else ""
+        with progress("publishing" if unit else "records", source.total, unit=unit) as advance:
             while True:
                 chunk, fault = _take_some(rows)
                 self._append(chunk)
-                advance(len(chunk))
+                advance(source.grown(len(chunk)))
                 if fault is not None:
                     raise OperatorError(f"{fault}; {self._how_to_go_on()}")
                 if not chunk:
@@ -289,7 +326,8 @@ def _json_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
 
 
 def _csv_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
-    reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    reader = csv.DictReader(text, strict=True)
     try:
         for row in reader:
             if None in row or None in row.values():
@@ -298,6 +336,8 @@ def _csv_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
             yield _row(msgspec.json.encode(row), row, fields, where)
     except (csv.Error, UnicodeDecodeError) as error:
         fail(f"{file.name}, line {reader.line_num}: {error}")
+    finally:
+        text.detach()  # it would close the file
 
 
 def _row(value: bytes, row: dict[str, object], fields: Fields, where: str) -> Row:

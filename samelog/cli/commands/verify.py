@@ -5,9 +5,20 @@ Invariant: exit code 0 means that something was checked, and that nothing was wr
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
-from samelog.cli.output import fail, json_option, print_json, print_table, progress, wants_json
+from samelog.cli.output import (
+    fail,
+    json_option,
+    near,
+    print_json,
+    print_table,
+    progress,
+    wants_json,
+)
 from samelog.store.merged.check import PartitionCopy, check_all, find_copies, segment_sizes
 
 
@@ -52,6 +63,14 @@ def _row(copy: PartitionCopy) -> tuple[object, ...]:
         copy.end_offset,
         copy.size_bytes,
         checksum,
-        copy.directory,
+        _place(copy) if sys.stdout.isatty() else copy.directory,
         verdict,
     )
+
+
+def _place(copy: PartitionCopy) -> str:
+    """Its directory, short enough for a line of a terminal: the partition is told beside it."""
+    place = near(copy.directory)
+    for below in (copy.name, "merged"):
+        place = place.removesuffix(os.sep + below)
+    return place

@@ -9,12 +9,13 @@ apply changes in `files/live.js`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 ShownRow = Mapping[str, Any]
+ShownRows = Iterator[tuple[str, ShownRow]]
 Section = Mapping[str, ShownRow]
 Document = Mapping[str, Section]
 Change = dict[str, dict[str, ShownRow | None]]

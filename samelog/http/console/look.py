@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import samelog
 from samelog.admin.requests import GetElections, ListSubscribers
+from samelog.http.console import kinds
 from samelog.http.console.alarms import alarms
-from samelog.http.console.document import Document, Section, ShownRow
+from samelog.http.console.document import Document, Section, ShownRows
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
@@ -25,7 +26,6 @@ from samelog.sequencer.admin.topics import partition_info, partition_name, topic
 from samelog.wire.plain import to_json
 
 SLICE_S = 0.001
-ShownRows = Iterator[tuple[str, ShownRow]]
 
 
 async def look(node: ServedNode, expiries: Callable[[], Mapping[str, float]]) -> Document:
@@ -208,6 +208,10 @@ SECTIONS: Mapping[str, Callable[[ServedNode], ShownRows]] = {
     "sessions": _sessions,
     "subscribers": _subscribers,
     "groups": _groups,
+    "views": kinds.views,
+    "mirrors": kinds.mirrors,
+    "keys": kinds.keys,
+    "internal": kinds.internal,
     "events": _events,
     "elections": _elections,
 }

@@ -23,8 +23,9 @@ from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import end_all
 from samelog.sequencer.host import Host
-from samelog.sequencer.keys.fetching import KeyFetches, SendToPeer
+from samelog.sequencer.keys.fetching import Fetched, KeyFetches, SendToPeer
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -51,7 +52,10 @@ STORE_KEYS = 500_000
 """Stored at latest after so long, or when so many wait. A step writes most pages of a large index
 anew, so few large ones write less than many small ones.
 """
-GIVE_AWAY_AFTER_S = 5.0
+GIVE_AWAY_AFTER_S, GIVE_AWAY_AGAIN_S = 5.0, 60.0
+"""Not so often that no leader has time to get what it lacks, where all lack it."""
+FAR_RECORDS = 1_000_000
+"""Who has to read more than that of its own log, to know all keys, is a bad leader for now."""
 AGAIN_AFTER_S = 5.0
 """What could not be fetched, or stored on a full disk, is tried again."""
 TOLD_AT_ONCE = 64
@@ -78,6 +82,18 @@ class KeeperParts:
     at_work: AtWork
 
 
+@dataclass(frozen=True, slots=True)
+class IndexReach:
+    """How far a partition's index is on this node, and why it goes no further, if it does not."""
+
+    indexed_to: int = 0
+    """Keys of records below are in the index."""
+    covered_to: int = 0
+    """Keys of records below are in the index or in memory."""
+    entries: int = 0
+    trouble: str = ""
+
+
 class KeyKeeper:
     """One replica's."""
 
@@ -94,6 +110,8 @@ class KeyKeeper:
         """Partition -> why its index could not be kept last time."""
         self._stored_at: dict[int, float] = {}
         self._behind_since: dict[int, float] = {}
+        self._gave_at = -GIVE_AWAY_AGAIN_S
+        self._fetching: dict[int, asyncio.Task[None]] = {}
         self.troubles: list[str] = []
 
     @property
@@ -105,17 +123,28 @@ class KeyKeeper:
             for number, known in self._known.items()
         )
 
+    def reach(self, number: int) -> IndexReach:
+        """How far a partition's index is."""
+        known, trouble = self._known.get(number), self._failed.get(number, "")
+        if known is None:
+            return IndexReach(trouble=trouble)
+        return IndexReach(known.store.end, known.covered_to, known.store.count, trouble)
+
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            is_needed = bool(self._parts.machine.state.keyed or self._known)
-            await asyncio.sleep(INTERVAL_S if is_needed else IDLE_S)
-            if is_needed:
-                with self._parts.at_work:
-                    await self.look()
+        try:
+            while True:
+                is_needed = bool(self._parts.machine.state.keyed or self._known)
+                await asyncio.sleep(INTERVAL_S if is_needed else IDLE_S)
+                if is_needed:
+                    with self._parts.at_work:
+                        await self.look()
+        finally:
+            await end_all(self._fetching.values())
 
     async def look(self) -> None:
-        """One round."""
+        """One round. Fetching goes on beside it."""
+        self._collect()
         there, keyed = self._parts.merging.partitions, self._parts.machine.state.keyed
         for number in [each for each in self._known if each not in keyed]:
             self._let_go(number)
@@ -125,6 +154,13 @@ class KeyKeeper:
             except LogFormatError as error:
                 self._try_later(number, error)
         self._give_away()
+
+    def _collect(self) -> None:
+        """An error that fetching was not made for is one of this."""
+        for number in [each for each, task in self._fetching.items() if task.done()]:
+            ended = self._fetching.pop(number)
+            if not ended.cancelled():
+                ended.result()
 
     def close(self) -> None:
         """Let go of every index."""
@@ -146,7 +182,13 @@ class KeyKeeper:
         self._tried_at.pop(number, None)
         self._failed.pop(number, None)
         known = self._open(number, here.log)
-        if known.read_to < here.log.start_offset and not await self._fetch(number, here, known):
+        if known.fault is not None:
+            self._replace(number, here, known.fault)
+            return
+        if known.read_to < here.log.start_offset:
+            if number not in self._fetching:
+                fetching = self._fetch(number, here, known)
+                self._fetching[number] = asyncio.create_task(fetching)
             return
         await self._read(number, here, known)
         await self._store(number, here, known)
@@ -194,7 +236,17 @@ class KeyKeeper:
         self._parts.fs.remove_tree(path)
         return self._parts.host.open_keys(self._parts.fs, path)
 
+    def _replace(self, number: int, here: MergedPartition, fault: LogFormatError) -> None:
+        """An index cannot be read: it is made anew if that is because of what is in it."""
+        if isinstance(fault, CorruptLog):
+            self._begin_anew(number, here, str(fault))
+        else:
+            self._let_go(number)
+            self._try_later(number, fault)
+
     def _let_go(self, number: int) -> None:
+        if number in self._fetching:
+            self._fetching.pop(number).cancel()
         known = self._known.pop(number, None)
         if known is not None:
             known.store.close()
@@ -238,11 +290,14 @@ class KeyKeeper:
         if piece is None:
             return
         was_crowded, store = known.is_crowded, known.store
-        await self._parts.host.in_thread(store.advance, piece.entries, piece.stop, piece.sums)
-        if not self._is_still(number, here, known):
-            return
-        known.stored(piece)
-        await self._sweep(number, known)
+        try:
+            await self._parts.host.in_thread(store.advance, piece.entries, piece.stop, piece.sums)
+            if not self._is_still(number, here, known):
+                return
+            known.stored(piece)
+            await self._sweep(number, known)
+        except CorruptLog as error:
+            known.fault = error
         if was_crowded:
             self._plan_again(number)
 
@@ -286,22 +341,28 @@ class KeyKeeper:
 
     # --- peers ------------------------------------------------------------------------------------
 
-    async def _fetch(self, number: int, here: MergedPartition, known: PartitionKeys) -> bool:
-        """Get the entries of what the log does not have any more; whether they are all here."""
+    async def _fetch(self, number: int, here: MergedPartition, known: PartitionKeys) -> None:
+        """Get the entries of what the log does not have any more; the next round goes on with what
+        is here then.
+        """
         keyed, below = self._parts.machine.state.keyed[number], here.log.start_offset
-        found = await self._fetches.fetch(number, known.store, below, keyed)
-        if not self._is_still(number, here, known):
-            return False
-        if found is None:
-            self._try_later(number, "no peer tells what is archived")
-            return False
-        if found.is_different:
-            self._begin_anew(number, here, "what a peer told differs from what is agreed")
-            return False
-        await self._parts.host.in_thread(known.store.advance, [], below, found.sums)
-        self._known[number] = PartitionKeys(known.store)
-        self._plan_again(number)
-        return False  # the next round goes on with it
+        try:
+            is_needed = keyed.floor < below  # else none of them counts
+            found: Fetched | None = Fetched({}, is_different=False)
+            if is_needed:
+                found = await self._fetches.fetch(number, known.store, below, keyed)
+            if not self._is_still(number, here, known):
+                return
+            if found is None:
+                self._try_later(number, "no peer tells what is archived")
+            elif found.is_different:
+                self._begin_anew(number, here, "what a peer told differs from what is agreed")
+            else:
+                await self._parts.host.in_thread(known.store.advance, [], below, found.sums)
+                self._known[number] = PartitionKeys(known.store)
+                self._plan_again(number)
+        except LogFormatError as error:
+            self._try_later(number, error)
 
     def receive(self, node: int, message: KeysAsked | KeysTold) -> None:
         """A peer asks for entries, or tells some."""
@@ -309,8 +370,12 @@ class KeyKeeper:
             self._fetches.answered(message)
             return
         known = self._known.get(message.partition)
-        if known is not None and known.store.end >= message.below:
+        if known is None or known.store.end < message.below:
+            return
+        try:
             self._fetches.answer(node, message, known.store)
+        except LogFormatError as error:  # whoever asks asks another one
+            known.fault = error
 
     def _give_away(self) -> None:
         """A leader that cannot plan a partition for long lets another voter lead."""
@@ -327,8 +392,10 @@ class KeyKeeper:
             for number, why in self._failed.items()
         ]
         oldest = min(self._behind_since.values(), default=now)
-        if now - oldest >= GIVE_AWAY_AFTER_S and self._parts.group.is_leader:
+        is_late = now - oldest >= GIVE_AWAY_AFTER_S and now - self._gave_at >= GIVE_AWAY_AGAIN_S
+        if is_late and self._parts.group.is_leader:
             self._behind_since.clear()
+            self._gave_at = now
             self._hand_over(now)
 
     def _lacks(self, number: int, partition: Partition) -> bool:
@@ -336,11 +403,10 @@ class KeyKeeper:
         known, here = self._known.get(number), self._parts.merging.partitions.get(number)
         if here is None or partition.next_offset == 0:
             return False
-        return (
-            known is None
-            or isinstance(known.store, NoKeys)
-            or known.read_to < min(here.log.start_offset, partition.next_offset)
-        )
+        if known is None or known.fault is not None or isinstance(known.store, NoKeys):
+            return True
+        is_archived = known.read_to < min(here.log.start_offset, partition.next_offset)
+        return is_archived or known.covered_to + FAR_RECORDS < partition.next_offset
 
     def _hand_over(self, now: float) -> None:
         raft = self._parts.group.raft

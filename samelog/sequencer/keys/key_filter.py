@@ -6,13 +6,15 @@ an earlier one; nothing is planned of a partition whose keys are not known up to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import runs_of
 from samelog.format.compression import decompress
+from samelog.format.errors import LogFormatError
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.filters import CannotJudge
 from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.keys.key_store import NoKeys, stored_keys
@@ -41,7 +43,9 @@ class KeyFilter:
         known = self.partitions.get(partition)
         if known is None and next_offset == 0 and not self._has_log(partition):
             known = self.partitions[partition] = PartitionKeys(NoKeys())
-        return known is not None and known.covered_to == next_offset and not known.is_crowded
+        if known is None or known.fault is not None:
+            return False
+        return known.covered_to == next_offset and not known.is_crowded
 
     def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
         """Which records have a key that is new, or none."""
@@ -61,7 +65,7 @@ class KeyFilter:
         horizon = horizon_of(state.topics[topic_id].settings)
         floor, reach = state.keyed[draft.partition].floor, horizon.records
         asked = {key for key, is_in in zip(keys, stays, strict=True) if is_in and key is not None}
-        found = self.partitions[draft.partition].find([*asked])
+        found = self._find(draft.partition, asked)
         new: dict[bytes, int] = {}
         for at, key in enumerate(keys):
             if not stays[at]:
@@ -75,6 +79,13 @@ class KeyFilter:
                 new[key] = offset
             offset += 1
         return stays, new
+
+    def _find(self, partition: int, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """Raises CannotJudge."""
+        try:
+            return self.partitions[partition].find([*keys])
+        except LogFormatError as error:
+            raise CannotJudge(str(error)) from error
 
     def take_back(self) -> None:
         """What was said last does not count."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
 from samelog.sequencer.state.keys import key_state
 from samelog.store.keys.key_store import KeyEntry, KeyStore
 
@@ -42,6 +43,8 @@ class PartitionKeys:
         """Block -> digest, as far as was read."""
         self.taken: list[bytes] = []
         """What was proposed last."""
+        self.fault: LogFormatError | None = None
+        """Why the index cannot be read: what it has is not known, so nothing can be judged."""
         self._recent: dict[bytes, int] = {}
         self._pieces: deque[KeyPiece] = deque()
         self._proposed: dict[bytes, int] = {}
@@ -62,7 +65,9 @@ class PartitionKeys:
         return bool(self._pieces)
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offset of the newest record of each key that is known."""
+        """The offset of the newest record of each key that is known. Raises LogFormatError, and
+        from then on there is a fault.
+        """
         found: dict[bytes, int] = {}
         unknown: list[bytes] = []
         for key in keys:
@@ -73,7 +78,14 @@ class PartitionKeys:
                 unknown.append(key)
             else:
                 found[key] = offset
-        return found | self.store.find(unknown) if unknown else found
+        return found | self._stored(unknown) if unknown else found
+
+    def _stored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        try:
+            return self.store.find(keys)
+        except LogFormatError as error:
+            self.fault = error
+            raise
 
     # --- what the leader proposes -----------------------------------------------------------------
 

@@ -21,6 +21,10 @@ Judged = tuple[Verdict, int, tuple[int, int]]
 """A verdict, its detail, and (records, bytes) that come out."""
 
 
+class CannotJudge(LogFormatError):
+    """A filter does not know what it has to, which says nothing of the batch: it comes again."""
+
+
 class MergeFilter(Protocol):
     """Says which records of what is about to be merged are left out."""
 
@@ -32,7 +36,8 @@ class MergeFilter(Protocol):
 
     def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
         """Which records of one batch stay, of those that do by `runs` (`format.batch.leave_out`);
-        the first gets the draft's next offset. Raises LogFormatError, and then counts as not asked.
+        the first gets the draft's next offset. Raises LogFormatError, CannotJudge, and then counts
+        as not asked.
         """
 
     def take_back(self) -> None:
@@ -46,7 +51,7 @@ def filtered(
     filters: Sequence[MergeFilter], judged: Judged, draft: Draft, batch: bytes
 ) -> tuple[Judged, list[int]]:
     """The verdict about a batch of which filters leave out records, with the runs of those that
-    stay; the same, and no runs, if they leave out none. Raises LogFormatError.
+    stay; the same, and no runs, if they leave out none. Raises LogFormatError, CannotJudge.
     """
     verdict, detail, (records, _) = judged
     if verdict not in (Verdict.TAKE, Verdict.SLICE):

@@ -36,7 +36,7 @@ from samelog.sequencer.merge.drafts import (
     append_joined,
     newest,
 )
-from samelog.sequencer.merge.filters import Judged, MergeFilter, filtered
+from samelog.sequencer.merge.filters import CannotJudge, Judged, MergeFilter, filtered
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
@@ -348,7 +348,8 @@ class Planner:
             except LogFormatError as error:
                 if before is not None:
                     before.undo()
-                self.damaged[entry.number] = str(error)
+                if not isinstance(error, CannotJudge):
+                    self.damaged[entry.number] = str(error)
                 break
             part = Range(
                 entry.number,

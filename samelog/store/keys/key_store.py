@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 FOLDER = "keys"
 WHOLE_KEY_BYTES = 500
 """LMDB takes keys of up to 511 bytes."""
-MAP_BYTES = 1 << 38
-"""Of address space, not of memory or disk."""
+MAP_BYTES = 1 << 28
+"""Of address space, not of memory or disk: so much at first, and twice as much whenever it is full.
+A process has 128 TiB, for all its indexes.
+"""
 SWEPT_AT_ONCE = 20_000
 _NUMBER = struct.Struct(">Q")
 _END, _BLOCK = b"\x02", b"\x03"
@@ -64,7 +66,7 @@ class KeyStore(Protocol):
         """How many entries there are, about."""
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offsets of those that are known."""
+        """The offsets of those that are known. Raises CorruptLog, DiskFault, KeysUnavailable."""
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably. For threads. Raises DiskFault,
@@ -72,7 +74,7 @@ class KeyStore(Protocol):
         """
 
     def page(self, behind: bytes, most: int) -> list[KeyEntry]:
-        """The next entries in the order of keys."""
+        """The next entries in the order of keys. Raises as `find`."""
 
     def sweep(self, behind: bytes, floor: int) -> bytes | None:
         """Remove some of the entries below an offset; the key to go on behind. For threads. Raises
@@ -89,7 +91,7 @@ class LmdbKeys:
     def __init__(self, environment: lmdb.Environment, path: str) -> None:
         self._environment = environment
         self._path = path
-        self._lock, self._users, self._is_closed = threading.Lock(), 0, False
+        self._lock, self._users, self._is_closed = threading.Condition(), 0, False
         with environment.begin() as reading:
             found = reading.get(_END)
             self.end = 0 if found is None else int(_NUMBER.unpack(found)[0])
@@ -104,7 +106,7 @@ class LmdbKeys:
 
         try:
             return cls(lmdb.open(path, map_size=MAP_BYTES, mode=0o600, max_readers=16), path)
-        except lmdb.Error as error:
+        except (lmdb.Error, struct.error) as error:
             raise _fault(path, "open", error) from error
 
     @property
@@ -114,24 +116,28 @@ class LmdbKeys:
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The offsets of those that are known."""
-        with self._environment.begin() as reading, reading.cursor() as cursor:
+        with self._reading() as reading, reading.cursor() as cursor:
             return {key: _NUMBER.unpack(value)[0] for key, value in cursor.getmulti(keys)}
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably."""
         ordered = [(key, _NUMBER.pack(offset)) for key, offset in sorted(entries)]
         told = [(_BLOCK + _NUMBER.pack(block), _NUMBER.pack(sums[block])) for block in sums]
-        with self._writing() as writing, writing.cursor() as cursor:
-            cursor.putmulti(ordered)
-            cursor.putmulti(told)
+
+        def put(writing: lmdb.Transaction[bytes]) -> None:
+            with writing.cursor() as cursor:
+                cursor.putmulti(ordered)
+                cursor.putmulti(told)
             writing.put(_END, _NUMBER.pack(end))
+
+        self._change(put)
         self.sums.update(sums)
         self.end = end
 
     def page(self, behind: bytes, most: int) -> list[KeyEntry]:
         """The next entries in the order of keys."""
         found: list[KeyEntry] = []
-        with self._in_use(), self._environment.begin() as reading, reading.cursor() as cursor:
+        with self._reading() as reading, reading.cursor() as cursor:
             if not cursor.set_range(behind + b"\x00" if behind else b"\x00"):
                 return found
             for key, value in cursor:
@@ -143,10 +149,13 @@ class LmdbKeys:
     def sweep(self, behind: bytes, floor: int) -> bytes | None:
         """Remove some of the entries below an offset; the key to go on behind."""
         found = self.page(behind, SWEPT_AT_ONCE)
-        with self._writing() as writing:
-            for key, offset in found:
-                if offset < floor:
-                    writing.delete(key)
+        gone = [key for key, offset in found if offset < floor]
+
+        def delete(writing: lmdb.Transaction[bytes]) -> None:
+            for key in gone:
+                writing.delete(key)
+
+        self._change(delete)
         return found[-1][0] if len(found) == SWEPT_AT_ONCE else None
 
     def close(self) -> None:
@@ -158,7 +167,7 @@ class LmdbKeys:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """It is closed behind this only."""
+        """It is closed, or its map changed, behind this only."""
         with self._lock:
             if self._is_closed:
                 raise KeysUnavailable(f"{self._path} is closed")
@@ -171,19 +180,49 @@ class LmdbKeys:
     def _used(self) -> None:
         with self._lock:
             self._users -= 1
+            self._lock.notify_all()
             if self._is_closed and self._users == 0:
                 self._environment.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[lmdb.Transaction]:
-        """A transaction that is committed, durably, unless an error is raised in it."""
+    def _reading(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """What is there now."""
         import lmdb
 
         try:
-            with self._in_use(), self._environment.begin(write=True) as transaction:
+            with self._in_use(), self._environment.begin() as transaction:
                 yield transaction
-        except lmdb.Error as fault:
-            raise _fault(self._path, "write", fault) from fault
+        except (lmdb.Error, struct.error) as fault:
+            raise _fault(self._path, "read", fault) from fault
+
+    def _change(self, change: Callable[[lmdb.Transaction[bytes]], None]) -> None:
+        """In one transaction, which is durable behind this, unless an error is raised in it."""
+        import lmdb
+
+        while True:
+            try:
+                with self._in_use(), self._environment.begin(write=True) as transaction:
+                    change(transaction)
+                return
+            except lmdb.MapFullError:
+                self._grow()
+            except lmdb.Error as fault:
+                raise _fault(self._path, "write", fault) from fault
+
+    def _grow(self) -> None:
+        """Map twice as much, while nobody reads: readers wait a moment. Raises DiskFault,
+        KeysUnavailable.
+        """
+        import lmdb
+
+        with self._lock:
+            self._lock.wait_for(lambda: self._users == 0)
+            if self._is_closed:
+                raise KeysUnavailable(f"{self._path} is closed")
+            try:
+                self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+            except lmdb.Error as fault:
+                raise _fault(self._path, "map", fault) from fault
 
 
 def open_keys(fs: FileSystem, path: str) -> KeyStore:
@@ -194,7 +233,7 @@ def open_keys(fs: FileSystem, path: str) -> KeyStore:
     return LmdbKeys.open(path)
 
 
-def _blocks(reading: lmdb.Transaction) -> Iterable[tuple[int, int]]:
+def _blocks(reading: lmdb.Transaction[bytes]) -> Iterable[tuple[int, int]]:
     with reading.cursor() as cursor:
         if cursor.set_range(_BLOCK):
             for key, value in cursor:
@@ -203,7 +242,7 @@ def _blocks(reading: lmdb.Transaction) -> Iterable[tuple[int, int]]:
 
 def _fault(path: str, operation: str, error: Exception) -> LogFormatError:
     """What LMDB says: of the disk by the number of the operating system."""
-    if type(error).__name__ in _OF_CONTENT:
+    if type(error).__name__ in _OF_CONTENT or isinstance(error, struct.error):
         return CorruptLog(path, 0, str(error))
     number = getattr(error, "errno", None) or getattr(error, "code", None)
     if "No space" in str(error) or number in (errno.ENOSPC, errno.EDQUOT):

@@ -9,6 +9,7 @@ import {
 } from "./parts.js";
 import { spark } from "./charts.js";
 import { ask, button } from "./actions.js";
+import { internal, isInternal, keyed, kindOf, mirrored, otherTopics, view } from "./kinds.js";
 
 const SETTING = {
   name: "settings",
@@ -77,6 +78,7 @@ function topicRow(each, own) {
     key: each.name,
     cells: [
       link(path("topic", each.name), each.name),
+      kindOf(each),
       number(count(each.partitions)),
       number(count(sum(own.map((one) => one.end_offset - one.start_offset)))),
       number(bytes(sum(own.map((one) => one.size_bytes)))),
@@ -92,12 +94,13 @@ export const topics = {
   title: () => "Topics",
   view: ({ redraw }) => {
     const parts = byTopic();
-    const [input, found] = filtered("topics", rows("topics"), (each) => each.name, redraw);
+    const logs = rows("topics").map((each) => [each.name, topicRow(each, parts.get(each.name) ?? [])]);
+    const [input, found] = filtered("topics", [...logs, ...otherTopics()], ([name]) => name, redraw);
     return [
       head("Topics", input, button("Create a topic", create, "primary")),
       table("Topics",
-        ["Topic", "Partitions#", "Records kept#", "Size#", "Rate#", "Last minutes", "Settings", "State"],
-        found.map((each) => topicRow(each, parts.get(each.name) ?? [])), 
+        ["Topic", "Kind", "Partitions#", "Records kept#", "Size#", "Rate#", "Last minutes", "Settings", "State"],
+        found.map(([, row]) => row),
         "There are no topics yet. Create one here; or a publisher's first record does."),
     ];
   },
@@ -198,13 +201,23 @@ const buttons = (known, again) => [
   button("Delete", () => remove(known.name), "danger"),
 ];
 
+// Of a view its partitions; of others the history of their files.
+async function load({ id }) {
+  if (isInternal(id)) return null;
+  const found = live.document?.topics?.[id] ? null : await get(`/${path("topics", id)}`);
+  return found?.topic.base ? found : get("/log-history", { topic: id });
+}
+
 export const topic = {
   title: (params) => params.id,
   live: true,
-  load: (params) => get("/log-history", { topic: params.id }),
+  load,
   view: ({ params, data, reload }) => {
     const name = params.id;
+    if (isInternal(name)) return internal(name);
+    if (data?.topic) return view(name, data);
     const known = live.document.topics?.[name];
+    if (live.document.views?.[name]) return [head(name), empty("Asking the node.")];
     if (!known) return [head(name), empty("There is no such topic.")];
     const own = byTopic().get(name) ?? [];
     const settings = Object.entries(known.settings).map(([key, value]) => [code(key), code(value)]);
@@ -217,6 +230,8 @@ export const topic = {
       panel("Partitions", table("Partitions",
         ["Partition", "First#", "End#", "Acknowledged#", "Synced here#", "On a majority#", "Size#", "Segments#",
           "Running checksum", "State"], own.map(partitionRow))),
+      mirrored(name),
+      keyed(known),
       panel("Segments, oldest first", timeline(name, data, own)),
       panel("Settings", settings.length ? pairs(settings) : none("All settings have their defaults.")),
     ];

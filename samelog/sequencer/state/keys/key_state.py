@@ -95,6 +95,11 @@ class KeyedPartition(msgspec.Struct):
     """Block -> member -> the digest that it told, where there is no majority yet."""
     agreed: dict[int, int] = {}
     """Block -> digest."""
+    step_ms: int = 0
+    """Behind the newest mark nothing was appended later than so long after it."""
+    wide_ms: int = 0
+    wide_below: int = 0
+    """The same of marks below an offset, which are from when the horizon was longer."""
 
     def merged(self, base: int, stop: int, append_ms: int, settings: Mapping[str, str]) -> None:
         """An instruction is applied, that appends from offset `base` to below `stop`."""
@@ -102,14 +107,28 @@ class KeyedPartition(msgspec.Struct):
         if horizon.records is not None:
             self.floor = max(self.floor, stop - horizon.records)
         if horizon.ms is None:
-            self.marks = []
+            self.marks, self.step_ms, self.wide_ms, self.wide_below = [], 0, 0, 0
             return
-        step = max(1, horizon.ms // MARKS)
-        if not self.marks or append_ms - self.marks[-1][1] >= step:
+        self._step(max(1, horizon.ms // MARKS))
+        if not self.marks or append_ms - self.marks[-1][1] >= self.step_ms:
             self.marks.append((base if self.marks else self.floor, append_ms))
-        while self.marks[0][1] + step <= append_ms - horizon.ms:  # none of its step counts
+        while self._newest_behind_first() <= append_ms - horizon.ms:  # none of them counts
             del self.marks[0]
         self.floor = max(self.floor, self.marks[0][0])
+
+    def _step(self, step_ms: int) -> None:
+        """Marks are so far apart from now on."""
+        if self.marks and step_ms < self.step_ms:
+            self.wide_ms, self.wide_below = max(self.wide_ms, self.step_ms), self.marks[-1][0] + 1
+        self.step_ms = step_ms
+
+    def _newest_behind_first(self) -> int:
+        """When the newest of the records behind the first mark was appended, at latest."""
+        offset, at_ms = self.marks[0]
+        if offset >= self.wide_below:
+            self.wide_ms = 0
+        latest = at_ms + max(self.step_ms, self.wide_ms)
+        return latest if len(self.marks) == 1 else min(latest, self.marks[1][1])
 
     def forget(self, base: int, stop: int) -> None:
         """Records were given up: digests of their blocks, told or agreed, count no more."""

@@ -1,0 +1,61 @@
+"""What a console is told of views, mirrors, keys and internal topics of a real node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samelog.http.console.look import look
+from samelog.sequencer.levels import SUPPORTED
+from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorSource, PromoteMirrors
+from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.commands import CreateViewCommand
+from tests.keys.test_key_filter import batch
+from tests.sequencer.cluster import Session, leader_of, offset, run_with, until
+
+SOURCE = MirrorSource("there", "quotes", "log", ["there"], keeps_epochs=True)
+VIEW = CreateViewCommand("a" * 32, "big", "t" * 32, "key > 'b'", [], 0, {}, "", "owner", 1)
+
+
+def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        await until(lambda: node.raft.replica.machine.state.level == SUPPORTED, "the level")
+        await propose(node, CreateTopicCommand("t" * 32, "t", 1, {"dedup.key": "first"}, 1))
+        await propose(node, VIEW)
+        await propose(node, CreateMirror("b" * 32, "us.quotes", 2, {}, 7, SOURCE))
+        await propose(node, CommitOffsets([("g", [(1, CommittedOffset(0, -1, "", 9))])]))
+        await Session("s").send(nodes, batch(b"x", b"y", b"x"))
+        await until(lambda: offset(node) == 2, "the records")
+        await until(lambda: node.care.keys.reach(1).covered_to == 2, "the keys")
+        await check(node)
+        await propose(node, PromoteMirrors(["b" * 32], 11, "somebody"))
+        mirror = (await look(node, dict))["mirrors"]["us.quotes"]
+        assert (mirror["promoted_ms"], mirror["ends"]) == (11, [0, 0])
+
+    run_with(tmp_path, 1, body)
+
+
+async def propose(node: Node, command: AnyCommand) -> None:
+    outcome = await node.raft.proposer.propose(command)
+    assert not isinstance(outcome, Rejection), outcome
+
+
+async def check(node: Node) -> None:
+    found = await look(node, dict)
+    view, mirror = found["views"]["big"], found["mirrors"]["us.quotes"]
+    assert (view["base"], view["query"]) == ("t", "SELECT * WHERE key > 'b'")
+    assert (mirror["source_topic"], mirror["partitions"], mirror["promoted_ms"]) == (
+        "quotes",
+        2,
+        -1,
+    )
+    assert "us.quotes" in found["topics"], "a mirror is a topic, too"
+    assert "big" not in found["topics"], "a view stores nothing"
+    keys = found["keys"]["t/0"]
+    assert (keys["floor"], keys["end_offset"], keys["covered_to"], keys["trouble"]) == (0, 2, 2, "")
+    feeds = found["internal"]["__consumer_offsets"]["feeds"]
+    assert [(each["end_offset"], each["keys"]) for each in feeds] == [(1, 1)]
+    assert "__transaction_state" not in found["internal"], "nothing is in it"

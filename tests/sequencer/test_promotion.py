@@ -237,6 +237,18 @@ def config_of(path: Path, number: int) -> NodeConfig:
     return load_node(cluster.nodes[number].config_file)
 
 
+async def who_was_away_is_refused(config: NodeConfig) -> None:
+    boot = read_record(FS, config.data).boot
+    for _ in range(2):
+        old = Process(config)
+        with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
+            await asyncio.wait_for(old.task, PATIENCE_S)
+        assert not old.lives, "it asked before it said anything"
+    assert read_record(FS, config.data).boot == boot
+    with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
+        begin_anew(FS, config, kind="majority-lost", wall_ms=1)
+
+
 def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) -> None:
     """n0 and n2 are in nyc, n1 is in lon, which is lost. n0 goes on, n2 with it."""
     session = Session("a")
@@ -261,21 +273,10 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
         try:
             await until(lambda: bool(first.lives), "it has begun")
             await until(lambda: first.lives[-1].raft.group.is_leader, "it leads")
-            await who_was_away_is_refused()
+            await who_was_away_is_refused(config_of(tmp_path, 1))
             await the_mate_follows(first.lives[-1])
         finally:
             await first.stop()
-
-    async def who_was_away_is_refused() -> None:
-        boot = read_record(FS, config_of(tmp_path, 1).data).boot
-        for _ in range(2):
-            old = Process(config_of(tmp_path, 1))
-            with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
-                await asyncio.wait_for(old.task, PATIENCE_S)
-            assert not old.lives, "it asked before it said anything"
-        assert read_record(FS, config_of(tmp_path, 1).data).boot == boot
-        with pytest.raises(NodeDirectoryError, match="a site was promoted without"):
-            begin_anew(FS, config_of(tmp_path, 1), kind="majority-lost", wall_ms=1)
 
     async def the_mate_follows(first: Node) -> None:
         mate = Process(config_of(tmp_path, 2))

@@ -87,6 +87,9 @@ bench-kafka: setup ## what is missing of the comparison with Kafka (an hour; ARG
 	@sh "$(HERE)/scripts/clients.sh" java mvn nats
 	@$(PYTHON) -m bench kafka $(ARGS)
 
+sites: setup ## acknowledgements at one site beside another one, 80 ms away and cut off (root; ARGS="--rounds 5")
+	@$(PYTHON) -m bench sites $(ARGS)
+
 dist: setup ## what is released of the last commit, in dist/: sdist, wheel, SBOM; the wheel is tried
 	@sh "$(HERE)/scripts/dist.sh"
 

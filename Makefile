@@ -12,7 +12,7 @@ PYTHON := cd "$(HERE)" && .venv/bin/python
 # Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
+.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka sites dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"

@@ -23,6 +23,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Container, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 from samelog.archiver.command import ArchiveCommand
@@ -30,7 +31,7 @@ from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.history import ArchiveHistory, Digests
 from samelog.archiver.log_history import LogHistoryReader
 from samelog.archiver.parts import ArchiverParts, PartitionLog
-from samelog.archiver.rounds import ArchiveRounds, PolicyFile
+from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_bases, segment_name
 from samelog.runtime.log import log_event
@@ -127,8 +128,7 @@ class Truncation:
         self._replication = parts.replication
         self._in_thread = parts.in_thread
         self._at_work = parts.at_work
-        self.pending_bytes = 0
-        """Archived, and not truncated yet."""
+        self._note_pending = partial(parts.shares.note_pending, parts.group)
         self._due: dict[int, None] = {}
         self._carried_out: dict[int, tuple[MergedLog, int, int]] = {}
         """Partition -> its log, and the log start and segment that were carried out in it."""
@@ -184,16 +184,15 @@ class Truncation:
             return
         self._carried_out[number] = partition.log, known.log_start, known.start_segment
         start = LogStart(known.log_start, known.start_segment, known.start_checksum)
-        self.pending_bytes = sum(
-            each.size for each in partition.log.segments() if each.base_offset < start.segment
-        )
+        archived = (s.size for s in partition.log.segments() if s.base_offset < start.segment)
+        self._note_pending(sum(archived))
         self._begin_at(number, partition, start)
         path = partition.log.path
         left = await self._in_thread(not_truncated, self._fs, path, start.segment)
         while left and partition.fault is None:
             now, left = left[:FILES_AT_ONCE], left[FILES_AT_ONCE:]
             await self._in_thread(truncate_segments, self._fs, path, now)
-        self.pending_bytes = 0
+        self._note_pending(0)
 
     def _begin_at(self, number: int, partition: PartitionLog, start: LogStart) -> None:
         """Let the merged log begin there, if need be ahead of where it is."""
@@ -215,9 +214,10 @@ class NodeArchive:
         self._replication = parts.replication
         self._cluster = parts.cluster
         due = asyncio.Event()
-        self.policy = PolicyFile(parts.fs, parts.config.archive.policy)
+        self.policy = parts.policy
+        self._forget_shares = partial(parts.shares.forget, parts.group)
         self.copies = RequiredCopies(parts, on_copied=due.set)
-        self.rounds = ArchiveRounds(parts, self.policy, self.copies, due)
+        self.rounds = ArchiveRounds(parts, self.copies, due)
         self.truncation = Truncation(parts)
         self.history = ArchiveHistory(parts)
         self.digests = Digests(parts)
@@ -233,6 +233,10 @@ class NodeArchive:
     def is_busy(self) -> bool:
         """Whether something is to be truncated or copied."""
         return self.truncation.is_due or self.copies.queue.is_due
+
+    def forget(self) -> None:
+        """The member has no replica of the group any more."""
+        self._forget_shares()
 
     def close(self) -> None:
         """Close the files of the history, once everything has ended."""

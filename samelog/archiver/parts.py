@@ -14,6 +14,8 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.compaction import Compactions
 from samelog.archiver.compaction_progress import CompactionProgress
 from samelog.archiver.copies.process import SegmentCopier
+from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.shares import LogShares
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
@@ -156,6 +158,11 @@ class ClusterView(Protocol):
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""
 
+    def log_bytes(self, number: int) -> int:
+        """What a member said last of the bytes of its logs that are part of the limit; 0: nothing,
+        or that it has one group only.
+        """
+
     def peers(self) -> Sequence[int]:
         """The peers to ask, the best first."""
 
@@ -178,3 +185,7 @@ class ArchiverParts:
     cluster: ClusterView
     at_work: AtWork
     """While one of its tasks works."""
+    group: int
+    """Which group's logs these are; the policy and the shares are the member's."""
+    policy: PolicyFile
+    shares: LogShares

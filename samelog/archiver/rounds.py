@@ -3,24 +3,19 @@
 Time, too, is what a majority's clocks have reached, so that one wrong clock archives nothing; and
 a disk counts as full only when a majority's are.
 
-`PolicyFile` is the cluster's archiving policy: read at the start, and again whenever it changes.
-
 Invariant: only the leader proposes, and only what `archiver.plan` says of what a majority has
 merged durably, and of that what is to be copied only with a verified copy.
-Also: a file that cannot be read or understood changes nothing: the policy before it stays, at
-the start none, and `problem` says why.
+Also: the policy is the member's, so a group plans for its share of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 
 import msgspec
 
@@ -42,61 +37,18 @@ from samelog.archiver.plan import (
 )
 from samelog.archiver.policy import (
     CLEANUP_POLICY,
-    Policy,
-    PolicyError,
     Rules,
     hold_of,
     is_compacted,
-    parse_policy,
     rules_of,
 )
+from samelog.archiver.shares import GroupBytes
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
-from samelog.store.disk.files import FileSystem
 from samelog.store.merged.truncation import describe_segment
-
-LIMIT_BYTES = 64 << 10
-
-
-class PolicyFile:
-    """One node's copy of the file; the leader's counts."""
-
-    def __init__(self, fs: FileSystem, path: str | None) -> None:
-        """`path`: None when the configuration names none; then only topics' settings count."""
-        self.path = path
-        self.policy: Policy | None = None
-        self.problem = ""
-        self._fs = fs
-
-    @property
-    def text(self) -> str:
-        """The policy as JSON; empty: none."""
-        return "" if self.policy is None else json.dumps(asdict(self.policy))
-
-    def load(self) -> None:
-        """Take the file over, if it is a policy."""
-        if self.path is None:
-            return
-        try:
-            # The operator's file may be a link, as mounted ones are; the node's own files may not.
-            path = os.path.realpath(self.path)
-            found = parse_policy(self._fs.read_file(path, LIMIT_BYTES).decode())
-        except (PolicyError, LogFormatError, UnicodeDecodeError) as error:
-            self._refuse(f"{self.path}: {error}")
-            return
-        if found != self.policy or self.problem:
-            log_event(log, logging.INFO, "archiving policy", file=self.path, policy=found)
-        self.policy, self.problem = found, ""
-
-    def _refuse(self, problem: str) -> None:
-        if problem != self.problem:
-            kept = "nothing is archived by it" if self.policy is None else f"kept is {self.policy}"
-            log_event(log, logging.ERROR, "archiving policy refused", why=problem, kept=kept)
-        self.problem = problem
-
 
 log = logging.getLogger(__name__)
 
@@ -107,16 +59,10 @@ FILES_AT_ONCE = 256
 class ArchiveRounds:
     """One node's rounds; only the leader's do anything."""
 
-    def __init__(
-        self,
-        parts: ArchiverParts,
-        policy: PolicyFile,
-        copies: RequiredCopies,
-        due: asyncio.Event,
-    ) -> None:
+    def __init__(self, parts: ArchiverParts, copies: RequiredCopies, due: asyncio.Event) -> None:
         """`due` is set when a round is to begin at once."""
         self._parts = parts
-        self._policy = policy
+        self._policy = parts.policy
         self._copies = copies
         self._due = due
         self._next_at = parts.clock.now() + parts.config.archive.interval_s
@@ -144,6 +90,7 @@ class ArchiveRounds:
         if self._parts.replication.is_leader:
             await self.round()
         else:
+            self._note_bytes()
             self._copies.require([])
 
     async def round(self) -> None:
@@ -241,16 +188,45 @@ class ArchiveRounds:
         policy, voters = self._policy.policy, self._parts.replication.voters
         health = [self._parts.cluster.health(number) for number in voters]
         known = [each for each in health if each is not None]
-        disks = [(each.disk_used, each.disk_total) for each in known]
-        pressure = 0
+        limit, pressure = None, 0
         if policy is not None:
-            pressure = majority_pressure(disks, len(voters), policy.disk)
+            self._note_bytes()
+            disks = [(each.disk_used, each.disk_total) for each in known]
+            limit = self._limit(policy.limit)
+            pressure = self._pressure(majority_pressure(disks, len(voters), policy.disk))
         return plan_archiving(
             list(self._facts()),
-            limit=None if policy is None else policy.limit,
+            limit=limit,
             pressure=pressure,
             now_ms=majority_time([each.wall_ms for each in known], len(voters)),
         )
+
+    def _limit(self, limit: int | None) -> int | None:
+        """This group's part."""
+        parts = self._parts
+        if limit is None:
+            return None
+        others = [parts.cluster.log_bytes(number) for number in parts.replication.voters]
+        return parts.shares.limit_of(parts.group, limit, others)
+
+    def _pressure(self, pressure: int) -> int:
+        """This group's part."""
+        return self._parts.shares.pressure_of(self._parts.group, pressure)
+
+    def _note_bytes(self) -> None:
+        """How much this group has here, so that all of the member's know their share."""
+        if self._policy.policy is None:
+            return
+        state, limited, spared = self._parts.machine.state, 0, 0
+        for number, here in self._parts.merging.partitions.items():
+            partition = state.partitions.get(number)
+            if partition is None or here.fault is not None:
+                continue
+            size = sum(segment.size for segment in here.log.segments())
+            rules = self._rules(state.topics[partition.topic_id].settings)
+            limited += size * rules.counts
+            spared += size * (not rules.for_ever)
+        self._parts.shares.note(self._parts.group, GroupBytes(limited, spared))
 
     def _facts(self) -> Iterator[PartitionFacts]:
         merged = self._parts.cluster.majority_merged()

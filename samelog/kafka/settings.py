@@ -50,6 +50,7 @@ from samelog.sequencer.state.topic_settings import (
 )
 from samelog.sequencer.state.types import Topic
 from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
+from samelog.typed.enforcing import ENFORCE, Enforce
 
 
 class ConfigSource(IntEnum):
@@ -193,6 +194,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         HOLD_MAX_BYTES: "",
         VALUE_SCHEMA: "",
         COMPATIBILITY: BY_DEFAULT.value,
+        ENFORCE: Enforce.OFF.value,
         ARCHIVE_COPY: ",".join(broker.config.archive.copy_formats) or NO_COPY,
     }
 

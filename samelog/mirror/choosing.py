@@ -13,8 +13,9 @@ from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.config.tables.mirror import PLACEHOLDER
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES, TIMESTAMP_TYPE
 from samelog.typed.compatibility import COMPATIBILITY
+from samelog.typed.enforcing import ENFORCE
 
-COPIED_SETTINGS = (MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, VALUE_SCHEMA, COMPATIBILITY)
+COPIED_SETTINGS = (MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, VALUE_SCHEMA, COMPATIBILITY, ENFORCE)
 """Of format, limits and schema. Others, such as retention, are the destination's (M17)."""
 INTERNAL = "__"
 

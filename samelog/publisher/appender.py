@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
+    from samelog.publisher.row_checks import GivenValues, HeadersColumn, RowChecks
     from samelog.publisher.typed_rows import RowEncoder
 
 SESSION_HEADER = "samelog.session"
@@ -65,14 +66,28 @@ class Appender:
         self._session_header = (SESSION_HEADER, session) if options.has_session_header else None
         self._lingering = threading.Condition(self._lock)
         self._encoder: RowEncoder | None = None
+        self._checked: frozenset[str] = frozenset()
+        """Topics whose records are checked."""
+        self._checks: RowChecks | None = None
+        self._numbered: set[str] = set()
+        """Topics of records with ids of which it was asked whether they are checked."""
 
     def _find_lane(
-        self, topic: str | None, partition: int | None, key: Buffer | None, value: Buffer | None
+        self,
+        topic: str | None,
+        partition: int | None,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] | None,
     ) -> Lane:
+        """The lane of a record, which is checked if it is to be: then none is kept for the next."""
         lane = self._lanes.choose(topic, partition, key, value)
         own = self._options.topic
         if topic is None and partition is None and self._lanes.count(own) == 1:
             self._plain_lane = lane
+        if self._checked:
+            self._plain_lane = None
+            self._check(topic, (value,), (headers,))
         return lane
 
     def append(
@@ -96,6 +111,8 @@ class Appender:
 
         Raises:
             RecordTooLarge, InvalidId, TypeError, ValueError: the record is refused.
+            RowMisfit: so is one that does not fit its topic's schema, where the topic's setting
+                `schema.enforce` asks for that: its index, column, type and beginning.
             BudgetExceeded: there is no room (on_full="raise"), or never will be.
             DiskFull, DiskFault: the disk failed; nothing was kept.
             PublisherClosed
@@ -114,7 +131,7 @@ class Appender:
                 with self._lock:
                     lane = self._plain_lane
                     if lane is None or topic is not None or partition is not None:
-                        lane = self._find_lane(topic, partition, key, value)
+                        lane = self._find_lane(topic, partition, key, value, pairs)
                     if self._linger_s == 0:
                         lane.output.write_record(value, key, pairs, stamp, self._max_record_bytes)
                     elif lane.add(value, key, pairs, stamp):
@@ -129,6 +146,12 @@ class Appender:
         self, record: NumberedRecord, topic: str | None, partition: int | None
     ) -> None:
         def append() -> None:
+            name = topic or self._options.topic
+            if name not in self._numbered:
+                self._numbered.add(name)
+                self._lanes.count(name)
+            if self._checked:
+                self._check(name, (record.value,), (record.headers,))
             lane = self._lanes.append_numbered(record, topic, partition)
             if lane is not None:
                 self._linger_on(lane)
@@ -181,13 +204,37 @@ class Appender:
         if not columns.values:
             return
         with self._lock:
-            by_run = self._lanes.split(columns, numbers, topic, partition)
+            by_run = self._split(columns, numbers, topic, partition)
         try:
             steps = self._build(by_run)
         except TypeError as error:
             raise TypeError(f"values and keys must be bytes or None: {error}") from None
         for step in steps:
             self._locked(step)
+
+    def _split(
+        self,
+        columns: RecordColumns,
+        numbers: Sequence[int] | None,
+        topic: str | None,
+        partition: int | None,
+    ) -> list[RunPart]:
+        """The records by run and lane, once they are checked, if they are to be."""
+        by_run = self._lanes.split(columns, numbers, topic, partition)
+        if self._checked:
+            self._check(topic, columns.values, columns.headers)
+        return by_run
+
+    def _check(self, topic: str | None, values: GivenValues, headers: HeadersColumn | None) -> None:
+        """Raises RowMisfit if the topic's schema is to be kept to, and is not. The lock is held."""
+        name = topic or self._options.topic
+        if name not in self._checked:
+            return
+        if self._checks is None:
+            from samelog.publisher.row_checks import RowChecks
+
+            self._checks = RowChecks(self._options)
+        self._checks.check(name, values, headers)
 
     def _build(self, by_run: Sequence[RunPart]) -> list[Callable[[], None]]:
         """What is to be done, one after the other, each of it whole or not at all. All batches are

@@ -119,9 +119,10 @@ class Publisher(Appender):
             return 0
         return self._shipper.learn_topic(topic, self._options.partitions or 0)
 
-    def _learned(self, topics: Mapping[str, int]) -> None:
+    def _learned(self, topics: Mapping[str, int], checked: frozenset[str]) -> None:
         """In the shipper's thread."""
         self._lanes.learned(topics)
+        self._checked = checked
         self._plain_lane = None
 
     def __enter__(self) -> Self:

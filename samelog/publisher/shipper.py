@@ -25,7 +25,7 @@ from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
-from samelog.replicator.push.progress import InputProgress, LostRange
+from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext
@@ -60,10 +60,11 @@ class Shipper:
         path: str,
         config: ClientConfig,
         left: Places = (),
-        on_topics: Callable[[Mapping[str, int]], None] = lambda topics: None,
+        on_topics: Callable[[Mapping[str, int], frozenset[str]], None] = lambda *_: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
-        `on_topics`: told in another thread how many partitions topics have, when that is news.
+        `on_topics`: told in another thread how many partitions topics have, and which are checked,
+        when that is news.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -80,7 +81,7 @@ class Shipper:
         self._left = left
         self._is_released = False
         self._on_topics = on_topics
-        self._topics: Mapping[str, int] = {}
+        self._topics = ToldTopics({}, frozenset())
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
         try:
@@ -118,7 +119,7 @@ class Shipper:
             self._is_released = client.is_released
             if client.topics is not self._topics:
                 self._topics = client.topics
-                self._on_topics(self._topics)
+                self._on_topics(*self._topics)
             if self._waiting:
                 self._moved.notify_all()
 
@@ -129,9 +130,9 @@ class Shipper:
         self._thread.run(self._want_topic(topic, partitions))
         with self._state_lock:
             self._waiting += 1
-            self._moved.wait_for(lambda: topic in self._topics or self._is_alone(), LEARN_S)
+            self._moved.wait_for(lambda: topic in self._topics.counts or self._is_alone(), LEARN_S)
             self._waiting -= 1
-            return self._topics.get(topic, 0)
+            return self._topics.counts.get(topic, 0)
 
     async def _want_topic(self, topic: str, partitions: int) -> None:
         self._client.want_topic(topic, partitions)

@@ -132,9 +132,9 @@ class SessionIntake(Protocol):
     ) -> OpenedRun:
         """Claim or find a run; an older one is ended first. Raises RequestRefused."""
 
-    async def open_topic(self, topic: str, partitions: int) -> int:
-        """How many partitions a topic has, created with so many if need be. Raises
-        RequestRefused.
+    async def open_topic(self, topic: str, partitions: int) -> tuple[int, bool]:
+        """How many partitions a topic has, created with so many if need be, and whether what is
+        published to it is to be checked. Raises RequestRefused.
         """
 
     async def open_input(

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from samelog.archiver.node_archive import NodeArchive
+from samelog.archiver.parts import ArchiverParts
 from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
-from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
+from samelog.sequencer.cluster.archiving import GroupReplication, MemberViews
 from samelog.sequencer.cluster.file_guard import FileGuard
-from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair, OtherGroups
@@ -46,7 +46,7 @@ from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
@@ -141,7 +141,7 @@ class ReplicaSite:
 
     seat: Seat
     given: NodeResources
-    directory: NodeDirectory
+    member: MemberParts
     peers: PeerSender
     presence: Presence
     owner: ReplicaOwner
@@ -164,7 +164,7 @@ def raft_parts(
     keys = _key_filter(machine, merging)
     planner.filters = [keys]
     coordinator = Coordinator(
-        site.directory.record.number,
+        site.member.directory.record.number,
         machine=machine,
         planner=planner,
         sessions=sessions,
@@ -237,7 +237,7 @@ def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
     """A follower with everything that is in the files; without a vote, or in doubt, as its seat and
     its member's record say.
     """
-    given, seat, record = site.given, site.seat, site.directory.record
+    given, seat, record = site.given, site.seat, site.member.directory.record
     settings = given.config.raft
     raft = Raft(
         record.number,
@@ -353,7 +353,7 @@ def care_parts(
         cluster=lambda: site.owner.cluster_machine.state,
         peers=ask,
     )
-    archive = archiver_parts(given, merging, raft.group, members, site.at_work)
+    archive = archiver_parts(site, merging, raft.group, members)
     compactor = Compactor(
         CompactorParts(
             fs=fs,
@@ -375,7 +375,7 @@ def care_parts(
             pieces=repair,
             room=logs.intake.room,
             mending=scrubber.mending,
-            number=site.directory.record.number,
+            number=site.member.directory.record.number,
             at_work=site.at_work,
         )
     )
@@ -388,6 +388,28 @@ def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
         return here is not None and here.log.has_directory
 
     return KeyFilter(machine, has_log)
+
+
+def archiver_parts(
+    site: ReplicaSite, merging: Merging, group: RaftGroup, cluster: MemberViews
+) -> ArchiverParts:
+    """What archiving takes of a replica; the policy and the shares are the member's."""
+    given = site.given
+    return ArchiverParts(
+        config=given.config,
+        fs=given.fs,
+        clock=given.clock,
+        in_thread=given.host.in_thread,
+        copier=given.host.new_copier(),
+        machine=cluster.machine,
+        merging=merging,
+        replication=GroupReplication(group),
+        cluster=cluster,
+        at_work=site.at_work,
+        group=site.seat.group,
+        policy=site.member.policy,
+        shares=site.member.shares,
+    )
 
 
 def _keys(
@@ -406,7 +428,7 @@ def _keys(
             filter=raft.keys,
             send=site.peers.send,
             ask=ask,
-            number=site.directory.record.number,
+            number=site.member.directory.record.number,
             at_work=site.at_work,
         )
     )

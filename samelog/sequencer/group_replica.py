@@ -90,9 +90,7 @@ class GroupReplica:
         config = given.config
         self.seat = seat
         self._at_work = AtWork()
-        self._site = ReplicaSite(
-            seat, given, member.directory, peers, presence, owner, self, self._at_work
-        )
+        self._site = ReplicaSite(seat, given, member, peers, presence, owner, self, self._at_work)
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = what_was_saved(self.store.snapshot, given.level)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
@@ -126,7 +124,11 @@ class GroupReplica:
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
-        record, clock, is_there = site.directory.record, site.given.clock, site.presence.is_there
+        record, clock, is_there = (
+            site.member.directory.record,
+            site.given.clock,
+            site.presence.is_there,
+        )
         self.reporter = Reporter(
             site.presence,
             record.boot,
@@ -284,16 +286,16 @@ class GroupReplica:
         except NoSpace as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
-    def disk_measured(self, used: int, total: int) -> None:
+    def disk_measured(self, used: int, total: int, *, kept: int | None = None) -> None:
         """Tell the intake how much it may accept: what is free below the limit, less what is
-        accepted and not merged. The rest of the disk is Raft's.
+        accepted and not merged. The rest of the disk is Raft's. `kept`: if it speaks for the
+        member, what will be used once what is archived is truncated.
         """
         unmerged = self.logs.quotas.recount(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
         limit = total * self._site.given.config.disk_stop_percent // 100
         self.logs.intake.room.set(limit - used - unmerged - pending, resume_at_bytes=total // 20)
-        if self.seat.group == GROUP:  # it speaks for the member
-            kept = max(0, used - self.care.archive.truncation.pending_bytes)
+        if kept is not None:
             now_ms = max(0, self._site.given.clock.wall_ms())
             self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
 
@@ -463,7 +465,7 @@ class GroupReplica:
         self.raft.coordinator.leadership_changed()
         self.reporter.quiet.clear()
         leader = self.raft.group.raft.leader
-        if leader == self._site.directory.record.number:
+        if leader == self._site.member.directory.record.number:
             self.reporter.leadership_won()
         elif leader is not None:
             self.reporter.tell_everything(leader)
@@ -493,5 +495,6 @@ class GroupReplica:
         self._site.owner.spawn(self._propose_event(event))
 
     async def _propose_event(self, event: RecordEvent) -> None:
+        """In group 0, which everybody has: whoever is asked tells of it."""
         with suppress(TimeoutError):
-            await self.raft.proposer.propose(event)
+            await self._site.owner.tell_cluster([event])

@@ -46,6 +46,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.sites.whereabouts import Whereabouts
@@ -58,7 +59,7 @@ from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import MemberList, PartOfRunClosed, PassReport
+from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -434,6 +435,7 @@ class Node:
         self.peers.whereabouts.tick()
         self._tell_ended()
         self._settle_doubt()
+        self._tell_logs()
         self._tell_state()
 
     def _tell_ended(self) -> None:
@@ -444,6 +446,12 @@ class Node:
             for session, (run_id, ends) in self.logs.intake.ended.items():
                 self.peers.links.send_all(make_run_ended(session, run_id, ends))
                 self.data_groups.run_ended(session, run_id, ends)
+
+    def _tell_logs(self) -> None:
+        """The policy's limit counts for all groups of a member together."""
+        shares = self.member.shares
+        if shares.is_shared and self.cluster.level >= GROUP_RECOVERY:
+            self.peers.links.send_all(LogsHeld(shares.limited))
 
     def _settle_doubt(self) -> None:
         """After a loss of power with `fsync=interval`: forget doubt that is over in all groups."""
@@ -465,5 +473,6 @@ class Node:
 
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
-        self.group_replica.disk_measured(usage.used, usage.used + usage.free)
+        kept = max(0, usage.used - self.member.shares.pending_bytes)
+        self.group_replica.disk_measured(usage.used, usage.used + usage.free, kept=kept)
         self.data_groups.disk_measured(usage.used, usage.used + usage.free)

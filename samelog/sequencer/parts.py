@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.node_archive import NodeArchive
+from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
@@ -84,6 +86,8 @@ class MemberParts:
     connections: Connections
     status: MemberStatus
     filters: RowFilters
+    policy: PolicyFile
+    shares: LogShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,10 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
     yield from care.keys.troubles
+    if names := ", ".join(care.archive.rounds.held):
+        yield f"not archived, as consumer groups hold it: {names}"
+    if why := care.archive.copies.trouble:
+        yield f"not archived, as it is not copied: {why}"
 
 
 def history_here(logs: LogParts) -> History:

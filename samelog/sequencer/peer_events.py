@@ -29,6 +29,7 @@ from samelog.wire.peer_messages import (
     GroupOrders,
     InGroup,
     Leads,
+    LogsHeld,
     MemberList,
     MemberState,
     NotQuiet,
@@ -113,6 +114,8 @@ class PeerEvents:
             peers.presence.say(node, message, self._node.member.clock.now())
         elif isinstance(message, SiteLag):
             peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, LogsHeld):
+            peers.presence.log_bytes[node] = message.size
         elif isinstance(message, OF_DATA_GROUPS):
             self._of_data_groups(node, message)
         elif not isinstance(message, MemberList):

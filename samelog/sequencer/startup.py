@@ -14,6 +14,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
+from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
 from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
@@ -50,7 +52,8 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     log = MemberLog.open(given.fs, path, cluster=config.cluster, node=number)
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
-    return MemberParts(*made, MemberStatus(), RowFilters())
+    policy = PolicyFile(given.fs, config.archive.policy)
+    return MemberParts(*made, MemberStatus(), RowFilters(), policy, LogShares())
 
 
 async def come_up(

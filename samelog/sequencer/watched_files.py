@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from samelog.archiver.rounds import PolicyFile
+from samelog.archiver.policy_file import PolicyFile
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event

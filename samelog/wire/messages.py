@@ -264,7 +264,7 @@ class OpenTopic(Message, frozen=True, tag=16):
 
 
 class TopicOpened(Message, frozen=True, tag=17):
-    """So many; 0: nobody can say, and why."""
+    """So many; 0: nobody can say, and why. Else the reason may be CHECKED (wire.push.effects)."""
 
     topic: str
     partitions: Unsigned32

@@ -346,6 +346,15 @@ class SiteLag(Message, frozen=True, tag=150):
     records: Place63
 
 
+class LogsHeld(Message, frozen=True, tag=73):
+    """A member has logs of several groups, with so many bytes that are part of the limit of its
+    archiving policy; once a second.
+    """
+
+    needs: ClassVar[int] = 8
+    size: Place63
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -361,6 +370,7 @@ PeerMessage: TypeAlias = (
     | KeysTold
     | MemberState
     | SiteLag
+    | LogsHeld
     | InGroup
     | Beat
     | BeatAnswer

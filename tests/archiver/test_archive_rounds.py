@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.archiver.rounds import PolicyFile
+from samelog.archiver.policy_file import PolicyFile
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.machine import StateMachine

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
+from samelog.publisher import RowMisfit
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
@@ -47,6 +50,25 @@ def test_rows_keep_their_version_however_late_they_come(single: World) -> None:
         table = subscriber.table(timeout=PATIENCE_S)
     assert table is not None
     assert table["a"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_publishers_check_where_the_topic_says_so(single: World) -> None:
+    file, config = single.directory / "schema.json", ("--config", single.cluster.client_file)
+    file.write_text(schema_text("a int64", value_format="json"))
+    create = ("topic", "create", "t", "--setting", "schema.enforce=publisher", *config)
+    wait_for(lambda: samelog(*create).returncode == 0, "the level is 8")
+    assert samelog("schema", "set", "t", str(file), *config).returncode == 0
+    with single.publisher("a") as publisher:
+        with pytest.raises(RowMisfit, match="column 'a': not int64"):
+            publisher.append(b'{"a":"x"}')
+        publisher.append(b'{"a":1}')
+        publisher.wait_merged(timeout=PATIENCE_S)
+    alter = ("topic", "alter", "t", "--set", "schema.enforce=off", *config)
+    assert samelog(*alter).returncode == 0
+    with single.publisher("b") as publisher:
+        publisher.append(b'{"a":"x"}')
+        publisher.wait_merged(timeout=PATIENCE_S)
+    assert len(single.read(2)) == 2
 
 
 def test_peek_shows_rows_of_values_that_are_no_text(single: World) -> None:

@@ -46,10 +46,12 @@ from tests.mutants.compacting import COMPACTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
+from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
+from tests.mutants.limits import LIMITS
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
@@ -58,7 +60,6 @@ from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
-from tests.mutants.patterns import PATTERNS
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
@@ -345,11 +346,12 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *ASKING,
+            *LIMITS,
             *ONE_ROUND,
             *PACKING,
             *PASSING,
             *PATIENCE,
-            *PATTERNS,
+            *ENFORCING,
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,

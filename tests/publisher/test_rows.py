@@ -184,3 +184,81 @@ def test_rows_are_appended_without_blocking_a_loop(
 
     asyncio.run(main())
     assert marked(tmp_path) == [(b"1", b'{"a":1,"b":"x"}')]
+
+
+# --- schema.enforce ---------------------------------------------------------------------------
+
+
+def checked(cluster: FakeCluster, root: Path, **options: Any) -> Publisher:
+    """As if a node had said that the topic's records are checked."""
+    made = publisher(cluster, root, **options)
+    made._learned({}, frozenset({"t"}))
+    return made
+
+
+MARK_1, MARK_7 = [("samelog.schema", b"1")], [("samelog.schema", b"7")]
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_a_record_that_does_not_fit_is_refused_with_all_that_came_with_it(
+    cluster: FakeCluster, known: Known, tmp_path: Path, linger_ms: int
+) -> None:
+    fits = b'{"a":1,"b":"x"}'
+    with checked(cluster, tmp_path, partitions=2, linger_ms=linger_ms) as typed:
+        with pytest.raises(RowMisfit, match=r"row 0, column 'a': not int32: \{.a.:true"):
+            typed.append(b'{"a":true}')
+        with pytest.raises(RowMisfit, match="row 2, column 'c': not a column of the schema"):
+            typed.append_many([fits, None, b'{"c":1}', b"x"], keys=[b"0", b"1", b"2", b"3"])
+        with pytest.raises(RowMisfit, match="version 7"):
+            typed.append(fits, headers=MARK_7)
+        with pytest.raises(RowMisfit, match="row 1"):
+            typed.append_many([fits, memoryview(b"[]")], headers=[MARK_1, None])
+        assert typed.positions.appended == {}
+        typed.append(fits, partition=0)
+        typed.append(None, partition=0, key=b"gone")
+        typed.append(b"anything", topic="other")
+        typed.append_many([fits, bytearray(fits)], partition=0, headers=[MARK_1, None])
+    assert [record.value for record in reading.records(tmp_path / "s")] == [fits, None, fits, fits]
+
+
+def test_ids_and_columns_are_checked_too(
+    cluster: FakeCluster, known: Known, tmp_path: Path
+) -> None:
+    with checked(cluster, tmp_path, dedup_id="d") as typed:
+        with pytest.raises(RowMisfit):
+            typed.append(b"x", id=1)
+        with pytest.raises(RowMisfit, match="row 1"):
+            typed.append_many([b'{"a":1}', b"x"], first_id=1)
+        with pytest.raises(RowMisfit, match="row 1"):
+            typed.append_arrow(pa.table({"value": [b'{"a":1}', b"x"]}), first_id=1)
+        typed.append(b'{"a":1}', id=1)
+    assert len(reading.records(tmp_path / "s")) == 1
+
+
+def test_before_a_record_is_refused_it_is_asked_for_a_newer_version(
+    cluster: FakeCluster, known: Known, tmp_path: Path
+) -> None:
+    with checked(cluster, tmp_path) as typed:
+        typed.append(b'{"a":1}')
+        assert known.asked == 1
+        known.texts.append(SECOND)
+        typed._checks._asked_at.clear()  # type: ignore[union-attr]
+        typed.append(b'{"a":1,"b":null,"c":true}')
+        assert known.asked == 2
+        with pytest.raises(RowMisfit):
+            typed.append(b'{"d":1}')
+        assert known.asked == 2  # not again within a second
+
+
+def test_without_a_schema_or_an_answer_nothing_is_refused(
+    cluster: FakeCluster, known: Known, tmp_path: Path
+) -> None:
+    known.texts.clear()
+    with checked(cluster, tmp_path) as typed:
+        typed.append(b"anything")
+        typed._learned({}, frozenset({"t", "unknown"}))
+        typed.append(b"anything", topic="unknown")
+        typed._learned({}, frozenset())
+        known.texts.append(FIRST)
+        typed.append(b"anything")
+    assert len(reading.records(tmp_path / "s")) == 2

@@ -178,7 +178,7 @@ class PushSenderScript(EndScript):
     def wanted_topics(self) -> dict[str, int]:
         return {}
 
-    def on_topic_told(self, topic: str, partitions: int) -> None:
+    def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         self.trace.append(f"{topic} has {partitions} partitions")
 
     def is_given_up(self, run: int, name: Any) -> bool:

@@ -188,12 +188,12 @@ class FakeIntake:
         self.opened_runs.append(run_id)
         return OpenedRun(known.number, known.closed, dict(known.ends))
 
-    async def open_topic(self, topic: str, partitions: int) -> int:
+    async def open_topic(self, topic: str, partitions: int) -> tuple[int, bool]:
         """Create it if need be."""
         if self.refusal is not None:
             raise self.refusal
         self.cluster.topic_id(topic)
-        return self.cluster.counts.setdefault(topic, max(1, partitions))
+        return self.cluster.counts.setdefault(topic, max(1, partitions)), False
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int

@@ -33,7 +33,7 @@ from samelog.wire.messages import (
 )
 from samelog.wire.push import receiver as push_receiver
 from samelog.wire.push.acks import ACK_GAP_S
-from samelog.wire.push.effects import RollByte
+from samelog.wire.push.effects import CHECKED, RollByte
 from samelog.wire.push.receiver import OpenedInput, OpenedRun, PushReceiver, PushRequest
 from samelog.wire.receiver import ResumePoint
 
@@ -71,7 +71,7 @@ class Conversation:
                 case OpenInput():
                     self.end.input_opened(request, opened(request.partition), now)
                 case OpenTopic():
-                    self.end.topic_opened(request, 3)
+                    self.end.topic_opened(request, 3, is_checked=request.partitions == 9)
         return self.said()
 
     def said(self) -> list[AnyMessage]:
@@ -124,6 +124,7 @@ def test_a_topic_without_a_right_is_refused_before_the_intake_hears_of_it() -> N
     assert isinstance(refused, Refused)
     assert (refused.handle, refused.code) == (1, FaultCode.NOT_AUTHORISED)
     assert made.ask(OpenTopic("flights", 2)) == [TopicOpened("flights", 3)]
+    assert made.ask(OpenTopic("flights", 9)) == [TopicOpened("flights", 3, CHECKED)]
 
 
 @pytest.mark.parametrize(

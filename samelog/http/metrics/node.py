@@ -251,12 +251,13 @@ def _damages(held: Sequence[tuple[LogParts, RaftParts, CareParts]]) -> Iterator[
 
 def _archive(node: ServedNode) -> Iterator[Sample]:
     archive = node.care.archive
-    copies = archive.copies.state()
-    yield "samelog_archive_held_partitions", (), len(archive.rounds.held)
-    yield "samelog_archive_copies_waiting", (), copies.waiting + bool(copies.file)
-    yield "samelog_archive_copies_total", (), copies.copied
-    yield "samelog_archive_copies_failing", (), bool(archive.copies.trouble)
-    yield "samelog_archive_pending_bytes", (), archive.truncation.pending_bytes
+    archives = [archive, *(care.archive for _, _, care in node.data_groups.held)]
+    copies = [each.copies.state() for each in archives]
+    yield "samelog_archive_held_partitions", (), sum(len(each.rounds.held) for each in archives)
+    yield "samelog_archive_copies_waiting", (), sum(c.waiting + bool(c.file) for c in copies)
+    yield "samelog_archive_copies_total", (), sum(each.copied for each in copies)
+    yield "samelog_archive_copies_failing", (), any(each.copies.trouble for each in archives)
+    yield "samelog_archive_pending_bytes", (), node.member.shares.pending_bytes
     yield "samelog_archive_policy_refused", (), bool(archive.policy.problem)
     yield "samelog_archive_policies_differing", (), len(archive.disagreements())
 

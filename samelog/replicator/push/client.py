@@ -25,7 +25,7 @@ from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress
+from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
@@ -114,8 +114,8 @@ class PushClient:
         return self._progress.inputs
 
     @property
-    def topics(self) -> Mapping[str, int]:
-        """How many partitions topics have, as far as nodes said; another value when that moves."""
+    def topics(self) -> ToldTopics:
+        """What nodes said of topics; another value when that moves."""
         return self._progress.topics
 
     @property
@@ -299,9 +299,9 @@ class PushClient:
         """What `want_topic` was called with."""
         return self._progress.wanted_topics
 
-    def on_topic_told(self, topic: str, partitions: int) -> None:
+    def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         """A node tells how many partitions a topic has; another one may not know of the newest."""
-        if self._progress.topic_told(topic, partitions):
+        if self._progress.topic_told(topic, partitions, is_checked=is_checked):
             self._tell_soon(status=False)
 
     def on_holders(self, nodes: Sequence[Holder]) -> None:

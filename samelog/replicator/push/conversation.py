@@ -66,8 +66,10 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_topic_gone(self, run: int, name: InputName) -> None:
         """The topic of an input was deleted."""
 
-    def on_topic_told(self, topic: str, partitions: int) -> None:
-        """How many partitions a topic has, by one node; 0: it cannot say."""
+    def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
+        """How many partitions a topic has, by one node; 0: it cannot say. `is_checked`: what is
+        published to it is to be.
+        """
 
     def on_holders(self, nodes: Sequence[Holder]) -> None:
         """These nodes have a partition that this one has not."""
@@ -208,8 +210,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_run_closed(run, ends)
             case InputIsGone(run, name):
                 self._events.on_topic_gone(run, name)
-            case TopicTold(topic, partitions):
-                self._events.on_topic_told(topic, partitions)
+            case TopicTold(topic, partitions, is_checked):
+                self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):
                 self._events.on_holders(nodes)
             case Forked(fault):

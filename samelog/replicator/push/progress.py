@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,14 +52,22 @@ class LostRange:
     stop: RollByte
 
 
+class ToldTopics(NamedTuple):
+    """What nodes said of topics."""
+
+    counts: Mapping[str, int]
+    """How many partitions they have, by the node that knows of most; 0: no node can say."""
+    checked: frozenset[str]
+    """Those whose records are to be checked before they are published, by the newest answer."""
+
+
 class SessionProgress:
     """The positions of one session."""
 
     def __init__(self) -> None:
         self.inputs: dict[InputName, InputProgress] = {}
         self.lost: list[LostRange] = []
-        self.topics: Mapping[str, int] = {}
-        """How many partitions topics have, by the node that knows of most; 0: no node can say."""
+        self.topics = ToldTopics({}, frozenset())
         self.wanted_topics: dict[str, int] = {}
         """Topics to be learnt, and with how many partitions each is created if it is not there."""
         self._merged: dict[tuple[int, InputName], RollByte] = {}
@@ -81,12 +90,17 @@ class SessionProgress:
         self.inputs[name] = after
         return after != before or merged > known
 
-    def topic_told(self, topic: str, partitions: int) -> bool:
-        """A node says how many partitions a topic has; whether that is news."""
-        is_news = partitions > self.topics.get(topic, -1)
-        if is_news:
-            self.topics = {**self.topics, topic: partitions}
-        return is_news
+    def topic_told(self, topic: str, partitions: int, *, is_checked: bool = False) -> bool:
+        """A node says how many partitions a topic has (0: it cannot say), and whether what is
+        published to it is to be checked; whether that is news.
+        """
+        counts, checked = self.topics
+        is_other = partitions > 0 and is_checked != (topic in checked)
+        is_news = partitions > counts.get(topic, -1)
+        if is_news or is_other:
+            counts = {**counts, topic: partitions} if is_news else counts
+            self.topics = ToldTopics(counts, checked ^ {topic} if is_other else checked)
+        return is_news or is_other
 
     def close_run(self, run: int, ends: RunEnds) -> bool:
         """The cluster has closed a run, so all of it is committed; whether that is news."""

@@ -160,11 +160,12 @@ class PushServer(ReplicatorHandler):
 
     async def _open_topic(self, request: OpenTopic) -> None:
         try:
-            partitions = await self._intake.open_topic(request.topic, request.partitions)
+            opened = await self._intake.open_topic(request.topic, request.partitions)
         except RequestRefused as refused:
             self._receiver.refused(request, refused)
         else:
-            self._receiver.topic_opened(request, partitions)
+            partitions, is_checked = opened
+            self._receiver.topic_opened(request, partitions, is_checked=is_checked)
         self._send()
 
     # --- bytes --------------------------------------------------------------------------------

@@ -141,11 +141,6 @@ def trouble(node: ServedNode) -> str:
         troubles.append(f"archiving policy refused: {archive.policy.problem}")
     if others := archive.disagreements():
         troubles.append(f"archiving policies differ: {', '.join(others)}")
-    if archive.rounds.held:
-        names = ", ".join(archive.rounds.held)
-        troubles.append(f"not archived, as consumer groups hold it: {names}")
-    if archive.copies.trouble:
-        troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
     return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 

@@ -16,6 +16,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import VoidRecordsCommand
 from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.void_state import void_event
 from samelog.wire.errors import FaultCode
 
 
@@ -31,9 +32,13 @@ async def void_records(node: ServedNode, request: requests.VoidRecords) -> Recor
         raise NotLeader(raft.group.raft.leader)
     _check_own(node, number, request)
     _check_others(node, raft, number, request)
-    outcome = await raft.proposer.propose(_command(node, logs, number, request))
+    command = _command(node, logs, number, request)
+    outcome = await raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
+    if raft is not node.raft:  # what a data group remembers is told by its members only
+        event = void_event(f"{request.topic}-{request.partition}", command)
+        await node.raft.proposer.propose(event)
     return RecordsVoided(request.first_offset, request.next_offset)
 
 

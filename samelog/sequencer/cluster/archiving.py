@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.parts import ArchiverParts
-from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.host import NodeResources
-from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
@@ -98,28 +94,10 @@ class MemberViews:
         """The offset that a consumer group has committed; 0: none."""
         return self._cluster().groups.committed(group, partition)
 
+    def log_bytes(self, number: int) -> int:
+        """What a member said last of its logs; 0: nothing."""
+        return self._presence.log_bytes.get(number, 0)
+
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
         """Send a message; False: the member is not connected."""
         return self._sender.send(number, message)
-
-
-def archiver_parts(
-    given: NodeResources,
-    merging: Merging,
-    group: RaftGroup,
-    cluster: MemberViews,
-    at_work: AtWork,
-) -> ArchiverParts:
-    """What archiving takes of a replica."""
-    return ArchiverParts(
-        config=given.config,
-        fs=given.fs,
-        clock=given.clock,
-        in_thread=given.host.in_thread,
-        copier=given.host.new_copier(),
-        machine=cluster.machine,
-        merging=merging,
-        replication=GroupReplication(group),
-        cluster=cluster,
-        at_work=at_work,
-    )

@@ -23,6 +23,8 @@ class Presence:
         self.number = number
         self.health: dict[int, Health] = {}
         """Of those who have said it, this member included."""
+        self.log_bytes: dict[int, int] = {}
+        """Of those who have logs of several groups: bytes that are part of the policy's limit."""
         self._up = {number}
         self._left: dict[int, float] = {}
         """When those who were up and are not any more went."""
@@ -83,4 +85,5 @@ class Presence:
                 self._up.discard(number)
                 self._left.pop(number, None)
                 self.health.pop(number, None)
+                self.log_bytes.pop(number, None)
                 self._said.pop(number, None)

@@ -307,6 +307,7 @@ class DataReplica:
         """
         await self.stop()
         self.group_replica.store.forget()
+        self.group_replica.care.archive.forget()
         own = self.group_replica.logs.machine.state.placement
         if own.version < self.placed.recovered:
             set_aside(self._fs, self._data, self.number, self.replica)

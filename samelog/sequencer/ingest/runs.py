@@ -32,6 +32,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
+from samelog.typed.enforcing import is_checked
 from samelog.wire.errors import FaultCode
 
 CLOSE_WAIT_S = 30.0
@@ -153,11 +154,12 @@ class RunIntake(ABC):
         numbers = sorted({placement.group_of(each.partition) for each in inputs} - {0})
         return f", in data groups {', '.join(map(str, numbers))} too" if numbers else ""
 
-    async def open_topic(self, topic: str, partitions: int) -> int:
-        """How many partitions a topic has; created with so many if it may be. Raises
-        RequestRefused.
+    async def open_topic(self, topic: str, partitions: int) -> tuple[int, bool]:
+        """How many partitions a topic has, created with so many if it may be, and whether what is
+        published to it is to be checked. Raises RequestRefused.
         """
-        return (await self._topic(check_topic_name(topic), max(partitions, 1) - 1)).partitions
+        known = await self._topic(check_topic_name(topic), max(partitions, 1) - 1)
+        return known.partitions, is_checked(known.settings)
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int

@@ -33,7 +33,7 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     is_compacted,
 )
-from samelog.sequencer.levels import COMPACTION, KEYS
+from samelog.sequencer.levels import COMPACTION, ENFORCING, KEYS
 from samelog.sequencer.state.keys.key_state import (
     DEDUP_KEY,
     DEDUP_KEY_HORIZON,
@@ -42,6 +42,7 @@ from samelog.sequencer.state.keys.key_state import (
     parse_horizon,
 )
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
+from samelog.typed.enforcing import ENFORCE, Enforce
 
 GROUPS_CHARACTERS = 1024
 _RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
@@ -166,6 +167,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     DEDUP_KEY: _one_of(NONE, FIRST),
     DEDUP_KEY_HORIZON: _read_by(parse_horizon),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
+    ENFORCE: _one_of(*(each.value for each in Enforce)),
     **{key: _one_of(value) for key, value in FIXED.items()},
     **{key: check for key, (_, check) in ADVICE.items()},
 }
@@ -190,6 +192,8 @@ def _level_of(key: str, value: str) -> int:
     """The feature level that a setting needs."""
     if key == CLEANUP_POLICY and is_compacted(value):
         return COMPACTION
+    if key == ENFORCE:
+        return ENFORCING
     return KEYS if key in (DEDUP_KEY, DEDUP_KEY_HORIZON) else 0
 
 

@@ -118,6 +118,7 @@ def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
     """Chunks of the range: from this host's copy, and what it lacks from nodes."""
     directory, path = local_directory(access), config_path(access)
     position, problem = wanted.start, ""
+    directory = directory if access.where is None else None
     if directory is not None:
         from samelog.spark.logs.local_logs import read_local
 
@@ -139,8 +140,13 @@ def _from_nodes(
 ) -> Iterator[Chunk]:
     if path is None:
         raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
+    rows = None
+    if access.where is not None:
+        from samelog.spark.logs.row_filters import rows_asked
+
+        rows = rows_asked(access, wanted.name.topic)
     try:
-        yield from shared_nodes(path, access).read(wanted, access.isolation)
+        yield from shared_nodes(path, access).read(wanted, access.isolation, rows)
     except NotReadable as error:
         raise NotReadable(f"{wanted}: {problem}{error}") from error
 

@@ -219,11 +219,18 @@ class StatusChanged(msgspec.Struct, frozen=True):
     """The phase or a problem has changed."""
 
 
+CHECKED = "checked"
+"""In TopicOpened: whoever publishes is to check that records fit the topic's schema."""
+
+
 class TopicTold(msgspec.Struct, frozen=True):
-    """How many partitions a topic has; 0: this node cannot say."""
+    """How many partitions a topic has (0: this node cannot say), and whether what is published to
+    it is to be checked.
+    """
 
     topic: str
     partitions: int
+    is_checked: bool = False
 
 
 class HoldersTold(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from samelog.wire.messages import (
     TopicOpened,
 )
 from samelog.wire.push.acks import Acknowledgements
-from samelog.wire.push.effects import InputName, ProgressTold, RollByte, RunEnds
+from samelog.wire.push.effects import CHECKED, InputName, ProgressTold, RollByte, RunEnds
 from samelog.wire.receiver import ResumePoint
 
 MAX_HANDLES = 1 << 16
@@ -220,9 +220,10 @@ class PushReceiver:
         self.acks.open(handle)
         self.acks.reached(handle, (committed, committed, (0, 0)), now)
 
-    def topic_opened(self, request: OpenTopic, partitions: int) -> None:
+    def topic_opened(self, request: OpenTopic, partitions: int, *, is_checked: bool) -> None:
         """A topic has so many partitions."""
-        self.messages.append(TopicOpened(request.topic, partitions))
+        reason = CHECKED if is_checked else ""
+        self.messages.append(TopicOpened(request.topic, partitions, reason))
 
     def refused(self, request: OpenInput | OpenTopic, fault: ProtocolFault) -> None:
         """A topic or an input is not to be had; the connection goes on."""

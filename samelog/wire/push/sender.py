@@ -36,6 +36,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.push.effects import (
+    CHECKED,
     ClusterKnowledge,
     HoldersTold,
     InputName,
@@ -119,7 +120,8 @@ class PushSender:
 
     def _told(self, message: TopicOpened | Holders) -> None:
         if isinstance(message, TopicOpened):
-            self.effects.append(TopicTold(message.topic, message.partitions))
+            is_checked = message.reason == CHECKED
+            self.effects.append(TopicTold(message.topic, message.partitions, is_checked))
         else:
             self.effects.append(HoldersTold(message.nodes))
 

@@ -1,4 +1,4 @@
-"""Planted bugs in what a subscriber takes its patterns for."""
+"""Planted bugs in what a subscriber takes its patterns for, and in what a publisher refuses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.admin.known_schemas import TopicSchemas
+from samelog.publisher import row_checks
+from samelog.publisher.row_checks import RowChecks
 from samelog.subscriber.start import StartFinder
 from samelog.subscriber.topics.chosen import ChosenTopics, TopicPattern
 from samelog.subscriber.topics.watching import TopicWatch
@@ -52,8 +55,38 @@ def take_the_clusters_own_topics() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def judge_marks_by_the_newest() -> Iterator[None]:
+    """A publisher takes any mark, and judges by the newest version."""
+    with patch.object(row_checks, "_version", lambda pairs, newest: newest):
+        yield
+
+
+@contextmanager
+def refuse_by_old_versions() -> Iterator[None]:
+    """A publisher refuses by the version that it heard of first."""
+    original = RowChecks._ask
+
+    def ask(self: RowChecks, topic: str) -> TopicSchemas | None:
+        return original(self, topic) if self._known.known(topic) is None else None
+
+    with patch.object(RowChecks, "_ask", ask):
+        yield
+
+
 _TOPICS = "tests/subscriber/test_topics.py::"
-PATTERNS = (
+_ROWS = "tests/publisher/test_rows.py::"
+ENFORCING = (
+    (
+        196,
+        judge_marks_by_the_newest,
+        _ROWS + "test_a_record_that_does_not_fit_is_refused_with_all_that_came_with_it",
+    ),
+    (
+        196,
+        refuse_by_old_versions,
+        _ROWS + "test_before_a_record_is_refused_it_is_asked_for_a_newer_version",
+    ),
     (199, begin_new_topics_at_their_end, _TOPICS + "test_what_is_new_is_read_from_its_beginning"),
     (
         199,

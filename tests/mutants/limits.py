@@ -1,0 +1,58 @@
+"""Planted bugs in what groups keep of what their member may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.shares import LogShares
+from samelog.sequencer import building
+from samelog.sequencer.cluster.archiving import MemberViews
+
+
+@contextmanager
+def policies_of_their_own() -> Iterator[None]:
+    """A data group has no policy: nobody reads the file for it."""
+    original = building.archiver_parts
+
+    def archiver_parts(*parts: Any) -> Any:
+        made = original(*parts)
+        return replace(made, policy=PolicyFile(made.fs, None)) if made.group else made
+
+    with patch.object(building, "archiver_parts", archiver_parts):
+        yield
+
+
+@contextmanager
+def all_may_keep_the_limit() -> Iterator[None]:
+    """Each group keeps what all of them may keep together."""
+    with patch.object(LogShares, "limit_of", lambda self, group, limit, others: limit):
+        yield
+
+
+@contextmanager
+def all_free_everything() -> Iterator[None]:
+    """Each group frees all by which the disk is too full."""
+    with patch.object(LogShares, "pressure_of", lambda self, group, pressure: pressure):
+        yield
+
+
+@contextmanager
+def look_at_oneself_only() -> Iterator[None]:
+    """That another member of the group has more than it may does not count."""
+    with patch.object(MemberViews, "log_bytes", lambda self, number: 0):
+        yield
+
+
+_SHARES = "tests/archiver/test_shares.py::"
+LIMITS = (
+    (158, policies_of_their_own, _SHARES + "test_data_groups_have_the_policy_of_their_member"),
+    (158, all_may_keep_the_limit, _SHARES + "test_groups_together_keep_the_limit"),
+    (158, all_free_everything, _SHARES + "test_groups_together_free_what_is_too_much"),
+    (158, look_at_oneself_only, _SHARES + "test_group_0_plans_for_its_share"),
+)
+"""Rule, bug, and the test that finds it."""

@@ -31,7 +31,7 @@ ALL = (
     "spark",
     "plain",
 )
-LONG = ("kafka", "dolphindb", "spark_kafka")
+LONG = ("kafka", "dolphindb", "spark_kafka", "sites")
 """Only by name."""
 
 

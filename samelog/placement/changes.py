@@ -157,10 +157,24 @@ AnyChange = (
 )
 
 
-def apply_change(placement: Placement, change: AnyChange) -> None:
-    """Raises PlacementRefused, and then nothing is changed."""
+def apply_change(placement: Placement, change: AnyChange, *, keeps_wishes: bool = True) -> None:
+    """Raises PlacementRefused, and then nothing is changed. `keeps_wishes`: where a partition shall
+    be counts though another move of it ends; not before feature level 8.
+    """
+    wish = _newer_wish(placement, change) if keeps_wishes else None
     _APPLY[type(change)](placement, change)
+    if wish is not None:
+        placement.moves[wish[0]] = wish[1]
     placement.version += 1
+
+
+def _newer_wish(placement: Placement, change: AnyChange) -> tuple[int, int] | None:
+    """(partition, group): what was wanted after a task began that ends, or is cancelled, now."""
+    task = placement.tasks.get(change.number) if isinstance(change, TurnTask) else None
+    if task is None or task.partition not in placement.partitions:
+        return None
+    here, wanted = placement.partitions[task.partition].group, placement.moves.get(task.partition)
+    return None if wanted in (None, here, task.target) else (task.partition, wanted)
 
 
 # --- tasks ----------------------------------------------------------------------------------------

@@ -71,10 +71,15 @@ def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list
         if home not in homes:
             homes[home] = table.placement.next_group + len(made)
             made.append(NewGroup(len(members), members, members[0], is_pinned=True))
-        is_there = homes[home] == table.partitions[partition].group
-        moves.append(WantGroup(partition, None if is_there else homes[home]))
+        stays = homes[home] == table.partitions[partition].group and not _leaves(table, partition)
+        moves.append(WantGroup(partition, None if stays else homes[home]))
     new = [PlaceGroups(table.placement.next_group, tuple(made))] if made else []
     return [*new, *moves]
+
+
+def _leaves(table: PlacementTable, partition: int) -> bool:
+    """Whether a task moves a partition elsewhere: then it has to come back."""
+    return any(each.partition == partition for each in table.placement.tasks.values())
 
 
 def _is_there(table: PlacementTable, partition: int, members: tuple[int, ...]) -> bool:

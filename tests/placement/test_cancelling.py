@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from samelog.placement import operations, reassigning
-from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask
+from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask, apply_change
 from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskKind, TaskState
@@ -106,3 +106,54 @@ def test_a_move_that_is_cancelled_behind_the_seal_goes_on() -> None:
     assert (step.order.action, step.order.group) == (Action.DROP_PARTITION, 1)
     gone = changed(sealed, is_open=True, is_dropped=True)
     assert asked(next_step(table, states, task, gone)) == TaskState.DONE
+
+
+def is_moved(table: PlacementTable, task: PlacementTask) -> None:
+    """The partition is open in the group that the task moves it to."""
+    apply(table, PartitionMoved(task.number), TurnTask(task.number, TaskState.DONE))
+
+
+def test_where_a_partition_is_wanted_last_counts_though_another_move_ends() -> None:
+    table, task = moving()
+    apply(table, *reassigning.reassign(table, {1: [2, 4]}))
+    newest = table.placement.moves[1]
+    assert newest != task.target
+    is_moved(table, task)
+    assert table.placement.moves == {1: newest}
+    [second] = [each for each in begun(table) if each.kind is TaskKind.MOVE_PARTITION]
+    assert (second.partition, second.target) == (1, newest)
+    is_moved(table, second)
+    assert table.placement.moves == {}
+
+
+def test_a_partition_that_is_wanted_back_comes_back() -> None:
+    table, task = moving()
+    home = table.partitions[1].group
+    apply(table, *reassigning.reassign(table, {1: table.groups[home].in_order}))
+    assert task.number in table.placement.tasks
+    is_moved(table, task)
+    [back] = [each for each in begun(table) if each.kind is TaskKind.MOVE_PARTITION]
+    assert (back.partition, back.target) == (1, home)
+    is_moved(table, back)
+    assert table.placement.moves == {}
+
+
+def test_who_cancels_a_move_cancels_that_one() -> None:
+    table, task = moving()
+    apply(table, *reassigning.reassign(table, {1: [2, 4]}))
+    newest = table.placement.moves[1]
+    cancelled(table, task)
+    assert table.placement.moves == {1: newest}
+    table, task = moving()
+    home = table.partitions[1].group
+    apply(table, *reassigning.reassign(table, {1: table.groups[home].in_order}))
+    cancelled(table, task)
+    assert table.placement.moves == {}, "it is where it is wanted"
+
+
+def test_before_the_feature_level_every_node_forgets_it_alike() -> None:
+    table, task = moving()
+    apply(table, *reassigning.reassign(table, {1: [2, 4]}))
+    done = TurnTask(task.number, TaskState.DONE)
+    apply_change(table.placement, done, keeps_wishes=False)
+    assert table.placement.moves == {}

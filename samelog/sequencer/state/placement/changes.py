@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.commands import (
     BeginAnew,
@@ -112,9 +113,10 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
     refused: WhyNot = None
+    keeps = state.level >= GROUP_RECOVERY
     for change in command.changes:
         try:
-            apply_change(state.placement, change)
+            apply_change(state.placement, change, keeps_wishes=keeps)
         except PlacementRefused as error:
             refused = refused or (error.code, error.message)
     return refused

@@ -24,6 +24,7 @@ ALL = (
     "archived_around",
     "catch_up",
     "compaction",
+    "filters",
     "kafka_requests",
     "hostile",
     "groups",

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from samelog.admin.client import log_history
 from samelog.spark import register
 from samelog.spark.errors import BadOption, NotReadable
 from tests.e2e.commands import samelog
@@ -105,6 +106,7 @@ def test_views_and_events_are_read_with_their_columns(world: World, spark: Spark
         *("topic", "create", "of-viewed", "--as"),
         "SELECT symbol, price FROM viewed WHERE price >= 2500",
     )
+    assert not list(log_history(config(world), "of-viewed")), "a view has no files"
     run(world, "topic", "create", "__events")
     run(world, "topic", "create", "noticed")
     register(spark)

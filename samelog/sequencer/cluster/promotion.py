@@ -20,7 +20,7 @@ import msgspec
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import parse_address
 from samelog.placement.cluster_ids import ends
-from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.errors import ConnectFault, ConnectProblem, RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
@@ -47,6 +47,8 @@ ANSWER_S = 5.0
 """So long a node that starts waits for an answer of each other site. Then it goes on: where the
 line is cut, nobody can know (docs/sites.md, S1).
 """
+AGAIN_S = 0.2
+"""Behind a connection that was lost, or a fault, the same member is asked again."""
 
 
 class SiteWasPromoted(Exception):
@@ -159,7 +161,7 @@ async def _ask_site(
     hello: Hello, members: list[Member], tls: ReloadingContext
 ) -> Superseded | None:
     """What the first member of a site says that answers; None, too, if none does in time."""
-    asked = [asyncio.ensure_future(_ask(hello, each, tls)) for each in members]
+    asked = [asyncio.ensure_future(_ask_until(hello, each, tls)) for each in members]
     try:
         for answer in asyncio.as_completed(asked, timeout=ANSWER_S):
             try:
@@ -175,10 +177,22 @@ async def _ask_site(
     return None
 
 
+async def _ask_until(hello: Hello, member: Member, tls: ReloadingContext) -> Superseded | None:
+    """What a member says, which may be busy at first. Raises ConnectFault if nobody is there."""
+    while True:
+        try:
+            return await _ask(hello, member, tls)
+        except (RuntimeFault, WireError, OSError) as error:
+            if isinstance(error, ConnectFault) and error.problem is ConnectProblem.UNREACHABLE:
+                raise
+            log_event(log, logging.INFO, "another site does not answer yet", error=error)
+            await asyncio.sleep(AGAIN_S)
+
+
 async def _ask(hello: Hello, member: Member, tls: ReloadingContext) -> Superseded | None:
     address = parse_address(member.address)
     if address is None:
-        raise ConnectionRefusedError(f"{member.name} has no address")
+        raise ConnectFault(ConnectProblem.UNREACHABLE, member.name, "it has no address")
     question = _FarQuestion(hello)
     connection = await connect(
         address, tls, question.open, expected_identity=NODE_PREFIX + member.name

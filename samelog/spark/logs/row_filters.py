@@ -18,7 +18,7 @@ from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.format.transactions import Isolation
 from samelog.spark.errors import BadOption, NotReadable
-from samelog.spark.logs.access import config_path
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import LogAccess
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.selection import RowsWanted

@@ -22,7 +22,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.admin.siting.promoting import check_promotion
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.lives import NEVER_SEEN, contradiction
-from samelog.sequencer.cluster.node_dir import NodeDirectoryError, read_record
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodeDirectoryError, read_record
 from samelog.sequencer.cluster.promotion import SiteWasPromoted
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.levels import SITES
@@ -249,6 +249,11 @@ async def who_was_away_is_refused(config: NodeConfig) -> None:
         begin_anew(FS, config, kind="majority-lost", wall_ms=1)
 
 
+def far_counts(directories: list[NodeDirectory]) -> dict[int, int]:
+    """How many members of other sites each node knows, by its number."""
+    return {each.record.number: sum(map(len, each.far.values())) for each in directories}
+
+
 def has_followed(mate: Process, first: Node) -> bool:
     """It may hear of the promotion before its first life has begun, or after."""
     return bool(mate.lives) and mate.lives[-1].life.cluster_id == first.life.cluster_id
@@ -271,7 +276,8 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
         sites = [node.cluster.placement.sites for node in nodes]
         await until(lambda: all(len(each.members) == 3 for each in sites), "all are in sites")
         there = [node.member.directory for node in nodes]
-        await until(lambda: all(each.far for each in there), "they know the other site")
+        away = {0: 1, 1: 2, 2: 1}
+        await until(lambda: far_counts(there) == away, "they know all of the other site")
 
     async def afterwards() -> None:
         first = Process(config_of(tmp_path, 0))

@@ -24,6 +24,7 @@ from samelog.runtime.errors import ConnectFault, ConnectProblem, RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
+from samelog.sequencer.cluster.joining import Question
 from samelog.sequencer.cluster.node_dir import (
     NodeRecord,
     SiteRecord,
@@ -37,7 +38,7 @@ from samelog.sequencer.cluster.peers import make_hello
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.files import FileSystem
 from samelog.wire.bounds import Life
-from samelog.wire.errors import FaultCode, ProtocolFault, WireError
+from samelog.wire.errors import WireError
 from samelog.wire.messages import AnyMessage, Hello, Welcome
 from samelog.wire.peer_messages import Superseded
 
@@ -94,14 +95,14 @@ def follow(fs: FileSystem, path: str, found: SiteWasPromoted) -> None:
     check_not_superseded(fs, path)
 
 
-class _FarQuestion:
+class _FarQuestion(Question[Superseded | None]):
     """Introduces a node to a member of another site, to hear what that says. Implements
     transport.Handler.
     """
 
     def __init__(self, hello: Hello) -> None:
+        super().__init__()
         self._hello = hello
-        self.answer: asyncio.Future[Superseded | None] = asyncio.get_running_loop().create_future()
 
     def open(self, connection: Connection) -> _FarQuestion:
         """Introduce the node."""
@@ -112,22 +113,6 @@ class _FarQuestion:
         """Welcome: nobody was promoted, as far as that member knows."""
         if isinstance(message, Welcome | Superseded) and not self.answer.done():
             self.answer.set_result(message if isinstance(message, Superseded) else None)
-
-    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Never sent on this connection."""
-        raise ProtocolFault(FaultCode.PROTOCOL, "DATA on a peer connection")
-
-    def on_raft(self, payload: memoryview) -> None:
-        """Never sent in this direction."""
-        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT from the accepting side")
-
-    def on_writable(self) -> None:
-        """One question is small."""
-
-    def on_closed(self, error: Exception | None) -> None:
-        """No answer will come."""
-        if not self.answer.done():
-            self.answer.set_exception(error or ConnectionResetError("the node hung up"))
 
 
 async def ask_far_sites(fs: FileSystem, config: NodeConfig, tls: ReloadingContext) -> None:

@@ -28,7 +28,7 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.levels import SITES
 from samelog.sequencer.merge.dedup import BatchFacts, DedupView
 from samelog.sequencer.node import Node
-from samelog.sequencer.recovery import SitePromotion, begin_anew
+from samelog.sequencer.recovery import SitePromotion, begin_anew, look
 from samelog.sequencer.serving import serve_node
 from samelog.sequencer.sites.sources import far_members
 from samelog.sequencer.state.commands import (
@@ -259,8 +259,17 @@ def has_followed(mate: Process, first: Node) -> bool:
     return bool(mate.lives) and mate.lives[-1].life.cluster_id == first.life.cluster_id
 
 
+def newest_first(path: Path, *numbers: int) -> list[int]:
+    """Nodes by their logs: the newest one of a site is promoted (S4)."""
+    found = {number: look(FS, config_of(path, number)) for number in numbers}
+    ends = {number: (each.last_term, each.last_index) for number, each in found.items()}
+    return sorted(numbers, key=lambda number: ends[number], reverse=True)
+
+
 def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) -> None:
-    """n0 and n2 are in nyc, n1 is in lon, which is lost. n0 goes on, n2 with it."""
+    """n0 and n2 are in nyc, n1 is in lon, which is lost. The one of nyc with the newest entry
+    goes on, the other one with it.
+    """
     session = Session("a")
 
     async def before(nodes: list[Node]) -> None:
@@ -280,7 +289,7 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
         await until(lambda: far_counts(there) == away, "they know all of the other site")
 
     async def afterwards() -> None:
-        first = Process(config_of(tmp_path, 0))
+        first = Process(config_of(tmp_path, newest))
         try:
             await until(lambda: bool(first.lives), "it has begun")
             await until(lambda: first.lives[-1].raft.group.is_leader, "it leads")
@@ -290,7 +299,7 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
             await first.stop()
 
     async def the_mate_follows(first: Node) -> None:
-        mate = Process(config_of(tmp_path, 2))
+        mate = Process(config_of(tmp_path, other))
         try:
             await until(lambda: has_followed(mate, first), "the other one of the site begins again")
             await session.send([first], batch(b"3"))
@@ -300,11 +309,12 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
             await mate.stop()
 
     run_with(tmp_path, 3, before)
+    newest, other = newest_first(tmp_path, 0, 2)
     promotes = SitePromotion(site="nyc", promotion=ONE)
-    mate = config_of(tmp_path, 2).name
+    mate = config_of(tmp_path, other).name
     begin_anew(
         FS,
-        config_of(tmp_path, 0),
+        config_of(tmp_path, newest),
         kind="site-promoted",
         wall_ms=1,
         others=[mate],

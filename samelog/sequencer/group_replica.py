@@ -103,6 +103,7 @@ class GroupReplica:
             events=self,
             measures=member.measures,
         )
+        merging.tails = member.tails
         replica = Replica(machine, sessions, merging, self, given.level)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:

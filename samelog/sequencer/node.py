@@ -130,7 +130,7 @@ class Node:
     def _new_whereabouts(self, number: int, links: Links) -> Whereabouts:
         return Whereabouts(
             number,
-            self._given.config.site,
+            self._given.config.place.site,
             machine=self.logs.machine,
             propose=lambda command: self.spawn(self._note_site(command)),
             behind=self.logs.repair.merged,
@@ -474,5 +474,15 @@ class Node:
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
         kept = max(0, usage.used - self.member.shares.pending_bytes)
-        self.group_replica.disk_measured(usage.used, usage.used + usage.free, kept=kept)
-        self.data_groups.disk_measured(usage.used, usage.used + usage.free)
+        total = usage.used + usage.free
+        used = total if self._raft_disk_is_full() else usage.used
+        self.group_replica.disk_measured(used, total, kept=kept)
+        self.data_groups.disk_measured(used, total)
+
+    def _raft_disk_is_full(self) -> bool:
+        """Whether a disk of Raft's own is fuller than it may be: then nothing is taken in."""
+        config = self._given.config
+        if not config.place.raft_dir:
+            return False
+        usage = self._given.host.disk_usage(config.place.raft_dir)
+        return usage.used * 100 >= (usage.used + usage.free) * config.disk_stop_percent

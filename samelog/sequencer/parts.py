@@ -54,6 +54,7 @@ from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.tail_memory import TailMemory
 from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
@@ -88,6 +89,7 @@ class MemberParts:
     filters: RowFilters
     policy: PolicyFile
     shares: LogShares
+    tails: TailMemory
 
 
 @dataclass(frozen=True, slots=True)

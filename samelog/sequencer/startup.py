@@ -10,7 +10,6 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
@@ -28,7 +27,9 @@ from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
 from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.raft.raft_home import raft_path
 from samelog.sequencer.state.commands import NodeStarted
+from samelog.store.disk.tail_memory import TailMemory
 
 RETRY_S = 0.1
 LOOK_S = 0.05
@@ -48,12 +49,13 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
         chance=given.rng,
         host_boot=given.host.boot(),
     )
-    path, number = os.path.join(config.data, "raft"), directory.record.number
+    path, number = raft_path(config), directory.record.number
     log = MemberLog.open(given.fs, path, cluster=config.cluster, node=number)
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
-    return MemberParts(*made, MemberStatus(), RowFilters(), policy, LogShares())
+    kept = LogShares(), TailMemory(config.limits.tail_bytes)
+    return MemberParts(*made, MemberStatus(), RowFilters(), policy, *kept)
 
 
 async def come_up(

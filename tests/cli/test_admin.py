@@ -56,7 +56,7 @@ from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
-MADE = TopicMade("flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000)
+MADE = TopicMade("flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000, retention_from="policy")
 PARTITION = PartitionInfo("flights", 0, 0, 120, 110, 2, 4096, 0xABCD, 120, 100)
 
 
@@ -109,6 +109,7 @@ def test_create(cluster: FakeCluster) -> None:
     result = run(cluster, *arguments)
     assert result.stdout == ""
     assert "created topic flights with 2" in result.stderr
+    assert "archived after 1 minutes, by the archiving policy" in " ".join(result.stderr.split())
 
 
 def test_list_describe_delete(cluster: FakeCluster) -> None:

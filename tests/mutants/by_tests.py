@@ -60,6 +60,7 @@ from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
+from tests.mutants.places import PLACES
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
@@ -353,6 +354,7 @@ PLANTED = (
             *PATIENCE,
             *ENFORCING,
             *PROMISES,
+            *PLACES,
             *PLACING,
             *DATA_GROUPS,
             *RECOVERING,

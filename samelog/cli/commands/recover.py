@@ -32,10 +32,11 @@ from samelog.cli.output import (
 from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
+from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.raft_errors import RaftStoreError
-from samelog.sequencer.recovery import Finding, begin_anew, look
+from samelog.sequencer.recovery import Finding, begin_anew, look, move_raft
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
@@ -58,6 +59,7 @@ def command() -> None:
       samelog recover majority-lost --config node.toml --confirm production
       samelog recover group 3 --config client.toml
       samelog recover void trades 0 --config client.toml
+      samelog recover move-raft --config node.toml
     """
 
 
@@ -128,6 +130,28 @@ def soft_reset(config_file: str, *, confirm: str | None) -> None:
       samelog recover soft-reset --config node.toml --confirm production
     """
     _begin_anew(config_file, "soft-reset", confirm)
+
+
+@command.command("move-raft")
+@node_option
+@json_option
+def move(config_file: str) -> None:
+    """Move a stopped node's Raft files to where node.raft_dir says, or back where it is not set.
+
+    They are copied, and count from then on; the old ones are set aside, for you to remove. It may
+    be interrupted, and begun again. A node whose files are not where it looks for them does not
+    start.
+
+    \b
+    Example:
+      samelog recover move-raft --config node.toml
+    """
+    config, fs = load_node(config_file), OsFileSystem()
+    try:
+        where, aside = move_raft(fs, config, wall_ms=time.time_ns() // 1_000_000)
+    except (NodeDirectoryError, RaftStoreError, LogFormatError) as error:
+        fail(str(error))
+    report({"directory": where, "kept": aside}, f"Raft's files are in {where}; old ones: {aside}")
 
 
 def _begin_anew(

@@ -94,10 +94,16 @@ def create(
     body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
     said = f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}"
-    report(topic, said + _kept(topic.retention_ms))
+    report(topic, said + _kept(topic.retention_ms) + ORIGINS.get(topic.retention_from, ""))
 
 
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
+ORIGINS = {
+    "topic": ", by its own settings",
+    "policy": ", by the archiving policy of the cluster",
+    "none": ": neither its settings nor an archiving policy say so",
+}
+"""What says for how long records are kept."""
 
 
 def _kept(retention_ms: int) -> str:

@@ -39,6 +39,7 @@ from samelog.cli.output import ConfigurationError
 from samelog.config.document import read_file
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address, ConfigError
+from samelog.sequencer.raft.raft_home import home_of
 
 SYNCS, SYNC_BYTES = 20, 4096
 CONNECT_S = 2.0
@@ -99,9 +100,10 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
         findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
     findings += _expiry(of, config.tls.cert)
     place = nearest(config.data)
-    findings.append(_syncs(of, place))
-    disk = shutil.disk_usage(place)
-    findings += judge_disk(of, disk.total, disk.free, _limit(config))
+    findings.append(_syncs(of, nearest(home_of(config))))
+    for directory in {place, nearest(home_of(config))}:
+        disk = shutil.disk_usage(directory)
+        findings += judge_disk(of, disk.total, disk.free, _limit(config))
     ports = [config.listen, *(each.listen for each in config.kafka.listeners)]
     if config.http is not None:
         ports.append(config.http.listen)

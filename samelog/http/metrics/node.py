@@ -26,6 +26,7 @@ from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.catching_up import History
+from samelog.sequencer.raft.raft_home import home_of
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
 from samelog.sequencer.sites.lags import UNKNOWN
 
@@ -133,6 +134,12 @@ def _traffic(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_sent_records_total", (), node.member.measures.sent_records
     yield "samelog_connections", ("publisher",), len(node.member.connections.pushes)
     yield "samelog_connections", ("reader",), len(node.member.connections.pulls)
+
+
+def _files(node: ServedNode) -> Iterator[Sample]:
+    yield from common.disk(home_of(node.member.config), "raft_disk")
+    yield "samelog_tail_memory_bytes", (), node.member.tails.held_bytes
+    yield "samelog_tail_memory_reads_total", (), node.member.tails.reads
 
 
 def _latencies(node: ServedNode) -> Iterator[Sample]:
@@ -267,6 +274,7 @@ NODE_SAMPLES = (
     _placement,
     _sites,
     _traffic,
+    _files,
     _latencies,
     _partitions,
     _sessions,

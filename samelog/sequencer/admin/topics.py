@@ -33,7 +33,7 @@ from samelog.admin.requests import (
 from samelog.admin.topic_answers import PartitionTruncated, TopicMade
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.policy import rules_of
+from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
@@ -105,9 +105,12 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
 def _new_topic(node: ServedNode, name: str) -> TopicMade:
     """With how long its records are kept."""
     topic = find_topic(node, name)
-    rules = rules_of(node.care.archive.policy.policy, topic.settings)
+    policy = node.care.archive.policy.policy
+    rules = rules_of(policy, topic.settings)
     kept_ms = -1 if rules.time_ms is None else rules.time_ms
-    return TopicMade(**structs.asdict(topic_info(topic)), retention_ms=kept_ms)
+    made = structs.asdict(topic_info(topic))
+    origin = retention_from(policy, topic.settings)
+    return TopicMade(**made, retention_ms=kept_ms, retention_from=origin)
 
 
 async def _place(

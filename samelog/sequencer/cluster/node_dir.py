@@ -27,6 +27,7 @@ from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.members import members_of
+from samelog.sequencer.raft import raft_home
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import DiskFault, File, FileSystem
@@ -34,7 +35,10 @@ from samelog.wire.bounds import LIVES_TOLD
 
 FORMAT_VERSION = 2
 FILE_LIMIT_BYTES = 1 << 16
-PASSED_OVER = ("node.lock", "node.id", "node.id.tmp", "node.json.tmp", "lost+found")
+PASSED_OVER = (
+    *("node.lock", "node.id", "node.id.tmp", "node.json.tmp", "lost+found"),
+    *raft_home.MARK_NAMES,
+)
 """What an empty directory may hold: what was begun, and what ext4 puts where it is mounted."""
 NOT_LET_IN = "it is new here, and was not let in yet"
 IS_A_COPY = "its directory is a copy of the one that it ran on"
@@ -127,11 +131,14 @@ class SiteRecord(msgspec.Struct, frozen=True):
 class NodeDirectory:
     """The open data directory of a running node."""
 
-    def __init__(self, fs: FileSystem, path: str, record: NodeRecord, lock: File) -> None:
-        self.path = path
+    def __init__(
+        self, fs: FileSystem, config: NodeConfig, record: NodeRecord, locks: Sequence[File]
+    ) -> None:
+        self.path = path = config.data
         self.record = record
         self._fs = fs
-        self._lock = lock
+        self._config = config
+        self._locks = locks
         self.far = read_sites(fs, path).far
         """Other sites that have members, as they were noted last."""
 
@@ -147,7 +154,8 @@ class NodeDirectory:
         chance: Random,
         host_boot: str = "",
     ) -> NodeDirectory:
-        """Lock the directory and begin a new life. Raises NodeDirectoryError.
+        """Lock the directory and begin a new life. Raises NodeDirectoryError, and RaftStoreError if
+        Raft's files are not where they are looked for.
 
         `place` is what a new directory is made for; None: a cluster made from the configuration.
         Nothing is asked of either once there is a directory.
@@ -159,12 +167,13 @@ class NodeDirectory:
         """
         path = config.data
         fs.make_directory(path)
-        lock = _lock(fs, os.path.join(path, "node.lock"))
+        locks = [_lock(fs, os.path.join(path, "node.lock"))]
         try:
             if fs.exists(os.path.join(path, "node.json")):
                 known = read_record(fs, path)
                 _check(known, config)
                 check_not_superseded(fs, path)
+                locks += _given(raft_home.take_home(fs, config, known.made.directory_id))
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
             else:
@@ -172,11 +181,12 @@ class NodeDirectory:
                 record = _first_record(place or place_in(config), wall_s, bootstrap=bootstrap)
                 _write_id(fs, path, _random_id(chance))
                 record = known_by_birth(fs, path, record)
+                locks += _given(raft_home.make_home(fs, config, record.made.directory_id))
             record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
         except BaseException:
-            lock.close()
+            _close(locks)
             raise
-        return cls(fs, path, record, lock)
+        return cls(fs, config, record, locks)
 
     @staticmethod
     def _compared(fs: FileSystem, path: str, record: NodeRecord) -> NodeRecord:
@@ -210,10 +220,12 @@ class NodeDirectory:
         """
         try:
             is_there = self._fs.exists(os.path.join(self.path, "node.json"))
+            has_raft = raft_home.is_there(self._fs, self._config)
         except DiskFault as fault:
             raise NodeDirectoryError(f"the data directory cannot be read: {fault}") from fault
-        if not is_there:
-            text = f"the data directory {self.path} is not there any more: moved, or unmounted?"
+        if not (is_there and has_raft):
+            gone = self._config.place.raft_dir if is_there else self.path
+            text = f"the data directory {gone} is not there any more: moved, or unmounted?"
             raise NodeDirectoryError(f"{text} The node ends; bring it back, and start it again")
 
     def stopped_cleanly(self) -> None:
@@ -249,8 +261,8 @@ class NodeDirectory:
         write_record(self._fs, self.path, self.record)
 
     def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
+        """Release the locks."""
+        _close(self._locks)
 
 
 def place_in(config: NodeConfig) -> NodePlace:
@@ -329,6 +341,15 @@ def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
     )
 
 
+def _given(lock: File | None) -> list[File]:
+    return [] if lock is None else [lock]
+
+
+def _close(locks: Sequence[File]) -> None:
+    for lock in locks:
+        lock.close()
+
+
 def _lock(fs: FileSystem, path: str) -> File:
     try:
         return fs.lock(path)
@@ -345,8 +366,9 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
     lock = _lock(fs, os.path.join(path, "node.lock"))
     try:
         if fs.exists(os.path.join(path, "node.json")):
-            _check(read_record(fs, path), config)
+            _check(record := read_record(fs, path), config)
             check_not_superseded(fs, path)
+            raft_home.check_home(fs, config, record.made.directory_id)
         else:
             _check_is_empty(fs, path)
     finally:

@@ -12,7 +12,7 @@ the old directory, or the new one, or one that does not vote and says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -103,6 +103,7 @@ class _Replica:
     snapshot: Snapshot | None
     state: HardState
     entries: tuple[Entry, ...]
+    partitions: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
         term=held.term,
         committed=held.committed,
         members=tuple(member.name for member in state.members.values()),
-        partitions=tuple(held.partitions),
+        partitions=(*held.partitions, *_partitions_in(replicas)),
         waiting=len(held.pending),
         replicas=tuple(_found(each, state) for each in replicas),
         others=tuple(sorted(state.placement.groups.keys() - here)),
@@ -236,7 +237,14 @@ def _replicas(fs: FileSystem, log: MemberLog) -> Iterator[_Replica]:
             continue
         store = RaftStore.open(fs, log, group, record.replica)
         entries = tuple(each for each in store.entries if each.index > store.applied_index)
-        yield _Replica(group, record, store.snapshot, store.hard_state, entries)
+        found = store.snapshot, store.hard_state, entries, tuple(held_by(store).partitions)
+        yield _Replica(group, record, *found)
+
+
+def _partitions_in(replicas: Sequence[_Replica]) -> Iterator[tuple[str, int, int]]:
+    for each in replicas:
+        if not each.record.is_ended:
+            yield from each.partitions
 
 
 def _found(replica: _Replica, state: State) -> FoundReplica:

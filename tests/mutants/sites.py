@@ -12,7 +12,8 @@ from samelog.sequencer import group_replica, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags
+from samelog.sequencer.sites import lags, leading
+from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
@@ -145,6 +146,27 @@ def take_any_gap_after_a_promotion() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lead_back_at_once() -> Iterator[None]:
+    """Leadership moves to a site as soon as a voter there is up, and again when it fails again."""
+    with patch.object(leading, "WELL_S", 0.0):
+        yield
+
+
+@contextmanager
+def even_out_leaders_over_all_sites() -> Iterator[None]:
+    """Who leads data groups is evened out, wherever leaders should be."""
+    with patch.object(Sites, "may_lead", lambda self, member: True):
+        yield
+
+
+@contextmanager
+def agree_to_everybody() -> Iterator[None]:
+    """A member agrees to each promotion that it is asked about."""
+    with patch.object(Agreement, "promise", lambda self, to, now: True):
+        yield
+
+
 _SITES = "tests/sequencer/test_sites.py::"
 _PROMOTED = "tests/sequencer/test_promotion.py::test_"
 _NEAR = "tests/replicator/test_scenarios.py::test_scenario[pull_receiver_near]"
@@ -195,5 +217,17 @@ SITES = (
     ),
     (244, stay_with_the_late, _NEAR),
     (244, return_at_once, _NEAR),
+    (
+        274,
+        lead_back_at_once,
+        _SITES + "test_leadership_moves_back_to_who_has_been_well_for_a_minute",
+    ),
+    (
+        274,
+        even_out_leaders_over_all_sites,
+        "tests/placement/test_planner.py::"
+        "test_leaders_are_preferred_in_sites_that_should_have_them",
+    ),
+    (275, agree_to_everybody, _SITES + "test_a_member_agrees_to_one_promotion_at_a_time"),
 )
 """Rule, bug, and the test that finds it."""

@@ -99,6 +99,31 @@ def test_what_an_operator_cancelled_does_not_begin_again_by_itself() -> None:
     assert begun(table, LATER)[0].kind is TaskKind.REPLACE
 
 
+def test_leaders_are_preferred_in_sites_that_should_have_them() -> None:
+    table = table_of(4, [1, 2, 3], [2, 3, 4], [3, 4, 1])
+    planner = PlacementPlanner(table, LIMITS)
+    assert settled(table, planner) == {1: 1, 2: 2, 3: 3}
+    sites = table.placement.sites
+    sites.votes, sites.members = {"lon": True, "par": True}, {1: "lon", 2: "lon", 3: "par"}
+    sites.let_lead("lon", leads=True)
+    assert settled(table, planner) == {1: 1, 2: 2, 3: 1}, "of each group one who is there"
+    sites.let_lead("lon", leads=False)
+    sites.let_lead("par", leads=True)
+    assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "though one then leads all"
+    silence(table, 3)
+    assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "whoever can leads until it is back"
+
+
+def settled(table: PlacementTable, planner: PlacementPlanner) -> dict[int, int]:
+    """Who shall lead each group once the planner has nothing to change."""
+    for _ in range(20):
+        changes = planner.look(0).changes
+        apply(table, *changes)
+        if not changes:
+            return {number: group.preferred for number, group in table.groups.items()}
+    raise AssertionError("leaders go to and fro")
+
+
 def test_a_new_leader_of_group_0_goes_on_where_the_old_one_was() -> None:
     table = table_of(5, [1, 2, 3])
     silence(table, 3)

@@ -26,10 +26,12 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
+from samelog.sequencer.sites.leading import LeaderPlace, patience
 from samelog.sequencer.state.commands import LetIn, Member, SetMembers
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
+    from samelog.placement.sites import Sites
     from samelog.sequencer.cluster.lives import Lives
     from samelog.sequencer.cluster.members import Members
     from samelog.sequencer.raft.coordinator import Coordinator
@@ -87,6 +89,7 @@ class Changes:
         """Learner -> when its round of catching up began, and what it must reach."""
         self._asked: dict[int, tuple[int, str]] = {}
         """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self._place = LeaderPlace()
         self._left: set[tuple[int, SessionPosition]] = set()
         """Inputs, and where, that were left to another leader."""
 
@@ -94,10 +97,13 @@ class Changes:
 
     def tick(self) -> None:
         """Take the next step, if there is one and it is allowed."""
+        state = self._machine.state
+        sites, raft = state.placement.sites, self._group.raft
+        raft.patience.weight = patience(self._number, sites)
         if not self._group.is_leader:
+            self._place.forget()
             return
         self._note_what_is_needed()
-        state = self._machine.state
         if not state.members:
             self._propose_soon(list(self._members.all.values()))
         else:
@@ -106,7 +112,23 @@ class Changes:
                 self._remove_replaced() or self._promote_learners()
         if self._in_maintenance(self._number):
             self.give_leadership_away()
+        else:
+            self._lead_where_wanted(sites)
         self._leave_damage_to_others()
+
+    def _lead_where_wanted(self, sites: Sites) -> None:
+        """Leave leadership to a voter in a site that should have it."""
+        there = [each for each in self._voters_there() if self._keeps_up(each)]
+        should = self._place.look(self._number, sites, there, self._clock.now())
+        if should:
+            self.give_leadership_away(should[0])
+
+    def _keeps_up(self, number: int) -> bool:
+        """Whether a voter is not in maintenance, and lacks nothing but what came in just now."""
+        raft = self._group.raft
+        progress = raft.progress(number)
+        is_close = progress is not None and raft.last_index - progress.match <= CLOSE_ENTRIES
+        return is_close and not self._in_maintenance(number)
 
     def _leave_damage_to_others(self) -> None:
         """An input whose bytes have rotted here waits until another node leads. Once: where all
@@ -371,7 +393,9 @@ class Changes:
         if raft.role is not Role.LEADER:
             return None
         there = self._voters_there()
+        sites = self._machine.state.placement.sites
         rested = [number for number in there if not self._in_maintenance(number)]
+        rested = [number for number in rested if sites.may_lead(number)] or rested
         matches = {
             number: progress.match
             for number in ([to] if to is not None else rested or there)

@@ -21,6 +21,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.sites.leading import patience
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
 from samelog.sequencer.state.placement.commands import BeginAnew, SetReplicas
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
@@ -77,6 +78,8 @@ class DataGroupUpkeep:
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
+        raft = self._raft.raft
+        raft.patience.weight = patience(raft.node_id, self._cluster().placement.sites)
         if not self._raft.is_leader:
             return
         state = self._replica.logs.machine.state

@@ -11,7 +11,13 @@ import click
 
 from samelog.admin.client import ask
 from samelog.admin.site_answers import SiteInfo, SiteRows
-from samelog.admin.site_requests import AlterSite, CreateSite, DropSite, ListSites
+from samelog.admin.site_requests import (
+    AlterSite,
+    CreateSite,
+    DropSite,
+    LetSiteLead,
+    ListSites,
+)
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.promote import promote
 from samelog.cli.output import (
@@ -40,6 +46,7 @@ def command() -> None:
       samelog site add lon --config client.toml
       samelog site add nyc --reads-only --config client.toml
       samelog site list --config client.toml
+      samelog site lead lon --config client.toml
       samelog site promote nyc --config client.toml
     """
 
@@ -109,6 +116,25 @@ def alter(config: ClientConfig, *, name: str, votes: bool) -> None:
     _show(ask(config, AlterSite(name, votes)))
 
 
+@command.command()
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Leaders need not be there any more.")
+@client_option
+@json_option
+def lead(config: ClientConfig, *, name: str, off: bool) -> None:
+    """Have leaders in the site NAME, and in others that were named so; without any, anywhere.
+
+    If all voters there are lost, others lead. Leadership moves back once a voter in these sites has
+    been well for a minute.
+
+    \b
+    Examples:
+      samelog site lead lon --config client.toml
+      samelog site lead lon --off --config client.toml
+    """
+    _show(ask(config, LetSiteLead(name, not off)))
+
+
 command.add_command(promote)
 
 
@@ -122,7 +148,7 @@ def _show(found: SiteRows) -> None:
 
 
 def _rows(site: SiteInfo) -> Sequence[tuple[str, ...]]:
-    votes = "yes" if site.votes else "no"
+    votes = ("yes, lead" if site.leads else "yes") if site.votes else "no"
     rows = [
         (
             site.name,

@@ -61,6 +61,15 @@ class Sites(msgspec.Struct):
         self.votes = {name: name == promotion.site for name in self.votes}
         self.leads = []
 
+    def has_more(self, promotions: int, term: int, entry: int) -> bool:
+        """Whether a member that knows of so many promotions has got something, up to this entry,
+        that the next one went on without.
+        """
+        if promotions >= len(self.promotions):
+            return False
+        missed = self.promotions[promotions]
+        return (term, entry) > (missed.term, missed.entry)
+
     def promoted_at(self, partition: int) -> int:
         """Where a partition ended at the newest promotion; 0: nothing was lost with a site."""
         return self.promotions[-1].ends.get(partition, 0) if self.promotions else 0

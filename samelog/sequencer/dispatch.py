@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from samelog.placement.cluster_ids import ends
+from samelog.placement.cluster_ids import ends, parse_cluster_id
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember
@@ -175,12 +175,20 @@ class Dispatcher:
         """Before anything else: is one of the two of before a promotion? Raises ProtocolFault."""
         own, theirs = self._cluster_id(), hello.life.cluster_id if hello.life else ""
         if ends(own, theirs):
-            self._connection.send(Superseded(own, stays))
+            self._connection.send(Superseded(own, stays and not self._has_more(hello)))
             text = f"{hello.node} is of before a site was promoted"
             raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "see its own log")
         if ends(theirs, own):
             text = "a site was promoted, and this node has not followed yet"
             raise ProtocolFault(FaultCode.NOT_READY, text)
+
+    def _has_more(self, hello: Hello) -> bool:
+        """Whether a member of before the promotion has got more since than that began behind."""
+        life, sites = hello.life, self._gate.logs.machine.state.placement.sites
+        if life is None:
+            return False
+        known = parse_cluster_id(life.cluster_id).promotions
+        return sites.has_more(known, life.last_term, life.last_index)
 
     def _compared(self, member: Member, hello: Hello) -> Life:
         """The life that a member says it is in. Raises ProtocolFault."""

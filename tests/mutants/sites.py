@@ -167,6 +167,13 @@ def agree_to_everybody() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def stay_with_more() -> Iterator[None]:
+    """A member of a promoted site stays, though it got more from the first site since."""
+    with patch.object(Sites, "has_more", lambda self, promotions, term, entry: False):
+        yield
+
+
 _SITES = "tests/sequencer/test_sites.py::"
 _PROMOTED = "tests/sequencer/test_promotion.py::test_"
 _NEAR = "tests/replicator/test_scenarios.py::test_scenario[pull_receiver_near]"
@@ -228,6 +235,7 @@ SITES = (
         "tests/placement/test_planner.py::"
         "test_leaders_are_preferred_in_sites_that_should_have_them",
     ),
+    (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
     (275, agree_to_everybody, _SITES + "test_a_member_agrees_to_one_promotion_at_a_time"),
 )
 """Rule, bug, and the test that finds it."""

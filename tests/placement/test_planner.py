@@ -119,6 +119,8 @@ def settled(table: PlacementTable, planner: PlacementPlanner) -> dict[int, int]:
     for _ in range(20):
         changes = planner.look(0).changes
         apply(table, *changes)
+        for number, group in table.groups.items():
+            table.put_leader(number, group.preferred)
         if not changes:
             return {number: group.preferred for number, group in table.groups.items()}
     raise AssertionError("leaders go to and fro")

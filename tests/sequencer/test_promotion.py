@@ -104,6 +104,17 @@ def test_a_promoted_site_votes_and_the_cluster_has_another_id(machine: StateMach
     assert sites.promotions[-1].entry == 40
 
 
+def test_who_got_more_since_is_of_before(machine: StateMachine) -> None:
+    sites = machine.state.placement.sites
+    assert not sites.has_more(0, 9, 99), "nothing was promoted"
+    machine.apply(PROMOTE)
+    assert not sites.has_more(0, 3, 40), "the promotion went on behind this"
+    assert not sites.has_more(0, 2, 99)
+    assert sites.has_more(0, 3, 41)
+    assert sites.has_more(0, 4, 1)
+    assert not sites.has_more(1, 1003, 41), "it knows of the promotion"
+
+
 def test_only_a_member_of_the_site_promotes_it(machine: StateMachine) -> None:
     change = {"site": "lon"}, {"site": "par"}
     codes = [code(machine, msgspec.structs.replace(PROMOTE, **each)) for each in change]

@@ -1,0 +1,71 @@
+"""Promotions in simulated worlds: never two histories of one cluster; and each planted bug is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from unittest.mock import patch
+
+import pytest
+
+from samelog.sequencer.admin.siting import promoting
+from tests.mutants import sites as planted
+from tests.promotions.world import World
+
+SEEDS = range(1, 41)
+HUNT = range(1, 400)
+"""Worlds in which a planted bug has to show."""
+
+FOUND_HERE = (
+    planted.promote_under_the_same_id,
+    planted.acknowledge_after_a_promotion,
+    planted.promote_beside_a_leader,
+    planted.promote_without_the_newest,
+    planted.begin_again_after_a_promotion,
+    planted.agree_to_everybody,
+    planted.stay_with_more,
+)
+
+
+@pytest.fixture(autouse=True)
+def _soon() -> Iterator[None]:
+    """Silence is long in a world of two minutes."""
+    with patch.object(promoting, "HEARD_S", 3.0), patch.object(promoting, "SURELY_DOWN_S", 10.0):
+        yield
+
+
+def test_worlds_keep_one_history_for_each_cluster() -> None:
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        world = World(seed)
+        world.run()
+        seen["promoted"] += len(world.promoted)
+        seen["superseded"] += world.superseded
+        seen["refused"] += world.refusals
+        seen["records"] += sum(map(len, world.acknowledged.values()))
+    assert seen["promoted"] > len(SEEDS) / 8, seen
+    assert seen["superseded"] > seen["promoted"] / 4, seen
+    assert seen["refused"] > seen["promoted"], seen
+    assert seen["records"] > 50 * len(SEEDS), seen
+
+
+def test_a_seed_is_one_world() -> None:
+    first, second = World(3), World(3)
+    first.run()
+    second.run()
+    assert first.histories == second.histories
+
+
+@pytest.mark.parametrize("mutant", FOUND_HERE, ids=lambda mutant: mutant.__name__)
+def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
+    with mutant():
+        assert any(map(harmed, HUNT)), "the worlds are too kind"
+
+
+def harmed(seed: int) -> bool:
+    """Whether what must never be came to be, or a core met what cannot be."""
+    with suppress(Exception):
+        World(seed).run()
+        return False
+    return True

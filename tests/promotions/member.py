@@ -14,10 +14,10 @@ import msgspec
 from samelog.admin.site_answers import Standing
 from samelog.consensus import Effects, Entry, HardState, Raft, RaftConfig, Role, Snapshot
 from samelog.consensus.messages import RaftMessage
+from samelog.sequencer.cluster import node_dir
 from samelog.sequencer.cluster.node_dir import (
     FORMAT_VERSION,
     NodeRecord,
-    check_not_superseded,
     read_record,
     write_record,
 )
@@ -73,7 +73,7 @@ class Member:
 
     def start(self, now: float, chance: random.Random) -> None:
         """Begin a life with what is on the disk. Raises NodeDirectoryError if it is of before."""
-        check_not_superseded(cast(Any, self.files), DIRECTORY)
+        node_dir.check_not_superseded(cast(Any, self.files), DIRECTORY)
         self.cluster_id = read_record(cast(Any, self.files), DIRECTORY).cluster_id
         voters, learners = self._founders
         self.raft = Raft(

@@ -35,7 +35,7 @@ from samelog.wire.errors import ProtocolFault
 from tests.promotions.member import DIRECTORY, RECORD, Member
 from tests.promotions.memory_files import MemoryFiles
 
-STEP_S = 0.05
+STEP_S = 0.1
 FAULTS_S = 60.0
 REST_S = 25.0
 FIRST_ID = "0123456789abcdef"
@@ -94,6 +94,8 @@ class World:
         """A cluster's id -> which site was promoted, and what it was called before."""
         self.refusals = 0
         self.superseded = 0
+        self.gone: set[int] = set()
+        """Who was told that it is of before, and has ended."""
         self.told_of: dict[int, SiteWasPromoted] = {}
         self._records = 0
         for member in self.members:
@@ -192,6 +194,8 @@ class World:
     def end(self, member: Member) -> None:
         """It follows, or is of before."""
         self.stop(member)
+        if not self.told_of[member.number].stays:
+            self.gone.add(member.number)
         try:
             follow(cast(Any, member.files), DIRECTORY, self.told_of[member.number])
         except NodeDirectoryError:
@@ -205,6 +209,8 @@ class World:
             member.start(self.now, self.chance)
         except NodeDirectoryError:
             return
+        if member.number in self.gone:
+            raise Harm(f"n{member.number} begins again, and was told that it is of before")
         for other in self.members:
             is_newer = self.reaches(member, other) and ends(other.cluster_id, member.cluster_id)
             if is_newer and other.site != member.site:

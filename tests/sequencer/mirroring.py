@@ -128,9 +128,11 @@ class MirrorWorld:
         log = MergedLog.open(
             OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0
         )
+        known = self.machine.state.partitions[self.number]
+        if known.start_segment:
+            log.start_at(known.start_segment, checksum=known.start_checksum)
         merger = PartitionMerger(self.number, log, self)
-        known = self.machine.state.partitions[self.number].voids
-        merger.voids = {void.base_offset: void for void in known}
+        merger.voids = {void.base_offset: void for void in known.voids}
         for merge in self.merges:
             merger.enqueue(merge)
         while merger.step():

@@ -8,6 +8,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from samelog.placement.sites import Sites
+from samelog.placement.table import PlacementTable
 from samelog.sequencer import group_replica, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
@@ -161,6 +162,19 @@ def even_out_leaders_over_all_sites() -> Iterator[None]:
 
 
 @contextmanager
+def replicas_vote_anywhere() -> Iterator[None]:
+    """Data groups have replicas in sites that only read, and each of them votes."""
+    original = PlacementTable.is_draining
+
+    def is_draining(self: PlacementTable, member: int) -> bool:
+        with patch.object(Sites, "only_reads", lambda self, member: False):
+            return original(self, member)
+
+    with patch.object(PlacementTable, "is_draining", is_draining):
+        yield
+
+
+@contextmanager
 def agree_to_everybody() -> Iterator[None]:
     """A member agrees to each promotion that it is asked about."""
     with patch.object(Agreement, "promise", lambda self, to, now: True):
@@ -234,6 +248,12 @@ SITES = (
         even_out_leaders_over_all_sites,
         "tests/placement/test_planner.py::"
         "test_leaders_are_preferred_in_sites_that_should_have_them",
+    ),
+    (
+        277,
+        replicas_vote_anywhere,
+        "tests/placement/test_planner.py::"
+        "test_replicas_vote_so_there_are_none_where_a_site_only_reads",
     ),
     (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
     (275, agree_to_everybody, _SITES + "test_a_member_agrees_to_one_promotion_at_a_time"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from msgspec.structs import replace as changed
 
 from samelog.placement import operations
@@ -15,7 +16,8 @@ from samelog.placement.changes import (
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
-from samelog.placement.tasks import Action, TaskKind, TaskState
+from samelog.placement.topics import check_assignments, place_topic
+from samelog.placement.tasks import Action, PlacementRefused, TaskKind, TaskState
 from samelog.placement.values import PlacedReplica
 from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
 
@@ -112,6 +114,19 @@ def test_leaders_are_preferred_in_sites_that_should_have_them() -> None:
     assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "though one then leads all"
     silence(table, 3)
     assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "whoever can leads until it is back"
+
+
+def test_replicas_vote_so_there_are_none_where_a_site_only_reads() -> None:
+    table = table_of(5, [1, 2, 3])
+    sites = table.placement.sites
+    sites.votes = {"lon": True, "nyc": False}
+    sites.members = {1: "lon", 2: "lon", 3: "nyc", 5: "nyc"}
+    [task] = begun(table)
+    assert (task.loses, task.gets) == (3, 4), "who is in no site may vote, as before"
+    with pytest.raises(PlacementRefused, match="n5"):
+        check_assignments(table, [(1, 5)])
+    sites.votes["nyc"] = True
+    assert place_topic(table, states_of(table), LIMITS, 30, 5).new_groups[0].copies == 5
 
 
 def settled(table: PlacementTable, planner: PlacementPlanner) -> dict[int, int]:

@@ -178,7 +178,7 @@ def move_raft(fs: FileSystem, config: NodeConfig, *, wall_ms: int) -> tuple[str,
     try:
         check_not_superseded(fs, config.data)
         record = read_record(fs, config.data)
-        return move(fs, config, record.made.directory_id, wall_ms)
+        return move(fs, config, record.made.directory_id, record.incarnation, wall_ms)
     finally:
         lock.close()
 

@@ -62,6 +62,13 @@ def count_what_is_being_copied() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def trust_older_raft_files() -> Iterator[None]:
+    """Raft's files are as good as any, whenever they are of."""
+    with patch.object(raft_home, "why_doubted", lambda fs, config, incarnation: ""):
+        yield
+
+
 _TAIL = "tests/store/test_tail_memory.py::test_"
 _RAFT = "tests/sequencer/test_raft_dir.py::test_"
 PLACES = (
@@ -72,6 +79,7 @@ PLACES = (
         begin_without_raft_files,
         _RAFT + "an_empty_directory_beside_an_old_one_is_refused",
     ),
+    (278, trust_older_raft_files, _RAFT + "older_raft_files_count_for_nothing"),
     (273, count_what_is_being_copied, _RAFT + "a_move_that_was_interrupted_is_begun_again"),
 )
 """Rule, bug, and the test that finds it."""

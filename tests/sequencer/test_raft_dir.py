@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,57 @@ def test_files_elsewhere_and_files_here_are_not_mixed_up(tmp_path: Path) -> None
     move_raft(FS, there, wall_ms=1)
     assert "node.raft_dir is not set" in refused(here)
     begin(there).close()
+
+
+def test_older_raft_files_count_for_nothing(tmp_path: Path) -> None:
+    """The disk of Raft's files was put back, as it was in an earlier life."""
+    config = config_of(tmp_path)
+    started(config)
+    life = (tmp_path / "raft-disk" / "raft.life").read_bytes()
+    directory = begin(config)
+    assert directory.record.may_vote
+    directory.close()
+    (tmp_path / "raft-disk" / "raft.life").write_bytes(life)
+    directory = begin(config)
+    assert directory.record.suspicion == "its raft_dir is older than its data directory"
+    directory.close()
+    directory = begin(config)
+    assert not directory.record.may_vote, "until it is let in"
+    assert directory.record.suspicions == 1
+    directory.close()
+
+
+def test_a_copy_of_raft_files_counts_for_nothing(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    started(config)
+    shutil.copytree(tmp_path / "raft-disk", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "raft-disk")
+    (tmp_path / "backup").rename(tmp_path / "raft-disk")
+    elsewhere = config_of(tmp_path, raft=None)
+    with pytest.raises(RaftStoreError, match="copy"):
+        move_raft(FS, elsewhere, wall_ms=1)
+    for _ in range(2):
+        directory = begin(config)
+        assert "copy" in directory.record.suspicion
+        assert directory.record.suspicions == 1
+        directory.close()
+
+
+def test_a_life_that_did_not_begin_is_no_reason_for_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path)
+    started(config)
+    for step in range(3):
+        with monkeypatch.context() as patching:
+            left = [step]
+            original = OsFileSystem.write_atomically
+            patching.setattr(OsFileSystem, "write_atomically", crashing(original, left))
+            with suppress(Crash):
+                begin(config).close()
+    directory = begin(config)
+    assert directory.record.may_vote
+    directory.close()
 
 
 def test_a_node_whose_raft_disk_is_gone_ends(tmp_path: Path) -> None:

@@ -176,6 +176,8 @@ class NodeDirectory:
                 locks += _given(raft_home.take_home(fs, config, known.made.directory_id))
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
+                if doubt := raft_home.why_doubted(fs, config, known.incarnation):
+                    record = record.suspected(record.suspicion or doubt)
             else:
                 _check_is_empty(fs, path)
                 record = _first_record(place or place_in(config), wall_s, bootstrap=bootstrap)
@@ -203,7 +205,7 @@ class NodeDirectory:
         fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
     ) -> NodeRecord:
         """What is on disk before the node says anything."""
-        is_lost = record.at_risk not in ("", host_boot)
+        is_lost, before = record.at_risk not in ("", host_boot), record.incarnation
         record = msgspec.structs.replace(
             record,
             at_risk=host_boot if config.fsync is Fsync.INTERVAL else "",
@@ -211,6 +213,7 @@ class NodeDirectory:
             incarnation=incarnation,
             predecessors=record.after(record.incarnation),
         )
+        raft_home.begin_life(fs, config, incarnation, before)
         write_record(fs, config.data, record)
         return record
 

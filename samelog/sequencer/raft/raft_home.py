@@ -5,14 +5,20 @@ Then each of both directories has a `raft.json`, with the id of the data directo
 where the other one was. The data directory's tells that Raft's files are elsewhere, and is the last
 to be written, or removed, when they are moved: what it says counts.
 
+One of the two may be put back without the other, from a backup. So the directory of Raft's files
+has the life that wrote there last, `raft.life`, and the data directory knows the birth of the other
+one's `raft.json`. The member list of the others tells an older data directory.
+
 Invariant: Raft's files are used only beside the data directory that they belong to. A node that
 does not find them where it is told to look does not begin: with empty ones it would vote as if it
-had promised nothing (invariants.md, rule 272).
+had promised nothing (invariants.md, rule 272). With older ones it is a suspect (rule 278).
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +26,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.format.checked_json import checked, encode_checked
 from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.quarantine import copy_bytes
 
@@ -28,8 +35,10 @@ LIMIT_BYTES = 1 << 16
 FOLDER = "raft"
 MARK = "raft.json"
 MARK_NAMES = (MARK, f"{MARK}.tmp")
-_PASSED_OVER = (*MARK_NAMES, "raft.lock", "raft.new", "lost+found")
+LIFE = "raft.life"
+_PASSED_OVER = (*MARK_NAMES, LIFE, f"{LIFE}.tmp", "raft.lock", "raft.new", "lost+found")
 _REMEDY = "samelog recover move-raft moves them"
+_Value = TypeVar("_Value")
 
 
 class RaftMark(msgspec.Struct, frozen=True):
@@ -44,6 +53,17 @@ class RaftMark(msgspec.Struct, frozen=True):
     directory_id: str
     other: str
     since: int
+    made: Birth | None = None
+    """In the data directory: the birth of the other one's file."""
+
+
+class RaftLife(msgspec.Struct, frozen=True):
+    """The contents of raft.life: the node's life that began last, and the one before it, which is
+    still the newest in the data directory if the new one has not begun.
+    """
+
+    life: str
+    before: str
 
 
 def home_of(config: NodeConfig) -> str:
@@ -109,7 +129,7 @@ def _check_mark(fs: FileSystem, home: str, config: NodeConfig, told: RaftMark) -
     if found is None:
         text = f"{home} has no Raft files, and {config.data} is not new"
         raise RaftStoreError(f"{text}: mount its disk, or set node.raft_dir (it was {told.other})")
-    if found != msgspec.structs.replace(told, other=found.other):
+    if found != msgspec.structs.replace(told, other=found.other, made=None):
         whose = f"node {found.node!r} of cluster {found.cluster!r}, as of {found.other}"
         text = f"{home} belongs to {whose}; not to {config.data}"
         raise RaftStoreError(f"{text}: set node.raft_dir to the right one (it was {told.other})")
@@ -117,14 +137,40 @@ def _check_mark(fs: FileSystem, home: str, config: NodeConfig, told: RaftMark) -
         raise RaftStoreError(f"{home} has no directory raft any more: bring it back")
 
 
+def why_doubted(fs: FileSystem, config: NodeConfig, incarnation: str) -> str:
+    """Why Raft's files may be older than the data directory, whose newest life is `incarnation`, as
+    after one of the two was put back; empty: they are not.
+    """
+    home, told = config.place.raft_dir, _read(fs, config.data)
+    if not home or told is None:
+        return ""
+    if fs.birth(os.path.join(home, MARK)) != told.made:
+        return "its raft_dir is a copy of the one that it ran on"
+    found = _decoded(fs, os.path.join(home, LIFE), RaftLife)
+    is_of_now = found is not None and incarnation in (found.life, found.before)
+    return "" if is_of_now else "its raft_dir is older than its data directory"
+
+
+def begin_life(fs: FileSystem, config: NodeConfig, life: str, before: str) -> None:
+    """Another life is about to begin; the data directory names it next."""
+    home, told = config.place.raft_dir, _read(fs, config.data)
+    if home and told is not None:
+        fs.write_atomically(os.path.join(home, LIFE), encode_checked(RaftLife(life, before)))
+        made = fs.birth(os.path.join(home, MARK))
+        if made != told.made:
+            _mark(fs, config.data, msgspec.structs.replace(told, made=made))
+
+
 def is_there(fs: FileSystem, config: NodeConfig) -> bool:
     """Whether the directory of a node that runs is where it was. Raises DiskFault."""
     return not config.place.raft_dir or fs.exists(os.path.join(config.place.raft_dir, MARK))
 
 
-def move(fs: FileSystem, config: NodeConfig, directory_id: str, wall_ms: int) -> tuple[str, str]:
+def move(
+    fs: FileSystem, config: NodeConfig, directory_id: str, incarnation: str, wall_ms: int
+) -> tuple[str, str]:
     """Move the Raft files of a stopped node to where its configuration says: where they are now,
-    and as what the old ones are kept. Raises RaftStoreError.
+    and as what the old ones are kept. Raises RaftStoreError. `incarnation`: of its newest life.
 
     What the data directory's mark says counts until all is copied, so this may be begun again.
     """
@@ -134,6 +180,7 @@ def move(fs: FileSystem, config: NodeConfig, directory_id: str, wall_ms: int) ->
         raise RaftStoreError(f"Raft's files are in {wanted} already")
     if told is not None:
         _check_mark(fs, here, config, told)
+        _check_is_current(fs, config, here, incarnation)
     mark = RaftMark(
         FORMAT_VERSION, config.cluster, config.name, directory_id, config.data, wall_ms
     )
@@ -146,8 +193,17 @@ def move(fs: FileSystem, config: NodeConfig, directory_id: str, wall_ms: int) ->
         fs.unlink(os.path.join(config.data, MARK))
         fs.sync_directory(config.data)
     else:
+        life = RaftLife(incarnation, "")
+        fs.write_atomically(os.path.join(wanted, LIFE), encode_checked(life))
         _mark_both(fs, config, mark)
     return wanted, _set_aside(fs, config, here, wall_ms)
+
+
+def _check_is_current(fs: FileSystem, config: NodeConfig, here: str, incarnation: str) -> None:
+    place = replace(config.place, raft_dir=here)
+    doubt = why_doubted(fs, replace(config, place=place), incarnation)
+    if doubt:
+        raise RaftStoreError(f"{doubt}: bring back the newer one, or start the node with it first")
 
 
 def _make_way(fs: FileSystem, config: NodeConfig, mark: RaftMark) -> None:
@@ -212,7 +268,8 @@ def _mark_both(fs: FileSystem, config: NodeConfig, mark: RaftMark) -> None:
     """The data directory's counts, so it comes last."""
     home = home_of(config)
     _mark(fs, home, mark)
-    _mark(fs, config.data, msgspec.structs.replace(mark, other=home))
+    made = fs.birth(os.path.join(home, MARK))
+    _mark(fs, config.data, msgspec.structs.replace(mark, other=home, made=made))
 
 
 def _mark(fs: FileSystem, directory: str, mark: RaftMark) -> None:
@@ -221,16 +278,20 @@ def _mark(fs: FileSystem, directory: str, mark: RaftMark) -> None:
 
 def _read(fs: FileSystem, directory: str) -> RaftMark | None:
     path = os.path.join(directory, MARK)
-    if not fs.exists(path):
-        return None
-    try:
-        mark = msgspec.json.decode(checked(fs.read_file(path, LIMIT_BYTES)), type=RaftMark)
-    except ValueError as error:
-        raise RaftStoreError(f"{path} is unreadable ({error}): restore it") from error
-    if mark.format_version != FORMAT_VERSION:
+    mark = _decoded(fs, path, RaftMark)
+    if mark is not None and mark.format_version != FORMAT_VERSION:
         text = f"{path}: format version {mark.format_version}"
         raise RaftStoreError(f"{text}; this program reads {FORMAT_VERSION}")
     return mark
+
+
+def _decoded(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | None:
+    if not fs.exists(path):
+        return None
+    try:
+        return msgspec.json.decode(checked(fs.read_file(path, LIMIT_BYTES)), type=kind)
+    except ValueError as error:
+        raise RaftStoreError(f"{path} is unreadable ({error}): restore it") from error
 
 
 def _lock(fs: FileSystem, home: str) -> File:

@@ -55,6 +55,13 @@ class Patience:
         self._factor = self.weight * (1.0 + chance)
         self.wait_s = self.seconds * self._factor
 
+    def weigh(self, weight: float) -> None:
+        """Wait so many times as long as others from now on."""
+        if weight != self.weight:
+            self._factor *= weight / self.weight
+            self.weight = weight
+            self.wait_s = self.seconds * self._factor
+
     def delayed(self, by_s: float, now: float) -> float:
         """The node's loop ran so late: by how much its wait has grown, or else 0."""
         before, timeout_s = self.wait_s, self._timeout_s

@@ -17,7 +17,10 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
+from samelog.sequencer.levels import SITES
+from samelog.sequencer.sites import leading
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
 from tests.sequencer.cluster import leader_of, run_with, until
 
 
@@ -80,6 +83,28 @@ def test_who_is_needed_to_let_suspects_in_is_not_removed(
     leaving = Member(1, "n1", "n1:1", "samelog://node/n1", voter=True)
     with pytest.raises(ChangeRefused, match="too few") if is_refused else nullcontext():
         changes._check_rest(leaving)
+
+
+def test_leadership_goes_back_to_the_site_that_should_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "WELL_S", 0.2)
+
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        await until(lambda: leader.level >= SITES, "the feature level")
+        wanted = next(node for node in nodes if node is not leader)
+        for node in nodes:
+            node.peers.whereabouts._site = "lon" if node is wanted else "par"
+        for command in (AddSite("lon", True, 1), AddSite("par", True, 1)):
+            await leader.raft.proposer.propose(command)
+        sites = leader.cluster.placement.sites
+        await until(lambda: len(sites.members) == len(nodes), "all are in their sites")
+        await leader.raft.proposer.propose(SetSiteLeads("lon", True, 2))
+        await until(lambda: wanted.raft.group.is_leader, "it leads")
+        await until(lambda: leader.raft.group.raft.patience.weight > 1, "others wait longer")
+
+    run_with(tmp_path, 3, body)
 
 
 def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:

@@ -395,7 +395,8 @@ class NodeConfig(ConfigTable):
     ] = ()
     quotas: Annotated[Quotas, Subtable("What one publisher's identity may have at most")] = Quotas()
     limits: Annotated[
-        ConnectionLimits, Subtable("How many connections the node's port has, and what it keeps in memory, at most")
+        ConnectionLimits,
+        Subtable("How many connections the node's port has, and what it keeps in memory, at most"),
     ] = ConnectionLimits()
     expiry: Annotated[
         Expiry, Subtable("How long the cluster remembers what is not used any more")

@@ -99,7 +99,7 @@ class Changes:
         """Take the next step, if there is one and it is allowed."""
         state = self._machine.state
         sites, raft = state.placement.sites, self._group.raft
-        raft.patience.weight = patience(self._number, sites)
+        raft.patience.weigh(patience(self._number, sites))
         if not self._group.is_leader:
             self._place.forget()
             return

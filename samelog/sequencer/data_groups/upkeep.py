@@ -79,7 +79,7 @@ class DataGroupUpkeep:
     def tick(self) -> None:
         """Take the next step, if there is one."""
         raft = self._raft.raft
-        raft.patience.weight = patience(raft.node_id, self._cluster().placement.sites)
+        raft.patience.weigh(patience(raft.node_id, self._cluster().placement.sites))
         if not self._raft.is_leader:
             return
         state = self._replica.logs.machine.state

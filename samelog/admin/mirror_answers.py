@@ -52,13 +52,15 @@ class SourcePosition(AdminAnswer, frozen=True):
 
 class SourceState(AdminAnswer, frozen=True):
     """What who asks may read of a cluster: all of it at one moment, and committed. `placed`: topics
-    in data groups, of which nothing else is told.
+    in data groups, with how many partitions each has; `here`: the same with those partitions that
+    have a replica on the node that answers, as it has them.
     """
 
     cluster_id: str
     topics: tuple[SourceTopic, ...]
     positions: tuple[SourcePosition, ...]
-    placed: tuple[str, ...] = ()
+    placed: dict[str, int] = {}
+    here: tuple[SourceTopic, ...] = ()
 
 
 class MirroredPartition(AdminAnswer, frozen=True):

@@ -98,8 +98,8 @@ def test_leadership_goes_back_to_the_site_that_should_have_it(
             node.peers.whereabouts._site = "lon" if node is wanted else "par"
         for command in (AddSite("lon", True, 1), AddSite("par", True, 1)):
             await leader.raft.proposer.propose(command)
-        sites = leader.cluster.placement.sites
-        await until(lambda: len(sites.members) == len(nodes), "all are in their sites")
+        there = lambda: len(leader.cluster.placement.sites.members)  # noqa: E731
+        await until(lambda: there() == len(nodes), "all are in their sites")
         await leader.raft.proposer.propose(SetSiteLeads("lon", True, 2))
         await until(lambda: wanted.raft.group.is_leader, "it leads")
         await until(lambda: leader.raft.group.raft.patience.weight > 1, "others wait longer")

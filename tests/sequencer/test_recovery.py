@@ -257,6 +257,7 @@ def test_a_node_with_data_groups_goes_on_with_them(tmp_path: Path) -> None:
     config = config_of(tmp_path, 0)
     seen = look(FS, config)
     assert [each.group for each in seen.replicas] == [1, 2]
+    assert seen.partitions == (("placed", 0, 0), ("placed", 1, 0))
     assert seen.others == (3,)
     with pytest.raises(NodeDirectoryError, match="no other member has that name"):
         begin_anew(FS, config, kind="majority-lost", wall_ms=1, others=["nobody"])

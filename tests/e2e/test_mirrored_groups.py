@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.e2e.commands import as_json
+from tests.e2e.harness import World
 from tests.e2e.mirroring import two_clusters
 from tests.patience import PATIENCE_S
 
@@ -32,9 +33,9 @@ def test_partitions_are_read_from_who_has_them(tmp_path: Path) -> None:
         assert {record.value for record in records} == {b"%d" % n for n in range(2 * COUNT)}
 
 
-def publish(world: object, end: int, *, first: int = 0) -> None:
+def publish(world: World, end: int, *, first: int = 0) -> None:
     """The same records into each partition."""
-    with world.publisher(f"p-{first}", "p") as publisher:  # type: ignore[attr-defined]
+    with world.publisher(f"p-{first}", "p") as publisher:
         for partition in range(PARTITIONS):
             for number in range(first, end):
                 publisher.append(b"%d" % number, partition=partition)

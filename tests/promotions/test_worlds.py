@@ -21,7 +21,6 @@ FOUND_HERE = (
     planted.promote_under_the_same_id,
     planted.acknowledge_after_a_promotion,
     planted.promote_beside_a_leader,
-    planted.promote_without_the_newest,
     planted.begin_again_after_a_promotion,
     planted.agree_to_everybody,
     planted.stay_with_more,

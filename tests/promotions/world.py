@@ -90,8 +90,8 @@ class World:
         self.acknowledged: dict[str, set[bytes]] = {FIRST_ID: set()}
         self.pins = [ClusterPin(cast(Any, MemoryFiles()), "client") for _ in range(2)]
         self.met = ["", ""]
-        self.promoted: dict[str, tuple[str, str]] = {}
-        """A cluster's id -> which site was promoted, and what it was called before."""
+        self.promoted: dict[str, tuple[str, str, Member]] = {}
+        """A cluster's id -> which site was promoted, what it was called before, and with whom."""
         self.refusals = 0
         self.superseded = 0
         self.gone: set[int] = set()
@@ -337,10 +337,12 @@ class World:
             member.is_lost = True
 
     def operate(self) -> None:
-        """One or two operators ask for the promotion of a site that does not lead, at one moment;
-        each asks a member of its own. They say that the others are down only if that is so.
+        """One or two operators ask for the promotion of one site at one moment, each another member.
+        They say that the others are down only if that is so.
         """
-        asked = self.chance.sample(self.members, min(len(self.members), self.chance.choice([1, 2])))
+        site = self.chance.choice(self.members).site
+        there = [each for each in self.members if each.site == site]
+        asked = self.chance.sample(there, min(len(there), self.chance.choice([1, 2])))
         orders = [(each, order) for each in asked if (order := self.checked(each)) is not None]
         for member, order in orders:
             member.agreement.promise(member.number, self.now)
@@ -391,12 +393,14 @@ class World:
         before = member.cluster_id
         self.stop(member)
         member.begin_anew(f"{self.chance.getrandbits(64):016x}", [each.number for each in others])
-        if (member.site, before) in self.promoted.values():
-            raise Harm(f"site {member.site} is promoted twice")
-        self.promoted[member.cluster_id] = member.site, before
+        for site, earlier, first in self.promoted.values():
+            if (site, earlier) == (member.site, before) and not first.is_lost:
+                raise Harm(f"site {site} is promoted twice")
+        self.promoted[member.cluster_id] = member.site, before, member
         if member.cluster_id != before:
             self.histories[member.cluster_id] = member.snapshot_records
-        self.start(member)
+        if self.chance.random() < 0.7:  # else it crashes, and comes back some time
+            self.start(member)
 
     # --- what must hold ---------------------------------------------------------------------------
 

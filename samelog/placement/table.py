@@ -149,7 +149,7 @@ class PlacementTable:
 
     def is_draining(self, member: int) -> bool:
         """Whether a member shall have no replicas: all of them vote, so where a site only reads there
-        are none.
+        are none (invariants.md, rule 277).
         """
         known = self.members.get(member)
         if self.placement.sites.only_reads(member):

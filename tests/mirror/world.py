@@ -302,13 +302,18 @@ class World:
         planned, self._planned = self._planned, []
         if not planned:
             self._planned = self.mirror.plan() if self.mirror.bytes.files else []
-            return
+        elif self.has_committed(planned):
+            self.mirror.planner.applied(self.mirror.index)
+        else:
+            self.lead_anew()
+
+    def has_committed(self, planned: list[Merge]) -> bool:
+        """Apply what was proposed, unless it does not count any more, as after a promotion."""
         for merge in planned:
             if isinstance(self.mirror.machine.apply(merge), Rejection):
-                return self.lead_anew()
+                return False
             self.mirror.merges.append(merge)
-        self.mirror.planner.applied(self.mirror.index)
-        return None
+        return True
 
     def lead_anew(self) -> None:
         """Another leader: what was proposed and is not committed is lost."""

@@ -52,7 +52,6 @@ class Member:
         self.files = MemoryFiles()
         self._base = base.encode()
         self._founders = voters, learners
-        self._lives = 0
         self.snapshot: Snapshot | None = None
         self.entries: list[Entry] = []
         self.hard_state = HardState(0, None, 0)
@@ -87,7 +86,6 @@ class Member:
             entries=self.entries,
             hard_state=self.hard_state,
         )
-        self._lives += 1
         self.machine, self.records = StateMachine.decode(self._base), []
         if self.snapshot is not None:
             self._install(self.snapshot)
@@ -167,7 +165,8 @@ class Member:
         """As `samelog.sequencer.recovery` does: behind all that it has, committed or not."""
         raft = self.raft
         behind = raft.log.entries(raft.applied_index + 1, raft.last_index + 1)
-        records = self.records + [each.data for each in behind if each.data.startswith(RECORD)]
+        added = (each.data for each in behind if each.data.startswith(RECORD))
+        records = [*self.records, *added]
         term = raft.log.term_at(raft.last_index) or 0
         state = self.machine.state
         state.members = {n: each for n, each in state.members.items() if n in (self.number, *others)}

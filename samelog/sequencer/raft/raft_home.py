@@ -172,7 +172,8 @@ def move(
     """Move the Raft files of a stopped node to where its configuration says: where they are now,
     and as what the old ones are kept. Raises RaftStoreError. `incarnation`: of its newest life.
 
-    What the data directory's mark says counts until all is copied, so this may be begun again.
+    What the data directory's mark says counts until all is copied, so this may be begun again
+    (invariants.md, rule 273).
     """
     told, wanted = _read(fs, config.data), home_of(config)
     here = config.data if told is None else told.other

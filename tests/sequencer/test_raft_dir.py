@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from samelog.config.load import load_node
+from samelog.config.schema.keys import KeyProblem
 from samelog.config.tables.node import NodeConfig, NodePlaces
-from samelog.config.values import ConfigError
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectory,
     NodeDirectoryError,
@@ -257,10 +256,18 @@ def test_a_running_node_is_not_moved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("raft_dir", ["data", "data/raft", "."])
 def test_one_directory_in_the_other_is_refused(tmp_path: Path, raft_dir: str) -> None:
-    file = tmp_path / "node.toml"
-    text = '[node]\nname = "n"\ncluster = "c"\ndata = "data"\nlisten = "localhost:0"\n'
-    tls = '[tls]\nca = "ca.pem"\ncert = "n.pem"\nkey = "n.key"\n'
-    peers = '[[peers]]\nname = "n"\naddress = "localhost:1"\n'
-    file.write_text(f'{text}raft_dir = "{raft_dir}"\n{tls}{peers}')
-    with pytest.raises(ConfigError, match=r"node\.raft_dir"):
-        load_node(str(file))
+    with pytest.raises(KeyProblem) as problem:
+        config_of(tmp_path, raft=raft_dir).check()
+    assert problem.value.key == "node.raft_dir"
+
+
+def test_a_node_that_has_voted_does_not_begin_without_its_raft_files(tmp_path: Path) -> None:
+    config = config_of(tmp_path, raft=None)
+    started(config)
+    directory = begin(config)
+    directory.belongs_to("cluster")
+    directory.close()
+    (tmp_path / "data" / "raft").rename(tmp_path / "raft")
+    assert "has no directory raft any more" in refused(config)
+    (tmp_path / "raft").rename(tmp_path / "data" / "raft")
+    begin(config).close()

@@ -173,7 +173,7 @@ class NodeDirectory:
                 known = read_record(fs, path)
                 _check(known, config)
                 check_not_superseded(fs, path)
-                locks += _given(raft_home.take_home(fs, config, known.made.directory_id))
+                locks += _given(_raft_home(fs, config, known))
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
                 if doubt := raft_home.why_doubted(fs, config, known.incarnation):
@@ -344,6 +344,17 @@ def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
     )
 
 
+def _raft_home(fs: FileSystem, config: NodeConfig, known: NodeRecord) -> File | None:
+    return raft_home.take_home(
+        fs, config, known.made.directory_id, has_promised=_has_promised(known)
+    )
+
+
+def _has_promised(known: NodeRecord) -> bool:
+    """Whether Raft's files have something that the node must not forget."""
+    return known.may_vote and bool(known.cluster_id)
+
+
 def _given(lock: File | None) -> list[File]:
     return [] if lock is None else [lock]
 
@@ -371,7 +382,10 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
         if fs.exists(os.path.join(path, "node.json")):
             _check(record := read_record(fs, path), config)
             check_not_superseded(fs, path)
-            raft_home.check_home(fs, config, record.made.directory_id)
+            promised = _has_promised(record)
+            raft_home.check_home(
+                fs, config, record.made.directory_id, has_promised=promised
+            )
         else:
             _check_is_empty(fs, path)
     finally:

@@ -67,7 +67,7 @@ class MirroredPartition(AdminAnswer, frozen=True):
     """How far a mirrored partition is, by its instructions; `crc` is that of the last batch (null:
     it is not known), `checksum` the running checksum (null: it is not the source's). `left_open`:
     from where on a transaction is open that began before a gap, in which its end may have been
-    (null: there is none).
+    (null: there is none). `behind`: where the batch of `crc` ends, if the mirror ends with a gap.
     """
 
     partition: int
@@ -76,6 +76,7 @@ class MirroredPartition(AdminAnswer, frozen=True):
     crc: int | None
     checksum: int | None
     left_open: int | None = None
+    behind: int | None = None
 
 
 class MirrorInfo(AdminAnswer, frozen=True):

@@ -140,7 +140,9 @@ def _leave_gap(state: State, command: MirrorGap) -> Problem:
         place.checksum = command.checksum
     else:
         _void(state, partition, command)
-        place.crc, place.checksum = None, None
+        if place.crc is not None and place.behind is None:
+            place.behind = first
+        place.checksum = None
     return None
 
 

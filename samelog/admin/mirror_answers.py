@@ -5,6 +5,8 @@ Invariant: as in `samelog.admin.answers`.
 
 from __future__ import annotations
 
+import msgspec
+
 from samelog.admin.answers import AdminAnswer
 
 
@@ -59,7 +61,7 @@ class SourceState(AdminAnswer, frozen=True):
     cluster_id: str
     topics: tuple[SourceTopic, ...]
     positions: tuple[SourcePosition, ...]
-    placed: dict[str, int] = {}
+    placed: dict[str, int] = msgspec.field(default_factory=dict)
     here: tuple[SourceTopic, ...] = ()
 
 

@@ -68,8 +68,8 @@ class PartitionMirror:
             await reader.close()
 
     async def _compare(self, here: MirroredPartition, there: SourcePartition) -> None:
-        """Both have the same before the mirror's end, or before the gap that it ends with, as far as
-        both have anything.
+        """Both have the same before the mirror's end, or before the gap that it ends with, as far
+        as both have anything.
         """
         end = here.next_offset
         if end > there.next_offset:

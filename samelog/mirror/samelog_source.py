@@ -148,15 +148,15 @@ def with_placed(found: SourceState, told: Sequence[Told]) -> tuple[SourceState, 
             topics[topic.topic] = topic
             for each in topic.partitions:
                 said.setdefault((topic.topic, each.partition), []).append((each, node))
-    for each in said.values():
-        each.sort(key=lambda known: -known[0].next_offset)
+    for known in said.values():
+        known.sort(key=lambda one: -one[0].next_offset)
     whole = []
     for name, count in found.placed.items():
-        known = [said[name, index][0][0] for index in range(count) if (name, index) in said]
-        if name in topics and len(known) == count:
-            whole.append(replace(topics[name], partitions=tuple(known)))
+        parts = [said[name, index][0][0] for index in range(count) if (name, index) in said]
+        if name in topics and len(parts) == count:
+            whole.append(replace(topics[name], partitions=tuple(parts)))
     missing = {n: c for n, c in found.placed.items() if n not in {t.topic for t in whole}}
-    holders = {place: [node for _, node in each] for place, each in said.items()}
+    holders = {place: [node for _, node in known] for place, known in said.items()}
     return replace(found, topics=(*found.topics, *whole), placed=missing), holders
 
 

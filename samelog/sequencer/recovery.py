@@ -36,8 +36,8 @@ from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile
 from samelog.sequencer.levels import GROUPS, SUPPORTED, check_level
 from samelog.sequencer.raft.alone import Held, goes_on, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
-from samelog.sequencer.raft.raft_home import check_home, home_of, move, raft_path
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.raft.raft_home import check_home, home_of, move, raft_path
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import Member, RecordEvent
 from samelog.sequencer.state.sites.commands import PromoteSiteCommand
@@ -198,7 +198,7 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     directory = raft_path(config)
     if not fs.exists(directory):
         raise NodeDirectoryError(
-            f"{home_of(config)} has no raft directory: an earlier recovery was interrupted, and the "
+            f"{home_of(config)} has no directory raft: an earlier recovery was interrupted: the "
             "newest set-aside directory is it; rename that to raft, and begin again"
         )
     number = record.number

@@ -56,7 +56,9 @@ from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
-MADE = TopicMade("flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000, retention_from="policy")
+MADE = TopicMade(
+    "flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000, retention_from="policy"
+)
 PARTITION = PartitionInfo("flights", 0, 0, 120, 110, 2, 4096, 0xABCD, 120, 100)
 
 

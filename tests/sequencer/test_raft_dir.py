@@ -104,7 +104,7 @@ def test_what_belongs_to_another_data_directory_is_refused(tmp_path: Path) -> No
     started(other)
     swapped = config_of(tmp_path, raft="theirs")
     assert str(tmp_path / "other") in refused(swapped)
-    with pytest.raises(RaftStoreError, match="and .* is new"):
+    with pytest.raises(RaftStoreError, match=r"and .* is new"):
         begin(config_of(tmp_path, data="third"))
 
 

@@ -26,8 +26,8 @@ from samelog.sequencer.admin.sessions import inputs_by_session
 from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.catching_up import History
-from samelog.sequencer.raft.raft_home import home_of
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
+from samelog.sequencer.raft.raft_home import home_of
 from samelog.sequencer.sites.lags import UNKNOWN
 
 SYNCED = ("merged", "raft")

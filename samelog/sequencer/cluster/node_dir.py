@@ -383,9 +383,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
             _check(record := read_record(fs, path), config)
             check_not_superseded(fs, path)
             promised = _has_promised(record)
-            raft_home.check_home(
-                fs, config, record.made.directory_id, has_promised=promised
-            )
+            raft_home.check_home(fs, config, record.made.directory_id, has_promised=promised)
         else:
             _check_is_empty(fs, path)
     finally:

@@ -394,7 +394,9 @@ class Merging:
                 FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
             )
             self._changed.ready.pop(number, None)
-            self.troubles[number] = f"partition {partition.topic}-{partition.index} is halted: {reason}"
+            self.troubles[number] = (
+                f"partition {partition.topic}-{partition.index} is halted: {reason}"
+            )
             log.critical("%s", self.troubles[number])
             partition.changed()
 

@@ -76,9 +76,7 @@ def raft_path(config: NodeConfig) -> str:
     return os.path.join(home_of(config), FOLDER)
 
 
-def make_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> File |def take_home(
-    fs: FileSystem, config: NodeConfig, directory_id: str, *, has_promised: bool
-) -> File | None:
+def make_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> File | None:
     """Of a data directory that is new: make the one that Raft's files will be in, if that is
     another; its lock. Raises RaftStoreError if it holds anything.
     """
@@ -125,7 +123,9 @@ def check_home(
             raise RaftStoreError(f"{text}: {_REMEDY}")
         if has_promised and not fs.exists(raft_path(config)):
             text = f"{config.data} has no directory raft any more, with what the node has promised"
-            raise RaftStoreError(f"{text}: bring it back, or start the node with an empty directory")
+            raise RaftStoreError(
+                f"{text}: bring it back, or start the node with an empty directory"
+            )
         return
     if not home:
         text = f"Raft's files of {config.data} are in {told.other}, and node.raft_dir is not set"
@@ -191,9 +191,7 @@ def move(
     if told is not None:
         _check_mark(fs, here, config, told)
         _check_is_current(fs, config, here, incarnation)
-    mark = RaftMark(
-        FORMAT_VERSION, config.cluster, config.name, directory_id, config.data, wall_ms
-    )
+    mark = RaftMark(FORMAT_VERSION, config.cluster, config.name, directory_id, config.data, wall_ms)
     _make_way(fs, config, mark)
     copied = os.path.join(wanted, "raft.new")
     _copy_directory(fs, os.path.join(here, FOLDER), copied)

@@ -1,4 +1,4 @@
-"""Where the leader of group 0 should be: in the sites that an operator named, if there are any. Pure.
+"""Where the leader of group 0 should be: in the sites that an operator named, if any. Pure.
 
 After a loss there whoever is left leads, wherever it is: that costs a line's round trip for each
 acknowledgement, and is better than none. Once a voter in these sites has been well for a while,

@@ -40,9 +40,7 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
     )
 
 
-def _source_topic(
-    state: State, topic: Topic, partitions: Iterable[Partition]
-) -> told.SourceTopic:
+def _source_topic(state: State, topic: Topic, partitions: Iterable[Partition]) -> told.SourceTopic:
     known = state.mirrors.topics.get(topic.topic_id)
     return told.SourceTopic(
         topic.name,
@@ -80,5 +78,10 @@ def _positions(
         for number, known in state.groups.by_id[name].offsets.items():
             if number in read:
                 yield told.SourcePosition(
-                    name, *read[number], known.offset, known.leader_epoch, known.metadata, known.at_ms
+                    name,
+                    *read[number],
+                    known.offset,
+                    known.leader_epoch,
+                    known.metadata,
+                    known.at_ms,
                 )

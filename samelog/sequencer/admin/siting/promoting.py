@@ -106,7 +106,7 @@ async def _agreed(node: ServedNode, asked: PromotionAsked, others: Collection[st
     for each in asking:
         node.peers.links.send(each, asked)
     deadline = node.member.clock.now() + AGREED_S
-    while not agreement.is_over and node.member.clock.now() < deadline:
+    while not agreement.is_over and node.member.clock.now() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
     if agreement.refused or agreement.silent:
         silent = ", ".join(map(name, agreement.silent))

@@ -74,4 +74,6 @@ class SetSiteLeads(Command, frozen=True, tag=150):
     at_ms: int
 
 
-SiteCommand = AddSite | RemoveSite | SetSiteCommand | PromoteSiteCommand | SetSiteVotes | SetSiteLeads
+SiteCommand = (
+    AddSite | RemoveSite | SetSiteCommand | PromoteSiteCommand | SetSiteVotes | SetSiteLeads
+)

@@ -1,0 +1,28 @@
+"""Who goes on after the promotion of a site: the members of that site that the promoted one names.
+Pure.
+
+A member that follows takes the cluster's new id before it has the state that the promoted one began
+with. Until then its own state is of before, and names everybody.
+
+Invariant: that somebody stays is said only by who has the state of the promotion, and not of one
+that got more since (invariants.md, rules 276 and 279).
+"""
+
+from __future__ import annotations
+
+from samelog.placement.cluster_ids import parse_cluster_id
+from samelog.sequencer.state.types import State
+
+
+def stays(
+    state: State, cluster_id: str, own: int, other: int, of_before: str, newest: tuple[int, int]
+) -> bool | None:
+    """Whether a member `other` that knows the cluster as `of_before`, and has an entry of this term
+    at this index, goes on in the cluster of this id; None: this node has yet to hear.
+    """
+    sites = state.placement.sites
+    if state.cluster_id == cluster_id:
+        known = parse_cluster_id(of_before).promotions
+        return other in state.members and not sites.has_more(known, *newest)
+    is_mate = other in sites.members and sites.members[other] == sites.members.get(own)
+    return None if is_mate else False

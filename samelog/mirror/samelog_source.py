@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from samelog.admin.client import AskedNode, all_nodes, ask, ask_each, topic_schemas
 from samelog.admin.errors import AdminError
-from samelog.admin.mirror_answers import SourcePartition, SourceState, SourceTopic
+from samelog.admin.mirror_answers import SourcePartition, SourceState
 from samelog.admin.mirror_requests import GetSource
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.client import ClientConfig
@@ -34,9 +34,9 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.errors import FaultCode, WireError
 from samelog.wire.messages import Start
 
-Told: TypeAlias = tuple[AskedNode, SourceState]
+NodeSays: TypeAlias = tuple[AskedNode, SourceState]
 """What one node says."""
-Holders: TypeAlias = dict[tuple[str, int], list[AskedNode]]
+PartitionHolders: TypeAlias = dict[tuple[str, int], list[AskedNode]]
 LASTING = (FaultCode.NOT_AUTHORISED, FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GONE)
 """Refusals that another node does not mend."""
 
@@ -53,7 +53,7 @@ class SamelogSource:
         self._pulls: dict[Address, RangePull] = {}
         self._opening = asyncio.Lock()
         self._node = 0
-        self._holders: Holders = {}
+        self._holders: PartitionHolders = {}
         """Of partitions in data groups, as they were looked at last."""
 
     async def state(self, patterns: Sequence[str], groups: Sequence[str]) -> SourceState:
@@ -136,28 +136,39 @@ class SamelogSource:
         self._node += bool(pulls)
 
 
-def with_placed(found: SourceState, told: Sequence[Told]) -> tuple[SourceState, Holders]:
+def with_placed(
+    found: SourceState, told: Sequence[NodeSays]
+) -> tuple[SourceState, PartitionHolders]:
     """What the cluster says, with its topics in data groups as the nodes that have replicas of them
     say; and who has which partition, the most advanced first. A topic of which a partition is on no
     node that answers stays among the `placed`.
     """
+    said = _by_partition(told)
+    topics = {topic.topic: topic for _, state in told for topic in state.here}
+    whole = []
+    for name in found.placed.keys() & topics.keys():
+        places = [(name, index) for index in range(found.placed[name])]
+        if said.keys() >= set(places):
+            parts = tuple(said[place][0][0] for place in places)
+            whole.append(replace(topics[name], partitions=parts))
+    names = {topic.topic for topic in whole}
+    missing = {name: count for name, count in found.placed.items() if name not in names}
+    holders = {place: [node for _, node in known] for place, known in said.items()}
+    return replace(found, topics=(*found.topics, *whole), placed=missing), holders
+
+
+def _by_partition(
+    told: Sequence[NodeSays],
+) -> dict[tuple[str, int], list[tuple[SourcePartition, AskedNode]]]:
+    """What nodes say of each partition that they have; who is furthest comes first."""
     said: dict[tuple[str, int], list[tuple[SourcePartition, AskedNode]]] = {}
-    topics: dict[str, SourceTopic] = {}
     for node, state in told:
         for topic in state.here:
-            topics[topic.topic] = topic
             for each in topic.partitions:
                 said.setdefault((topic.topic, each.partition), []).append((each, node))
     for known in said.values():
         known.sort(key=lambda one: -one[0].next_offset)
-    whole = []
-    for name, count in found.placed.items():
-        parts = [said[name, index][0][0] for index in range(count) if (name, index) in said]
-        if name in topics and len(parts) == count:
-            whole.append(replace(topics[name], partitions=tuple(parts)))
-    missing = {n: c for n, c in found.placed.items() if n not in {t.topic for t in whole}}
-    holders = {place: [node for _, node in known] for place, known in said.items()}
-    return replace(found, topics=(*found.topics, *whole), placed=missing), holders
+    return said
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from samelog.sequencer.cluster.strangers import Stranger, may_be_newer, not_a_me
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.sites.staying import stays
+from samelog.sequencer.sites.staying import KnownAs, stays
 from samelog.sequencer.state.commands import Member
 from samelog.wire.bounds import Holder, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -190,9 +190,8 @@ class Dispatcher:
         life, state = hello.life, self._gate.logs.machine.state
         if member is None or hello.number is None or life is None:
             return False
-        newest = life.last_term, life.last_index
-        number = self._gate.peers.number
-        known = stays(state, own, number, member.number, life.cluster_id, newest)
+        known_as = KnownAs(life.cluster_id, life.last_term, life.last_index)
+        known = stays(state, own, self._gate.peers.number, member.number, known_as)
         if known is None:
             text = "a site was promoted, and this node has yet to hear who stays"
             raise ProtocolFault(FaultCode.NOT_READY, text)

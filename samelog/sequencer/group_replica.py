@@ -103,7 +103,6 @@ class GroupReplica:
             events=self,
             measures=member.measures,
         )
-        merging.tails = member.tails
         replica = Replica(machine, sessions, merging, self, given.level)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         if unknown is not None:
@@ -358,6 +357,8 @@ class GroupReplica:
 
     def partition_opened(self, number: int) -> None:
         self._has_work()
+        merged = self.logs.merging.partitions[number].log
+        merged.recent = merged.recent or self._site.member.tails.new_log()
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:

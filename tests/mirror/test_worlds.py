@@ -15,7 +15,7 @@ from tests.mirror.world import Harm, World
 from tests.mutants import mirroring as planted
 
 SEEDS = range(1, 61)
-FOUND_IN = {
+FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
     planted.take_whatever_the_sidecar_brings: 9,
     planted.teach_dedup_what_is_mirrored: 1,
     planted.positions_at_once: 2,

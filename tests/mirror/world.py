@@ -213,6 +213,11 @@ class World:
         self.mirror.run_dry()
         self.check(path)
 
+    @property
+    def begins_later(self) -> bool:
+        """Whether the mirror was empty when its source had begun later."""
+        return self.mirror.machine.state.partitions[self.mirror.number].start_segment > 0
+
     async def moment(self) -> None:
         """The sidecar runs on, and begins again if it has ended."""
         for _ in range(self.chance.randint(0, 3)):
@@ -348,7 +353,7 @@ class World:
 
     def check(self, path: Path) -> None:
         """The mirror's bytes, on a node."""
-        merged = content(self.mirror.merged(path))
+        merged = content(self.mirror.merged(path, begins_later=self.begins_later))
         last = None
         for header in kernels.batch_headers(merged, 0, len(merged)):
             batch = merged[header[0] : header[0] + header[1]]

@@ -165,9 +165,7 @@ def even_out_leaders_over_all_sites() -> Iterator[None]:
 def stay_by_hearsay() -> Iterator[None]:
     """A member that has just followed says who stays, by a state that is of before."""
 
-    def stays(
-        state: Any, cluster_id: str, own: int, other: int, of_before: str, newest: Any
-    ) -> Any:
+    def stays(state: Any, cluster_id: str, own: int, other: int, known_as: Any) -> bool:
         return other in state.members
 
     with patch.object(staying, "stays", stays), patch.object(dispatch, "stays", stays):

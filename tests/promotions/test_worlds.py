@@ -1,4 +1,4 @@
-"""Promotions in simulated worlds: never two histories of one cluster; and each planted bug is found."""
+"""Promotions in simulated worlds: never two histories of one cluster; planted bugs are found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.mutants import sites as planted
 from tests.promotions.world import Harm, World
 
 SEEDS = range(1, 41)
-FOUND_IN = {
+FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
     planted.promote_under_the_same_id: 1,
     planted.acknowledge_after_a_promotion: 90,
     planted.promote_beside_a_leader: 2,

@@ -183,8 +183,9 @@ class World:
 
     def answer(self, one: Member, other: Member) -> bool:
         """Whether a member tells another one that it is of before, as `dispatch` does."""
-        places = other.cluster_id, other.number, one.number, one.cluster_id
-        known = staying.stays(other.machine.state, *places, one.newest)
+        places = other.cluster_id, other.number, one.number
+        known_as = staying.KnownAs(one.cluster_id, *one.newest)
+        known = staying.stays(other.machine.state, *places, known_as)
         if known is not None:
             self.tell(one, SiteWasPromoted(other.cluster_id, stays=known))
         return known is not None

@@ -118,16 +118,17 @@ def test_who_got_more_since_is_of_before(machine: StateMachine) -> None:
 
 def test_only_who_knows_of_a_promotion_says_who_stays(machine: StateMachine) -> None:
     """A member that has just followed has the cluster's id, and the state of before."""
-    now, newest = promoted_id(FIRST, ONE), (3, 40)
-    assert staying.stays(machine.state, now, 1, 0, FIRST, newest) is False, "it is in another site"
+    now, known_as = promoted_id(FIRST, ONE), staying.KnownAs(FIRST, 3, 40)
+    assert staying.stays(machine.state, now, 1, 0, known_as) is False, "it is in another site"
     machine.apply(SetSiteCommand(0, "nyc"))
     machine.state.placement.sites.members = {0: "nyc", 1: "nyc"}
-    assert staying.stays(machine.state, now, 1, 0, FIRST, newest) is None, "who knows"
+    assert staying.stays(machine.state, now, 1, 0, known_as) is None, "who knows"
     machine.apply(PROMOTE)
     del machine.state.members[0]
-    assert staying.stays(machine.state, now, 1, 0, FIRST, newest) is False
-    assert staying.stays(machine.state, now, 0, 1, FIRST, newest) is True
-    assert staying.stays(machine.state, now, 0, 1, FIRST, (3, 41)) is False
+    assert staying.stays(machine.state, now, 1, 0, known_as) is False
+    assert staying.stays(machine.state, now, 0, 1, known_as) is True
+    more = known_as._replace(entry=41)
+    assert staying.stays(machine.state, now, 0, 1, more) is False
 
 
 def test_only_a_member_of_the_site_promotes_it(machine: StateMachine) -> None:

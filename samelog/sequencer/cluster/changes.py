@@ -392,13 +392,9 @@ class Changes:
         raft = self._group.raft
         if raft.role is not Role.LEADER:
             return None
-        there = self._voters_there()
-        sites = self._machine.state.placement.sites
-        rested = [number for number in there if not self._in_maintenance(number)]
-        rested = [number for number in rested if sites.may_lead(number)] or rested
         matches = {
             number: progress.match
-            for number in ([to] if to is not None else rested or there)
+            for number in ([to] if to is not None else self._best_voters())
             if raft.counts(number) and (progress := raft.progress(number)) is not None
         }
         if not matches:
@@ -407,6 +403,12 @@ class Changes:
         raft.transfer_leadership(best, self._clock.now())
         self._group.pump()
         return best
+
+    def _best_voters(self) -> list[int]:
+        """Those that are not in maintenance, if there are any, and where leaders should be."""
+        there, sites = self._voters_there(), self._machine.state.placement.sites
+        rested = [number for number in there if not self._in_maintenance(number)]
+        return [number for number in rested if sites.may_lead(number)] or rested or there
 
     def _voters_there(self) -> list[int]:
         """Voters besides this one that are connected to it, and whose votes count."""

@@ -38,7 +38,6 @@ from samelog.sequencer.state.types import Partition, Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
-from samelog.store.disk.tail_memory import NOTHING_KEPT
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import read_partition_topic
 from samelog.store.merged.topic_dirs import TopicDirs
@@ -92,7 +91,6 @@ class Merging:
         self._syncer = syncer
         self._events = events
         self._measures = measures
-        self.tails = NOTHING_KEPT
         self._changed = _Changed()
         self._syncing = asyncio.Lock()
         self._fault: DiskFault | None = None
@@ -139,7 +137,8 @@ class Merging:
     def _has_something(self, partition: Partition) -> bool:
         topic = self._machine.state.topics[partition.topic_id]
         path = self._path(topic, partition.index)
-        return self._dirs.is_there(path, topic.log_id, partition.index) or partition.next_offset > 0
+        is_there = self._dirs.is_there(path, topic.log_id, partition.index)
+        return is_there or partition.next_offset > 0
 
     def partition(self, number: int) -> MergedPartition:
         """A partition of the state machine, to be written to or followed."""
@@ -179,7 +178,6 @@ class Merging:
         self._dirs.make_way(path, topic.log_id, index)
         opened = MergedLog.open if self._fs.exists(path) else MergedLog.unwritten
         merged = opened(self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index)
-        merged.recent = self.tails.new_log()
         merger = PartitionMerger(number, merged, self._reader)
         return MergedPartition(topic, index, merged, merger, self._events)
 
@@ -394,9 +392,8 @@ class Merging:
                 FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
             )
             self._changed.ready.pop(number, None)
-            self.troubles[number] = (
-                f"partition {partition.topic}-{partition.index} is halted: {reason}"
-            )
+            name = f"{partition.topic}-{partition.index}"
+            self.troubles[number] = f"partition {name} is halted: {reason}"
             log.critical("%s", self.troubles[number])
             partition.changed()
 

@@ -10,19 +10,26 @@ that got more since (invariants.md, rules 276 and 279).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from samelog.placement.cluster_ids import parse_cluster_id
 from samelog.sequencer.state.types import State
 
 
-def stays(
-    state: State, cluster_id: str, own: int, other: int, of_before: str, newest: tuple[int, int]
-) -> bool | None:
-    """Whether a member `other` that knows the cluster as `of_before`, and has an entry of this term
-    at this index, goes on in the cluster of this id; None: this node has yet to hear.
-    """
+class KnownAs(NamedTuple):
+    """What a member of before says: which cluster it is of, and its newest entry."""
+
+    cluster_id: str
+    term: int
+    entry: int
+
+
+def stays(state: State, cluster_id: str, own: int, other: int, known_as: KnownAs) -> bool | None:
+    """Whether the member `other` goes on in the cluster of this id; None: this node has yet to hear."""
     sites = state.placement.sites
     if state.cluster_id == cluster_id:
-        known = parse_cluster_id(of_before).promotions
-        return other in state.members and not sites.has_more(known, *newest)
+        known = parse_cluster_id(known_as.cluster_id).promotions
+        has_more = sites.has_more(known, known_as.term, known_as.entry)
+        return other in state.members and not has_more
     is_mate = other in sites.members and sites.members[other] == sites.members.get(own)
     return None if is_mate else False

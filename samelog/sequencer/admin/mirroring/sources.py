@@ -18,19 +18,12 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
     """What may be mirrored from here. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     state, rights = node.logs.machine.state, node.member.rights
-    readable = [t for t in state.topics.values() if rights.may_subscribe(identity, t.name)]
+    readable = _readable(node, identity)
     topics = [topic for topic in readable if not topic.is_placed]
     placed = [topic for topic in readable if topic.is_placed]
     groups = [name for name in state.groups.by_id if rights.may_use_group(identity, name)]
-    numbers = state.partitions
-    whole = (
-        _source_topic(state, topic, [numbers[each] for each in topic.partition_numbers])
-        for topic in topics
-    )
-    here = (
-        _source_topic(state, topic, partitions_here(node.data_groups, topic.partition_numbers))
-        for topic in placed
-    )
+    whole = (_source_topic(state, topic, _partitions(state, topic)) for topic in topics)
+    here = (_source_topic(state, topic, _partitions_here(node, topic)) for topic in placed)
     return told.SourceState(
         state.cluster_id,
         tuple(whole),
@@ -38,6 +31,19 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
         {topic.name: topic.partitions for topic in placed},
         tuple(here),
     )
+
+
+def _partitions(state: State, topic: Topic) -> list[Partition]:
+    return [state.partitions[each] for each in topic.partition_numbers]
+
+
+def _partitions_here(node: ServedNode, topic: Topic) -> Iterable[Partition]:
+    return partitions_here(node.data_groups, topic.partition_numbers)
+
+
+def _readable(node: ServedNode, identity: str) -> list[Topic]:
+    topics, rights = node.logs.machine.state.topics.values(), node.member.rights
+    return [each for each in topics if rights.may_subscribe(identity, each.name)]
 
 
 def _source_topic(state: State, topic: Topic, partitions: Iterable[Partition]) -> told.SourceTopic:

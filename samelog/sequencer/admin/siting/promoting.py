@@ -75,6 +75,8 @@ def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
 def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
     state, merging = logs.machine.state, logs.merging
     for number, partition in state.partitions.items():
+        if number in state.placement.partitions:
+            continue  # it is in another group
         here = merging.partitions.get(number)
         end = 0 if here is None else here.log.next_offset
         topic = state.topics[partition.topic_id].name

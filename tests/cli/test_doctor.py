@@ -24,6 +24,8 @@ from samelog.cli.doctor.findings import (
     judge_expiry,
     judge_levels,
     judge_open_files,
+    judge_partitions,
+    judge_site,
     judge_syncs,
     judge_watchers,
 )
@@ -69,6 +71,11 @@ GB = 10**9
         (judge_levels({"a": 1}, 0, ()), OK),
         (judge_levels({"a": 3, "b": 2}, 2, ()), WARNING),
         (judge_levels({"a": 3, "b": 3}, 2, ("c is away",)), WARNING),
+        (judge_partitions((), 3), OK),
+        (judge_partitions(("t-0 on a: its disk fails",), 3), FAILED),
+        (judge_site("nyc", 60_000), OK),
+        (judge_site("nyc", 60_001), WARNING),
+        (judge_site("nyc", -1), WARNING),
         (judge_alike("grants", {"a": [1], "b": [1]}, "mend"), OK),
         (judge_alike("grants", {"a": [1], "b": [2], "c": [1]}, "mend"), FAILED),
     ],
@@ -128,6 +135,7 @@ def test_a_node_that_does_not_run_yet(made: LocalCluster) -> None:
     found = verdicts(load_node(made.nodes[0].config_file))
     assert (found["files"], found["certificate"], found["disk"] in Soundness) == (OK, OK, True)
     assert found[f"port {made.nodes[0].address.port}"] is OK
+    assert found["certificate authority"] is OK
     assert found["peer rt-sequencer-1"] is WARNING
 
 

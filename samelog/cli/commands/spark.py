@@ -15,6 +15,7 @@ import click
 
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     fail,
     json_option,
@@ -102,7 +103,14 @@ def verify(
 @command.command()
 @click.argument("topic")
 @click.option("--archive", required=True, help="The copies: a directory, or a URL.")
-@click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="Where records go.",
+)
 @spark_client_file_option
 @click.option(
     "--checkpoint",

@@ -24,6 +24,8 @@ from cryptography import x509
 from samelog.archiver.policy import PolicyError, parse_policy
 from samelog.cli.config_contents import check_node
 from samelog.cli.doctor.findings import (
+    NEW_AUTHORITY,
+    NEW_CERTIFICATE,
     Diagnosis,
     Soundness,
     judge_alike,
@@ -39,6 +41,7 @@ from samelog.cli.output import ConfigurationError
 from samelog.config.document import read_file
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address, ConfigError
+from samelog.runtime.network.expiry import OWN, certificate_paths, earliest_expiry, tls_files_of
 
 SYNCS, SYNC_BYTES = 20, 4096
 CONNECT_S = 2.0
@@ -97,7 +100,7 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
     except (ConfigurationError, ConfigError, OSError) as error:
         remedy = "mend it: samelog config check"
         findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
-    findings += _expiry(of, config.tls.cert)
+    findings += _expiries(of, config)
     place = nearest(config.data)
     findings.append(_syncs(of, place))
     disk = shutil.disk_usage(place)
@@ -110,12 +113,21 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
     return findings + [check_peer(of, name, address) for name, address in peers.items()]
 
 
-def _expiry(of: str, file: str) -> list[Diagnosis]:
+def _expiries(of: str, config: NodeConfig) -> list[Diagnosis]:
+    """Of the node's certificate, of those of its listeners, and of the authority."""
+    listeners = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
+    paths = certificate_paths(tls_files_of(config.tls, config.http, listeners))
+    return [found for name, path in paths.items() for found in _expiry(of, name, path)]
+
+
+def _expiry(of: str, name: str, file: str) -> list[Diagnosis]:
     try:
-        certificate = x509.load_pem_x509_certificate(read_file(file).data)
+        expires = earliest_expiry(read_file(file).data)
     except (ConfigError, OSError, ValueError):
         return []  # the finding about files says why
-    return [judge_expiry(of, days_left(certificate))]
+    subject = "certificate" if name == OWN else f"certificate {name}"
+    remedy = NEW_AUTHORITY if name == "authority" else NEW_CERTIFICATE
+    return [judge_expiry(of, (expires - time.time()) / 86400, subject, remedy)]
 
 
 def days_left(certificate: x509.Certificate) -> float:

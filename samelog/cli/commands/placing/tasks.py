@@ -20,6 +20,7 @@ from samelog.admin.placement_requests import (
 )
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_tasks
 from samelog.cli.output import (
     client_option,
     fail,
@@ -71,7 +72,7 @@ def list_command(config: ClientConfig, *, ended: bool) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), required=False)
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def pause(config: ClientConfig, *, number: int | None) -> None:
@@ -88,7 +89,7 @@ def pause(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), required=False)
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def resume(config: ClientConfig, *, number: int | None) -> None:
@@ -103,7 +104,7 @@ def resume(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1))
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks)
 @client_option
 @json_option
 def cancel(config: ClientConfig, *, number: int) -> None:

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from samelog.admin.views import Access, GrantRow
 from samelog.cli.doctor import host
+from samelog.cli.doctor.cluster import check_grants
 from samelog.cli.doctor.findings import (
     Diagnosis,
     Soundness,
@@ -42,6 +44,9 @@ from samelog.cli.main import main
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
+from samelog.http.routes import problem_of
+from samelog.wire.errors import FaultCode
+from tests.cli.fake_nodes import FakeCluster
 
 OK, WARNING, FAILED = Soundness.OK, Soundness.WARNING, Soundness.FAILED
 GB = 10**9
@@ -159,3 +164,19 @@ def test_files_that_cannot_be_used_and_grants_that_differ_have_failed(
 def test_what_to_do_is_said_below_the_table(made: LocalCluster) -> None:
     result = CliRunner().invoke(main, ["doctor", made.nodes[0].config_file, "--config", ""])
     assert "rt-sequencer-0, peer rt-sequencer-1: start that node" in result.stdout
+
+
+def test_grants_that_nodes_have_in_force_are_compared(tmp_path: Path) -> None:
+    def access(topic: str) -> Access:
+        return Access((GrantRow("samelog://subscriber/*", False, (), (), (), (topic,), ()),), ())
+
+    with FakeCluster(tmp_path) as fake:
+        for node in fake.nodes:
+            node.answer = lambda request: access("a")
+        assert [each.verdict for each in check_grants(fake.config)] == [OK]
+        fake.nodes[2].answer = lambda request: access("b")
+        (found,) = check_grants(fake.config)
+        assert (found.verdict, found.said) == (FAILED, "n2 differ from n0")
+        for node in fake.nodes:
+            node.answer = lambda request: problem_of(FaultCode.NOT_AUTHORISED, "not you")
+        assert check_grants(fake.config) == []

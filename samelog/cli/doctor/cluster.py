@@ -16,14 +16,17 @@ from http.client import HTTPConnection, HTTPException
 from cryptography import x509
 
 from samelog.admin.answers import Status
-from samelog.admin.client import all_nodes, all_statuses, ask
+from samelog.admin.client import all_nodes, all_statuses, ask, ask_each
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import GetUpgrade, PlanArchive
+from samelog.admin.requests import GetAccess, GetUpgrade, PlanArchive
 from samelog.admin.site_requests import ListSites
 from samelog.admin.table import CLUSTER_HEADER
+from samelog.admin.views import Access
 from samelog.cli.doctor.findings import (
+    SAME_GRANTS,
     Diagnosis,
     Soundness,
+    judge_alike,
     judge_difference,
     judge_expiry,
     judge_levels,
@@ -50,7 +53,7 @@ def check_cluster(config: ClientConfig) -> list[Diagnosis]:
         for each in threads.map(lambda address: check_node_at(config, address), places):
             findings += each
     findings += [_check_levels(config), _check_policies(config), _check_partitions(config)]
-    return findings + _check_sites(config)
+    return findings + _check_sites(config) + check_grants(config)
 
 
 def check_node_at(config: ClientConfig, address: Address) -> list[Diagnosis]:
@@ -144,6 +147,18 @@ def _check_sites(config: ClientConfig) -> list[Diagnosis]:
     except AdminError:
         return []
     return [judge_site(site.name, site.lag_ms) for site in sites if site.members]
+
+
+def check_grants(config: ClientConfig) -> list[Diagnosis]:
+    """Of the nodes that tell them, as they are in force."""
+    nodes = all_nodes(config)
+    answers = zip(nodes, ask_each(config, GetAccess(), nodes), strict=True)
+    grants = {
+        name or str(address): answer.grants
+        for (address, name), answer in answers
+        if isinstance(answer, Access)
+    }
+    return [judge_alike("grants", grants, SAME_GRANTS, "cluster")] if len(grants) > 1 else []
 
 
 def _unknown(subject: str, error: AdminError) -> Diagnosis:

@@ -16,6 +16,7 @@ SYNC_SLOW_S, SYNC_BAD_S = 0.01, 0.1
 DAYS_SOON, DAYS_NOW = 14.0, 2.0
 """As the alerts SamelogCertificateExpires and SamelogCertificateExpiresNow."""
 NEW_CERTIFICATE = "issue a new one: samelog pki issue --help"
+SAME_GRANTS = "let the files of all nodes say the same: who may what depends on who is asked"
 NEW_AUTHORITY = "replace it in time: docs/security.md#a-new-authority"
 OPEN_FILES_LEAST = 65_536
 CLOCK_OFF_S = 2.0
@@ -163,11 +164,13 @@ def judge_site(name: str, lag_ms: int) -> Diagnosis:
     return Diagnosis("cluster", f"site {name}", Soundness.WARNING, said, remedy)
 
 
-def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Diagnosis:
+def judge_alike(
+    subject: str, values: Mapping[str, Any], remedy: str, of: str = "nodes"
+) -> Diagnosis:
     """Whether nodes say the same of what has to be the same."""
     if len({repr(value) for value in values.values()}) == 1:
-        return ok("nodes", subject, f"alike in {len(values)} files")
+        return ok(of, subject, f"alike in all {len(values)}")
     first = next(iter(values))
     others = [name for name in values if repr(values[name]) != repr(values[first])]
     said = f"{', '.join(others)} differ from {first}"
-    return Diagnosis("nodes", subject, Soundness.FAILED, said, remedy)
+    return Diagnosis(of, subject, Soundness.FAILED, said, remedy)

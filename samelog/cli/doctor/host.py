@@ -26,6 +26,7 @@ from samelog.cli.config_contents import check_node
 from samelog.cli.doctor.findings import (
     NEW_AUTHORITY,
     NEW_CERTIFICATE,
+    SAME_GRANTS,
     Diagnosis,
     Soundness,
     judge_alike,
@@ -81,12 +82,11 @@ def check_nodes(configs: Sequence[NodeConfig]) -> list[Diagnosis]:
     findings = [finding for config in configs for finding in check_one(config)]
     if len(configs) < 2:
         return findings
-    remedy = "let the files of all nodes say the same: who may what depends on who is asked"
     grants = {config.name: config.grants for config in configs}
     clusters = {config.name: config.cluster for config in configs}
     return [
         *findings,
-        judge_alike("grants", grants, remedy),
+        judge_alike("grants", grants, SAME_GRANTS),
         judge_alike("cluster", clusters, "nodes of one cluster have one [node] cluster"),
     ]
 

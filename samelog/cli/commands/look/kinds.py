@@ -22,7 +22,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def ask_if_may(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT | None:
-    """What the cluster answers; None: this user may not know it, or nodes are of an older version."""
+    """What the cluster answers; None: this user may not know it, or the nodes are older."""
     try:
         return ask(config, request)
     except AdminError:

@@ -26,6 +26,7 @@ from samelog.cli.doctor.findings import (
     judge_expiry,
     judge_levels,
     judge_open_files,
+    judge_packages,
     judge_partitions,
     judge_site,
     judge_syncs,
@@ -76,6 +77,8 @@ GB = 10**9
         (judge_levels({"a": 1}, 0, ()), OK),
         (judge_levels({"a": 3, "b": 2}, 2, ()), WARNING),
         (judge_levels({"a": 3, "b": 3}, 2, ("c is away",)), WARNING),
+        (judge_packages("n", ()), OK),
+        (judge_packages("n", ("sqlglot",)), WARNING),
         (judge_partitions((), 3), OK),
         (judge_partitions(("t-0 on a: its disk fails",), 3), FAILED),
         (judge_site("nyc", 60_000), OK),
@@ -140,7 +143,7 @@ def test_a_node_that_does_not_run_yet(made: LocalCluster) -> None:
     found = verdicts(load_node(made.nodes[0].config_file))
     assert (found["files"], found["certificate"], found["disk"] in Soundness) == (OK, OK, True)
     assert found[f"port {made.nodes[0].address.port}"] is OK
-    assert found["certificate authority"] is OK
+    assert (found["certificate authority"], found["filters"]) == (OK, OK)
     assert found["peer rt-sequencer-1"] is WARNING
 
 

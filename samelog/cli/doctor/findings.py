@@ -145,6 +145,15 @@ def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]
     return ok("cluster", "versions", f"all support feature level {newest}")
 
 
+def judge_packages(of: str, missing: Sequence[str]) -> Diagnosis:
+    """Whether a node can evaluate views and filters; who runs this has to be its Python."""
+    if not missing:
+        return ok(of, "filters", "views and filters can be evaluated")
+    said = f"without {' and '.join(missing)} it refuses views and filters"
+    remedy = "install samelog with the extra 'typed'"
+    return Diagnosis(of, "filters", Soundness.WARNING, said, remedy)
+
+
 def judge_partitions(troubles: Sequence[str], count: int) -> Diagnosis:
     """Whether every copy of a partition goes on; `troubles` say which does not, and why."""
     if not troubles:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -34,6 +35,7 @@ from samelog.cli.doctor.findings import (
     judge_disk,
     judge_expiry,
     judge_open_files,
+    judge_packages,
     judge_syncs,
     judge_watchers,
     ok,
@@ -50,6 +52,7 @@ TIME_ERROR = 5
 TIMEX_BYTES = 512
 """More than struct timex has anywhere; zeros ask and set nothing."""
 HOST = "this host"
+FILTERS = ("pyarrow", "sqlglot")
 
 
 def check_host() -> list[Diagnosis]:
@@ -101,6 +104,7 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
         remedy = "mend it: samelog config check"
         findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
     findings += _expiries(of, config)
+    findings.append(judge_packages(of, [each for each in FILTERS if find_spec(each) is None]))
     place = nearest(config.data)
     findings.append(_syncs(of, place))
     disk = shutil.disk_usage(place)

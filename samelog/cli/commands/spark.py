@@ -18,6 +18,7 @@ from samelog.cli.commands.restore import parse_time
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     fail,
+    following,
     json_option,
     print_json,
     print_table,
@@ -27,6 +28,7 @@ from samelog.cli.output import (
 from samelog.config.document import absolute_place
 
 if TYPE_CHECKING:
+    from pyspark import StatusTracker
     from pyspark.sql import SparkSession
 
     from samelog.spark.jobs.findings import Coverage, VerifyReport
@@ -92,7 +94,8 @@ def verify(
         topics=topics,
     )
     with session(master) as spark:
-        found = run(spark, places)
+        with following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False):
+            found = run(spark, places)
     show(found)
     if found.findings:
         fail("\n".join(map(str, found.findings)))
@@ -172,12 +175,21 @@ def republish(
         checkpoint=absolute_place(checkpoint),
     )
     with session(master) as spark:
-        found = run(spark, job)
+        with following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False):
+            found = run(spark, job)
     read_to = {str(name): offset for name, offset in sorted(found.items())}
     if wants_json():
         print_json({"topic": topic, "target": target, "read_to": read_to})
         return
     print_table(("partition", "read to"), list(read_to.items()))
+
+
+def tasks_done(tracker: StatusTracker) -> tuple[float, float | None, str]:
+    """How many tasks of the stages that run are done, of how many."""
+    infos = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    stages = [each for each in infos if each is not None]
+    done = sum(each.numCompletedTasks for each in stages)
+    return done, sum(each.numTasks for each in stages) or None, "tasks of Spark"
 
 
 def show(found: VerifyReport) -> None:

@@ -1,6 +1,6 @@
 """`samelog top`: what a cluster does now, by two looks at it and the time between them.
 
-Everything is asked of the nodes as any administrator may, so that it costs them what `status` does.
+Everything is asked of the nodes as any administrator may, so that it costs them what lists do.
 Invariant: what is made of two looks is a function of them; a node that does not answer is shown.
 """
 

@@ -62,7 +62,22 @@ def _records(request: requests.PeekRecords) -> views.RecordPage:
     return views.RecordPage(0, 41_992, 41_992, tuple(rows))
 
 
+ORDERS = json.dumps(
+    {
+        "format": "json",
+        "columns": [
+            {"name": "id", "type": "int64", "nullable": False},
+            {"name": "sku", "type": "string"},
+            {"name": "price", "type": "decimal128(9, 2)"},
+        ],
+    }
+)
+
+
 def _schemas(request: requests.ListSchemas) -> answers.SchemaPage:
+    if request.topic == "orders":
+        version = answers.SchemaInfo(3, BEGAN_MS - 12 * DAY_MS, "f", ORDERS)
+        return answers.SchemaPage("orders", "backward", 3, (version,), more=False)
     return answers.SchemaPage(request.topic, "backward", 0, (), more=False)
 
 

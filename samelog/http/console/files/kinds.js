@@ -81,13 +81,25 @@ export function keyed(known) {
     "No partition with an index is on this node."));
 }
 
+// --- a schema -------------------------------------------------------------------------------------
+
+const columnRow = (each) => ({
+  key: each.name,
+  cells: [code(each.name), code(each.type), each.nullable === false ? "no" : "yes"],
+});
+
+export const schemaPanel = (schema) => (schema ? panel(`Schema, version ${schema.version}`,
+  table("Columns", ["Column", "Type", "May be null"], schema.columns.map(columnRow)),
+  h("p", { class: "note" }, `Values are ${schema.format}. It was set ${SINCE(schema.setMs)}. Compatibility of the next `
+    + `version: ${schema.compatibility}.`)) : null);
+
 // --- one view -------------------------------------------------------------------------------------
 
 const viewPart = (each) => ofPartition(each, ["start_offset", "end_offset", "unread"],
   number(each.newest_unread < 0 ? "–" : count(each.newest_unread)),
   each.elsewhere ? `on ${each.elsewhere}` : state("ok", "good"));
 
-export function view(name, { topic, partitions }) {
+export function view(name, { topic, partitions, schema }) {
   return [
     head(name, link(`records?topic=${encodeURIComponent(name)}`, "Records"), ...viewButtons(name)),
     panel("A view: it stores nothing", pairs([
@@ -95,6 +107,7 @@ export function view(name, { topic, partitions }) {
       ["What passes", code(topic.query)],
       ["Id of its log", code(topic.topic_id)],
     ])),
+    schemaPanel(schema),
     panel("Partitions", table("Partitions", ["Partition", "First#", "End#", "Not to be read#", "The newest of them#",
       "State"], partitions.map(viewPart))),
   ];

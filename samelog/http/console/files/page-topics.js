@@ -9,7 +9,8 @@ import {
 } from "./parts.js";
 import { spark } from "./charts.js";
 import { button } from "./actions.js";
-import { internal, isInternal, keyed, kindOf, mirrored, otherTopics, view } from "./kinds.js";
+import { internal, isInternal, keyed, kindOf, mirrored, otherTopics, schemaPanel, view } from "./kinds.js";
+import { newestSchema } from "./schemas.js";
 import { create, createView, topicButtons } from "./topic-actions.js";
 
 // --- the list -------------------------------------------------------------------------------------
@@ -141,11 +142,23 @@ function figures(known, own) {
     figure("partitions", count(known.partitions), code(known.topic_id)));
 }
 
-// Of a view its partitions; of others the history of their files.
+const SCHEMA_MS = 30_000;
+let schema = { id: "", at: 0, found: null };
+
+// Schemas may be long, and change seldom. Whoever may neither read nor write a topic is not told its own.
+async function schemaOf(id) {
+  if (schema.id !== id || Date.now() - schema.at > SCHEMA_MS) {
+    schema = { id, at: Date.now(), found: await newestSchema(id).catch(() => null) };
+  }
+  return schema.found;
+}
+
+// Of a view its partitions; of others the history of their files. Both may have a schema.
 async function load({ id }) {
   if (isInternal(id)) return null;
   const found = live.document?.topics?.[id] ? null : await get(`/${path("topics", id)}`);
-  return found?.topic.base ? found : get("/log-history", { topic: id });
+  const shown = found?.topic.base ? found : await get("/log-history", { topic: id });
+  return { ...shown, schema: await schemaOf(id) };
 }
 
 export const topic = {
@@ -172,6 +185,7 @@ export const topic = {
           "Running checksum", "State"], own.map(partitionRow))),
       mirrored(name),
       keyed(known),
+      schemaPanel(data?.schema),
       panel("Segments, oldest first", timeline(name, data, own)),
       panel("Settings", settings.length ? pairs(settings) : none("All settings have their defaults.")),
     ];

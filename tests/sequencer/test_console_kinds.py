@@ -84,7 +84,7 @@ async def check_access(node: Node) -> None:
 def test_acls_are_told_in_kafkas_words() -> None:
     for names, kinds in ((access.RESOURCES, AclResource), (access.OPERATIONS, AclOperation)):
         assert names == tuple(each.name.lower().replace("_", " ") for each in kinds)
-        assert [int(each) for each in kinds][0] == access.FIRST
+        assert int(next(iter(kinds))) == access.FIRST
     assert (access.PREFIXED, access.ALLOWED) == (AclPattern.PREFIXED, AclPermission.ALLOW)
 
 

@@ -94,8 +94,7 @@ def verify(
         topics=topics,
     )
     with session(master) as spark:
-        with following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False):
-            found = run(spark, places)
+        found = run(spark, places)
     show(found)
     if found.findings:
         fail("\n".join(map(str, found.findings)))
@@ -175,8 +174,7 @@ def republish(
         checkpoint=absolute_place(checkpoint),
     )
     with session(master) as spark:
-        with following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False):
-            found = run(spark, job)
+        found = run(spark, job)
     read_to = {str(name): offset for name, offset in sorted(found.items())}
     if wants_json():
         print_json({"topic": topic, "target": target, "read_to": read_to})
@@ -209,8 +207,11 @@ def _row(each: Coverage) -> tuple[object, ...]:
 
 @contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
-    """A Spark session, which is stopped at the end if it was not there before."""
+    """A Spark session, ended if it was not there before; on a terminal, how far its tasks are."""
     from samelog.spark.pipelines.session import spark_session
 
-    with spark_session("samelog", master=master) as spark:
+    with (
+        spark_session("samelog", master=master) as spark,
+        following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False),
+    ):
         yield spark

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from samelog.admin.client import AskedNode, all_nodes, ask, ask_each, topic_schemas
 from samelog.admin.errors import AdminError
-from samelog.admin.mirror_answers import SourcePartition, SourceState
+from samelog.admin.mirror_answers import SourcePartition, SourceState, SourceTopic
 from samelog.admin.mirror_requests import GetSource
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.client import ClientConfig
@@ -36,6 +36,7 @@ from samelog.wire.messages import Start
 
 NodeSays: TypeAlias = tuple[AskedNode, SourceState]
 """What one node says."""
+SaidOfPartitions: TypeAlias = dict[tuple[str, int], list[tuple[SourcePartition, AskedNode]]]
 PartitionHolders: TypeAlias = dict[tuple[str, int], list[AskedNode]]
 LASTING = (FaultCode.NOT_AUTHORISED, FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GONE)
 """Refusals that another node does not mend."""
@@ -144,24 +145,25 @@ def with_placed(
     node that answers stays among the `placed`.
     """
     said = _by_partition(told)
-    topics = {topic.topic: topic for _, state in told for topic in state.here}
-    whole = []
-    for name in found.placed.keys() & topics.keys():
-        places = [(name, index) for index in range(found.placed[name])]
-        if said.keys() >= set(places):
-            parts = tuple(said[place][0][0] for place in places)
-            whole.append(replace(topics[name], partitions=parts))
+    topics = {topic.topic: topic for _, state in told for topic in state.here}.values()
+    whole = [each for topic in topics if (each := _whole(found, topic, said)) is not None]
     names = {topic.topic for topic in whole}
-    missing = {name: count for name, count in found.placed.items() if name not in names}
+    missing = {name: found.placed[name] for name in found.placed.keys() - names}
     holders = {place: [node for _, node in known] for place, known in said.items()}
     return replace(found, topics=(*found.topics, *whole), placed=missing), holders
 
 
-def _by_partition(
-    told: Sequence[NodeSays],
-) -> dict[tuple[str, int], list[tuple[SourcePartition, AskedNode]]]:
+def _whole(found: SourceState, topic: SourceTopic, said: SaidOfPartitions) -> SourceTopic | None:
+    """A topic with all of its partitions, if somebody has each."""
+    places = [(topic.topic, index) for index in range(found.placed.get(topic.topic, 0))]
+    if not places or not said.keys() >= set(places):
+        return None
+    return replace(topic, partitions=tuple(said[each][0][0] for each in places))
+
+
+def _by_partition(told: Sequence[NodeSays]) -> SaidOfPartitions:
     """What nodes say of each partition that they have; who is furthest comes first."""
-    said: dict[tuple[str, int], list[tuple[SourcePartition, AskedNode]]] = {}
+    said: SaidOfPartitions = {}
     for node, state in told:
         for topic in state.here:
             for each in topic.partitions:

@@ -25,7 +25,7 @@ class KnownAs(NamedTuple):
 
 
 def stays(state: State, cluster_id: str, own: int, other: int, known_as: KnownAs) -> bool | None:
-    """Whether the member `other` goes on in the cluster of this id; None: this node has yet to hear."""
+    """Whether the member `other` goes on in the cluster of this id; None: it is not known here."""
     sites = state.placement.sites
     if state.cluster_id == cluster_id:
         known = parse_cluster_id(known_as.cluster_id).promotions

@@ -21,7 +21,7 @@ PIECE_COST_BYTES = 512
 """What a piece takes beside its bytes, about."""
 
 
-class _Piece:
+class _TailPiece:
     """Bytes of one segment that follow each other."""
 
     __slots__ = ("data", "log", "place")
@@ -38,7 +38,7 @@ class _Piece:
         return self.place[0], self.place[1] + len(self.data)
 
 
-def _place(piece: _Piece) -> tuple[int, int]:
+def _place(piece: _TailPiece) -> tuple[int, int]:
     return piece.place
 
 
@@ -52,19 +52,19 @@ class TailMemory:
         self.reads = 0
         """Answered from here."""
         self._piece_bytes = min(PIECE_BYTES, limit_bytes // 8)
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[_TailPiece] = deque()
         """In the order in which they were begun."""
 
     def new_log(self) -> LogTail | None:
         """Of a log that was opened; None: nothing is kept."""
         return LogTail(self) if self.limit_bytes else None
 
-    def begin(self, piece: _Piece) -> None:
+    def begin(self, piece: _TailPiece) -> None:
         """A log has begun another piece."""
         self._pieces.append(piece)
         self.held_bytes += PIECE_COST_BYTES
 
-    def is_full(self, piece: _Piece) -> bool:
+    def is_full(self, piece: _TailPiece) -> bool:
         """Whether the log begins another one instead."""
         return len(piece.data) >= self._piece_bytes
 
@@ -74,13 +74,13 @@ class TailMemory:
         while self.held_bytes > self.limit_bytes:
             self.let_go(self._pieces.popleft())
 
-    def let_go(self, oldest: _Piece) -> None:
+    def let_go(self, oldest: _TailPiece) -> None:
         """A piece is not among them any more."""
         self.held_bytes -= len(oldest.data) + PIECE_COST_BYTES
         if oldest.log is not None:
             oldest.log.lost_oldest()
 
-    def empty(self, piece: _Piece) -> None:
+    def empty(self, piece: _TailPiece) -> None:
         """What a piece has is not read any more."""
         piece.log = None
         self.held_bytes -= len(piece.data)
@@ -96,7 +96,7 @@ class LogTail:
     def __init__(self, memory: TailMemory) -> None:
         self._memory = memory
         self._layout = -1
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_TailPiece] = []
 
     def wrote(self, layout: int, segment: int, byte: int, data: Bytes) -> None:
         """These bytes stand in the file of a segment, from a byte on."""
@@ -108,7 +108,7 @@ class LogTail:
             self._clear()
             self._layout = layout
         if not pieces or byte == 0 or self._memory.is_full(pieces[-1]):
-            pieces.append(_Piece(self, segment, byte))
+            pieces.append(_TailPiece(self, segment, byte))
             self._memory.begin(pieces[-1])
         pieces[-1].data += data
         self._memory.grown(len(data))

@@ -13,7 +13,7 @@ import resource
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -106,11 +106,7 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
         findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
     findings += _expiries(of, config)
     findings.append(judge_packages(of, [each for each in FILTERS if find_spec(each) is None]))
-    place = nearest(config.data)
-    findings.append(_syncs(of, nearest(home_of(config))))
-    for directory in {place, nearest(home_of(config))}:
-        disk = shutil.disk_usage(directory)
-        findings += judge_disk(of, disk.total, disk.free, _limit(config))
+    findings += [_syncs(of, nearest(home_of(config))), *_disks(of, config)]
     ports = [config.listen, *(each.listen for each in config.kafka.listeners)]
     if config.http is not None:
         ports.append(config.http.listen)
@@ -139,6 +135,13 @@ def _expiry(of: str, name: str, file: str) -> list[Diagnosis]:
 def days_left(certificate: x509.Certificate) -> float:
     """Days until a certificate expires."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
+
+
+def _disks(of: str, config: NodeConfig) -> Iterator[Diagnosis]:
+    """Of the data directory, and of Raft's files."""
+    for directory in sorted({nearest(config.data), nearest(home_of(config))}):
+        disk = shutil.disk_usage(directory)
+        yield from judge_disk(of, disk.total, disk.free, _limit(config))
 
 
 def nearest(directory: str) -> str:

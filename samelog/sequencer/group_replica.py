@@ -87,8 +87,7 @@ class GroupReplica:
         pulls: PeerPulls,
     ) -> None:
         """`given.config.data`: where its files are."""
-        config = given.config
-        self.seat = seat
+        self.seat, config = seat, given.config
         self._at_work = AtWork()
         self._site = ReplicaSite(seat, given, member, peers, presence, owner, self, self._at_work)
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
@@ -357,8 +356,7 @@ class GroupReplica:
 
     def partition_opened(self, number: int) -> None:
         self._has_work()
-        merged = self.logs.merging.partitions[number].log
-        merged.recent = merged.recent or self._site.member.tails.new_log()
+        self._site.member.tails.follow(self.logs.merging.partitions[number].log)
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:

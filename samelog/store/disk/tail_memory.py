@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from typing import Protocol
 
 from samelog.format.batch import Bytes
 
@@ -42,6 +43,12 @@ def _place(piece: _TailPiece) -> tuple[int, int]:
     return piece.place
 
 
+class HasTail(Protocol):
+    """What may keep its newest bytes in memory."""
+
+    recent: LogTail | None
+
+
 class TailMemory:
     """Of all logs of a node."""
 
@@ -58,6 +65,10 @@ class TailMemory:
     def new_log(self) -> LogTail | None:
         """Of a log that was opened; None: nothing is kept."""
         return LogTail(self) if self.limit_bytes else None
+
+    def follow(self, log: HasTail) -> None:
+        """A log was opened, or is open still."""
+        log.recent = log.recent or self.new_log()
 
     def begin(self, piece: _TailPiece) -> None:
         """A log has begun another piece."""

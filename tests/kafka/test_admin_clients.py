@@ -22,7 +22,7 @@ from kafka.structs import OffsetAndMetadata
 from samelog.admin.client import ask
 from samelog.admin.requests import GetUpgrade
 from samelog.config.load import load_node
-from samelog.sequencer.levels import ACCESS
+from samelog.sequencer.levels import ACCESS, KEYS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
@@ -159,6 +159,40 @@ def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
     assert shown["min.insync.replicas"].value == "2"
     for name in ("inter.broker.protocol.version", "log.retention.ms", "log.roll.ms"):
         assert shown[name].value, name
+    bounds = {
+        "transaction.max.timeout.ms": "900000",
+        "offsets.topic.num.partitions": "50",
+        "socket.request.max.bytes": str(16 << 20),
+        "connections.max.idle.ms": "600000",
+    }
+    assert {name: shown[name].value for name in bounds} == bounds
+
+
+def test_keys_that_count_once_are_a_setting_like_others(
+    admin: AdminClient, world: World, topic: str
+) -> None:
+    config = world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= KEYS, "the cluster knows of keys")
+
+    def shown(name: str) -> tuple[str, str, bool]:
+        told = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
+        names = "dedup.key", "dedup.key.horizon"
+        return *(told[each].value for each in names), told[names[0]].is_default
+
+    assert shown(topic) == ("none", "unlimited", True)
+    given, keyed = {"dedup.key": "first", "dedup.key.horizon": "7d"}, f"{topic}-keyed"
+    futures = admin.create_topics(
+        [
+            NewTopic(keyed, 1, config=given),
+            NewTopic(f"{topic}-both", 1, config=given | {"cleanup.policy": "compact"}),
+        ]
+    )
+    futures[keyed].result(PATIENCE_S)
+    assert code({0: futures[f"{topic}-both"]}) == 40
+    assert shown(keyed) == ("first", "7d", False)
+    entry = ConfigEntry("dedup.key", "none", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, keyed, incremental_configs=[entry])
+    assert code(dict(admin.incremental_alter_configs([resource]))) == 40
 
 
 def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(

@@ -24,7 +24,8 @@ from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import CreatePartitions, CreateTopic, SetSchema
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
+from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
 
 RECORDS = 300
@@ -296,3 +297,27 @@ def test_records_are_deleted(world: World, boot: str, admin: AdminClient) -> Non
     for made in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
         assert made.result(PATIENCE_S).low_watermark == 10
     assert len(read(boot, topic, RECORDS - 10)) == RECORDS - 10
+
+
+def test_each_node_tells_what_it_has_on_its_disk(
+    world: World, boot: str, admin: AdminClient
+) -> None:
+    topic = f"files-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"%d" % number for number in range(RECORDS)])
+
+    def told() -> Counter[int]:
+        """In how many directories each partition is."""
+        found: Counter[int] = Counter()
+        for node in world.cluster.nodes:
+            assert node.kafka is not None
+            with Wire(node.kafka) as wire:
+                (directory,) = wire.ask(35, 4, {"topics": None}).results
+            for each in directory.topics:
+                if each.name == topic:
+                    sizes = {part.partition_index: part.partition_size for part in each.partitions}
+                    found.update(index for index, size in sizes.items() if size > 0)
+        return found
+
+    wait_for(lambda: told() == dict.fromkeys(range(PARTITIONS), 2), "all copies are told")

@@ -15,8 +15,6 @@ import struct
 import sys
 from typing import TYPE_CHECKING
 
-from samelog.store.keys._key_pages import look_up
-
 if TYPE_CHECKING:
     import lmdb
 
@@ -39,8 +37,11 @@ class KeyPages:
 
     def __init__(self, descriptor: int, layout: tuple[int, int, int]) -> None:
         """`layout`: as `look_up` takes it."""
+        from samelog.store.keys._key_pages import look_up  # only nodes with such topics need it
+
         self._descriptor = descriptor
         self._layout = layout
+        self._look_up = look_up
 
     @classmethod
     def open(cls, path: str) -> KeyPages | None:
@@ -67,7 +68,7 @@ class KeyPages:
         """The offsets of keys, or ABSENT, UNTOLD. Raises OSError, ValueError."""
         if root == _NOTHING:
             return [ABSENT] * len(keys)
-        return look_up(self._descriptor, root, self._layout, keys, waits)
+        return self._look_up(self._descriptor, root, self._layout, keys, waits)
 
     def close(self) -> None:
         """Nobody reads it any more."""

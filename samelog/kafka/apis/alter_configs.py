@@ -128,6 +128,7 @@ def _topic(call: NodeCall, name: str) -> Altered:
     check_name(name)
     broker = call.broker
     topic = administered(broker, call.client, AclOperation.ALTER_CONFIGS, name)
+    broker.views.refuse_writes(topic)
     return Altered(
         topic.settings,
         topic_defaults(broker),

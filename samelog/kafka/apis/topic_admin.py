@@ -288,6 +288,7 @@ def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
     topic = administered(call.broker, call.client, AclOperation.ALTER, wanted.name)
     check_no_mirror(call.broker.machine.state, topic)
+    call.broker.views.refuse_writes(topic)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -437,6 +438,7 @@ async def _delete_below(
     if known is None or not 0 <= asked.partition_index < known.partitions:
         raise no_partition(topic, asked.partition_index)
     check_no_mirror(broker.machine.state, known)
+    broker.views.refuse_writes(known)
     raft = broker.raft_of(known, asked.partition_index)
     number = known.partition_numbers[asked.partition_index]
     state = raft.replica.machine.state.partitions[number]

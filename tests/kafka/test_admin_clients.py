@@ -221,8 +221,12 @@ def test_a_request_that_has_no_time_is_told_so_and_done_all_the_same(
     assert world.cluster.nodes[0].kafka is not None
     with Wire(world.cluster.nodes[0].kafka) as wire:
         answer = wire.ask(19, 7, create_tree([f"{topic}-late"], timeout=0))
+        placed = wire.ask(19, 7, create_tree([f"{topic}-placed"], timeout=0, copies=2))
     assert int(answer.topics[0].error_code) == 7
-    wait_for(lambda: f"{topic}-late" in admin.list_topics(timeout=PATIENCE_S).topics, "made")
+    assert int(placed.topics[0].error_code) == 7
+    for name in ("late", "placed"):
+        made = f"{topic}-{name}"
+        wait_for(lambda made=made: made in admin.list_topics(timeout=PATIENCE_S).topics, "made")  # type: ignore[misc]
 
 
 def entries(world: World) -> int:
@@ -231,12 +235,12 @@ def entries(world: World) -> int:
     return max(node.applied_index for status in found if status for node in status.nodes)
 
 
-def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
+def create_tree(names: list[str], timeout: int, copies: int = -1) -> dict[str, Any]:
     topics = [
         {
             "name": name,
             "num_partitions": 1,
-            "replication_factor": -1,
+            "replication_factor": copies,
             "assignments": [],
             "configs": [],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,7 +28,7 @@ from samelog.kafka.apis.checks import (
     unknown,
 )
 from samelog.kafka.apis.placing import create_placed, place_more, placement_of
-from samelog.kafka.broker import Broker
+from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
@@ -109,19 +109,40 @@ async def _create_all(
     after the other: each is planned from the table of placement as it is then.
     """
     found: list[CreateTopicCommand | ApiError] = []
-    await until_begun(broker.machine)
+    over_at = _over_at(request)
+    failure = await _in_time(until_begun(broker.machine), over_at)
+    if failure is not None:
+        return [each if isinstance(each, ApiError) else failure for each in prepared]
     plans = [placement_of(broker, wanted) for wanted in request.topics]
     for plan, each in zip(plans, prepared, strict=True):
         if plan is None or isinstance(each, ApiError):
             found.append(each)
         else:
-            found.append(await create_placed(broker, each, plan) or each)
+            found.append(await _in_time(create_placed(broker, each, plan), over_at) or each)
     usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
-    done = await done_together(broker, usual, request.timeout_ms)
+    done = await done_together(broker, usual, _left_ms(over_at))
     return [
         each if plan is not None else other
         for plan, each, other in zip(plans, found, done, strict=True)
     ]
+
+
+def _over_at(request: Any) -> float:
+    """When the time of a request is over, by the clock of the event loop."""
+    return asyncio.get_running_loop().time() + min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
+
+
+def _left_ms(over_at: float) -> int:
+    return max(0, round(1000 * (over_at - asyncio.get_running_loop().time())))
+
+
+async def _in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError | None:
+    """Why something is not done, if it is not; what is not known to be by then may be done later."""
+    try:
+        async with asyncio.timeout_at(over_at):
+            return await work
+    except TimeoutError:
+        return ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)
 
 
 LEFT_OUT = ApiError(ErrorCode.none, "")
@@ -264,24 +285,25 @@ async def _add_all(
     broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
-    found = [
-        await _add_placed(broker, wanted, each)
-        for wanted, each in zip(request.topics, prepared, strict=True)
-    ]
+    over_at = _over_at(request)
+    found: list[AddPartitions | ApiError | None] = []
+    for wanted, each in zip(request.topics, prepared, strict=True):
+        found.append(await _add_placed(broker, wanted, each, over_at))
     usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
-    done = await done_together(broker, usual, request.timeout_ms)
+    done = await done_together(broker, usual, _left_ms(over_at))
     return [other if own is None else own for own, other in zip(found, done, strict=True)]
 
 
 async def _add_placed(
-    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError
+    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError, over_at: float
 ) -> AddPartitions | ApiError | None:
     """What becomes of it, if the topic's partitions are in data groups; else None."""
     topic = None if isinstance(prepared, ApiError) else broker.topic(wanted.name)
     if isinstance(prepared, ApiError) or topic is None or not topic.is_placed:
         return None
     lists = [list(each.broker_ids) for each in wanted.assignments or ()]
-    return await place_more(broker, topic, prepared.partitions, lists or None) or prepared
+    placing = place_more(broker, topic, prepared.partitions, lists or None)
+    return await _in_time(placing, over_at) or prepared
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:

@@ -168,7 +168,7 @@ def test_transactions(tools: Tools, topic: str) -> None:
     (writing,) = (row for row in told("describe-producers", *place) if row[-1] == "10")
     assert writing[0] in described
     assert not any(topic in row for row in told("find-hanging", *place))
-    producer.abort_transaction(PATIENCE_S)
+    tools.say("TransactionsCommand", "abort", *place, "--start-offset", "10")
     assert [row[-1] for row in told("list") if row[0] == name] == ["CompleteAbort"]
 
 

@@ -263,6 +263,15 @@ def test_groups(admin: AdminClient, topic: str) -> None:
     assert code(admin.delete_consumer_groups([topic])) == 69
 
 
+def test_what_a_client_may_do_with_a_group_is_told(admin: AdminClient, topic: str) -> None:
+    place = [ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 5)])]
+    done(admin.alter_consumer_group_offsets(place))
+    told = done(admin.describe_consumer_groups([topic], include_authorized_operations=True))
+    names = {each.name for each in told.authorized_operations}
+    assert names == {"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+    assert not done(admin.describe_consumer_groups([topic])).authorized_operations
+
+
 @shows(CONFLUENT, "admin: offsets")
 def test_offsets(admin: AdminClient, boot: str, topic: str) -> None:
     write(boot, topic, 1000, 3000, 2000)

@@ -47,6 +47,8 @@ class KeyPages:
     def open(cls, path: str) -> KeyPages | None:
         """That in a folder; None: its layout is not known here. Raises OSError."""
         descriptor = os.open(os.path.join(path, FILE), os.O_RDONLY | os.O_CLOEXEC)
+        if hasattr(os, "posix_fadvise"):  # no page says which one is next
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         layout = _layout(os.pread(descriptor, _HEAD_BYTES, 0))
         if layout is None:
             os.close(descriptor)

@@ -126,28 +126,32 @@ class LmdbKeys:
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The offsets of those that are known."""
-        found = self._look_up(sorted(keys), waits=True)
-        if found is not None:
-            return {key: offset for key, offset in found if offset != ABSENT}
+        with self._held() as snapshot:
+            if snapshot is not None:
+                return self._all_of(snapshot, sorted(keys))
         with self._reading() as reading, reading.cursor() as cursor:
             return {key: _NUMBER.unpack(value)[0] for key, value in cursor.getmulti(keys)}
 
     def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """What can be told of keys without waiting for a disk: their offsets, or ABSENT."""
-        found = self._look_up(sorted(keys), waits=False) or ()
-        return {key: offset for key, offset in found if offset != UNTOLD}
-
-    def _look_up(self, keys: list[bytes], *, waits: bool) -> Iterable[tuple[bytes, int]] | None:
-        """None: LMDB has to be asked."""
         with self._held() as snapshot:
-            if snapshot is None:
-                return None
-            try:
-                return zip(keys, snapshot.find(keys, waits=waits), strict=True)
-            except ValueError as error:
-                raise CorruptLog(self._path, 0, str(error)) from error
-            except OSError as error:
-                raise _fault(self._path, "read", error) from error
+            found = {} if snapshot is None else self._told(snapshot, sorted(keys), waits=False)
+        return {key: offset for key, offset in found.items() if offset != UNTOLD}
+
+    def _all_of(self, snapshot: Snapshot, keys: list[bytes]) -> dict[bytes, int]:
+        found = self._told(snapshot, keys, waits=False)
+        left = [key for key, offset in found.items() if offset == UNTOLD]
+        if left:  # the disk is reading for all of them by now
+            found |= self._told(snapshot, left, waits=True)
+        return {key: offset for key, offset in found.items() if offset != ABSENT}
+
+    def _told(self, snapshot: Snapshot, keys: list[bytes], *, waits: bool) -> dict[bytes, int]:
+        try:
+            return dict(zip(keys, snapshot.find(keys, waits=waits), strict=True))
+        except ValueError as error:
+            raise CorruptLog(self._path, 0, str(error)) from error
+        except OSError as error:
+            raise _fault(self._path, "read", error) from error
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably."""

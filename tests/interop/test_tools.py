@@ -169,9 +169,11 @@ def test_transactions(tools: Tools, topic: str) -> None:
     assert writing[0] in described
     assert not any(topic in row for row in told("find-hanging", *place))
     tools.say("TransactionsCommand", "abort", *place, "--start-offset", "10")
-    wait_for(
-        lambda: [row[-1] for row in told("list") if row[0] == name] == ["CompleteAbort"], "it is aborted"
-    )
+
+    def states() -> list[str]:
+        return [row[-1] for row in told("list") if row[0] == name]
+
+    wait_for(lambda: states() == ["CompleteAbort"], "it is aborted")
 
 
 def test_acls_users_and_quotas(tools: Tools, topic: str) -> None:

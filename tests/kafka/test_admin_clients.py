@@ -224,9 +224,8 @@ def test_a_request_that_has_no_time_is_told_so_and_done_all_the_same(
         placed = wire.ask(19, 7, create_tree([f"{topic}-placed"], timeout=0, copies=2))
     assert int(answer.topics[0].error_code) == 7
     assert int(placed.topics[0].error_code) == 7
-    for name in ("late", "placed"):
-        made = f"{topic}-{name}"
-        wait_for(lambda made=made: made in admin.list_topics(timeout=PATIENCE_S).topics, "made")  # type: ignore[misc]
+    wanted = {f"{topic}-late", f"{topic}-placed"}
+    wait_for(lambda: wanted <= admin.list_topics(timeout=PATIENCE_S).topics.keys(), "made")
 
 
 def entries(world: World) -> int:

@@ -1,5 +1,5 @@
-"""What Kafka's tools may do with a view: look at it, and drop it; all else is refused by itself, and
-lists are told whether there are views or not.
+"""What Kafka's tools may do with a view: look at it, and drop it; all else is refused by itself.
+Lists are told whether there are views or not.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def is_known(wire: Wire, view: str) -> bool:
 
 
 def test_a_view_is_neither_changed_nor_moved(wires: list[Wire], view: str) -> None:
-    for wire in wires:
-        wait_for(lambda wire=wire: is_known(wire, view), "every node knows it")  # type: ignore[misc]
+    wait_for(lambda: all(is_known(wire, view) for wire in wires), "every node knows it")
     wire, told = wires[0], dict[str, int]()
     cut = [{"partition_index": 0, "offset": 1}]
     answer = wire.ask(21, 2, {"topics": [{"name": view, "partitions": cut}], "timeout_ms": 1000})
@@ -71,8 +70,8 @@ def test_a_view_is_neither_changed_nor_moved(wires: list[Wire], view: str) -> No
 
 
 def test_lists_are_told_though_there_are_views(wires: list[Wire], view: str) -> None:
+    wait_for(lambda: all(is_known(wire, view) for wire in wires), "every node knows it")
     for wire in wires:
-        wait_for(lambda wire=wire: is_known(wire, view), "every node knows it")  # type: ignore[misc]
         answer = wire.ask(46, 0, {"timeout_ms": 1000, "topics": None})
         assert int(answer.error_code) == 0
         named = [{"name": view, "partition_indexes": [0]}]

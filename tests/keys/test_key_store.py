@@ -153,7 +153,7 @@ def check_all(store: LmdbKeys, keys: list[bytes]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pages_say_what_lmdb_says(tmp_path: Path, seed: int) -> None:
-    """While keys of all lengths come and go, so that the tree gets several levels and loses some."""
+    """While keys of all lengths come and go, so that the tree gets levels and loses some."""
     chance, store = random.Random(seed), LmdbKeys.open(str(tmp_path))
     keys = [b"\x00" + chance.randbytes(chance.choice((0, 1, 2, 16, 17, 499))) for _ in range(6000)]
     floor = 0

@@ -21,7 +21,7 @@ from samelog.sequencer.state import setting_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.placement import topics
 from samelog.store.keys import key_store
-from samelog.store.keys.key_pages import Snapshot
+from samelog.store.keys.key_pages import KeySnapshot
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 
 
@@ -300,10 +300,10 @@ def overtake_what_is_put_off() -> Iterator[None]:
 def use_pages_again_at_once() -> Iterator[None]:
     """LMDB may change the pages of a state that is still being looked at."""
 
-    def hold(self: Snapshot) -> None:
+    def hold(self: KeySnapshot) -> None:
         self._reading.abort()
 
-    with patch.object(Snapshot, "hold", hold), patch.object(Snapshot, "let_go", hold):
+    with patch.object(KeySnapshot, "hold", hold), patch.object(KeySnapshot, "let_go", hold):
         yield
 
 
@@ -329,8 +329,16 @@ KEYS = (
         _KEEPING + "test_a_leader_gives_the_leadership_away_while_it_fetches",
     ),
     (167, believe_old_answers, _FILTER + "test_what_an_index_gets_while_it_is_asked_counts"),
-    (167, use_pages_again_at_once, _STORE + "test_lookups_read_one_state_while_the_next_ones_are_made"),
-    (168, overtake_what_is_put_off, _FILTER + "test_what_follows_a_batch_that_is_put_off_does_not_overtake_it"),
+    (
+        167,
+        use_pages_again_at_once,
+        _STORE + "test_lookups_read_one_state_while_the_next_ones_are_made",
+    ),
+    (
+        168,
+        overtake_what_is_put_off,
+        _FILTER + "test_what_follows_a_batch_that_is_put_off_does_not_overtake_it",
+    ),
     (168, wait_on_the_event_loop, _FILTER + "test_the_event_loop_never_waits_for_a_disk"),
     (165, believe_in_short_steps, _FAULTS + "test_keys_count_for_a_shorter_horizon_whole"),
     (163, index_what_is_not_durable, _KEEPING + "test_only_what_is_durable_is_indexed"),

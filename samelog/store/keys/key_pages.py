@@ -1,9 +1,9 @@
 """The file of an LMDB environment, read beside LMDB, so that a lookup waits for the disk only where
 it may.
 
-LMDB changes no page of a state that a transaction reads. So a `Snapshot` holds such a transaction,
-and the page that the state's tree begins with. There are two layouts: that of LMDB 0.9, and that of
-1.0. An environment of any other one is left to LMDB.
+LMDB changes no page of a state that a transaction reads. So a `KeySnapshot` holds such a
+transaction, and the page that the state's tree begins with. There are two layouts: that of LMDB
+0.9, and that of 1.0. An environment of any other one is left to LMDB.
 
 Invariant: a state is found by the number of its transaction, so what is read is of that state only.
 """
@@ -77,7 +77,7 @@ class KeyPages:
         os.close(self._descriptor)
 
 
-class Snapshot:
+class KeySnapshot:
     """One state of an environment. Whoever uses it holds it; one at a time says so."""
 
     def __init__(self, reading: lmdb.Transaction[bytes], pages: KeyPages, root: int) -> None:

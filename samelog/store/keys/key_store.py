@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
-from samelog.store.keys.key_pages import ABSENT, UNTOLD, KeyPages, Snapshot
+from samelog.store.keys.key_pages import ABSENT, UNTOLD, KeyPages, KeySnapshot
 
 if TYPE_CHECKING:
     import lmdb
@@ -138,14 +138,14 @@ class LmdbKeys:
             found = {} if snapshot is None else self._told(snapshot, sorted(keys), waits=False)
         return {key: offset for key, offset in found.items() if offset != UNTOLD}
 
-    def _all_of(self, snapshot: Snapshot, keys: list[bytes]) -> dict[bytes, int]:
+    def _all_of(self, snapshot: KeySnapshot, keys: list[bytes]) -> dict[bytes, int]:
         found = self._told(snapshot, keys, waits=False)
         left = [key for key, offset in found.items() if offset == UNTOLD]
         if left:  # the disk is reading for all of them by now
             found |= self._told(snapshot, left, waits=True)
         return {key: offset for key, offset in found.items() if offset != ABSENT}
 
-    def _told(self, snapshot: Snapshot, keys: list[bytes], *, waits: bool) -> dict[bytes, int]:
+    def _told(self, snapshot: KeySnapshot, keys: list[bytes], *, waits: bool) -> dict[bytes, int]:
         try:
             return dict(zip(keys, snapshot.find(keys, waits=waits), strict=True))
         except ValueError as error:
@@ -226,7 +226,7 @@ class LmdbKeys:
 
     # --- the state that lookups read --------------------------------------------------------------
 
-    def _newest(self) -> Snapshot | None:
+    def _newest(self) -> KeySnapshot | None:
         """The state behind a change, before the next one; None: LMDB has to be asked."""
         if self._pages is None:
             return None
@@ -235,9 +235,9 @@ class LmdbKeys:
         if root is None:
             reading.abort()
             return None
-        return Snapshot(reading, self._pages, root)
+        return KeySnapshot(reading, self._pages, root)
 
-    def _put(self, snapshot: Snapshot | None) -> None:
+    def _put(self, snapshot: KeySnapshot | None) -> None:
         """From now on lookups read this state."""
         with self._lock:
             before, self._snapshot = self._snapshot, snapshot
@@ -245,7 +245,7 @@ class LmdbKeys:
                 before.let_go()
 
     @contextmanager
-    def _held(self) -> Iterator[Snapshot | None]:
+    def _held(self) -> Iterator[KeySnapshot | None]:
         """The state that lookups read, which stays as it is."""
         with self._in_use():
             with self._lock:

@@ -319,6 +319,15 @@ class Broker(AnyBroker):
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
+    def majority_of(self, topic: Topic) -> int:
+        """How many nodes each record of a topic is on before it is acknowledged."""
+        if not topic.is_placed:
+            return self.majority
+        table, base = self.machine.state.placement, base_topic(self.machine.state, topic)
+        groups = {table.group_of(number) for number in base.partition_numbers}
+        copies = [len(table.groups[each].in_order) for each in groups if each in table.groups]
+        return min(copies, default=1) // 2 + 1
+
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         base = base_topic(self.machine.state, topic)
         return self.placed.members(base, index) if topic.is_placed else self.nodes()

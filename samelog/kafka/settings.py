@@ -188,8 +188,9 @@ _PROTOCOLS: Mapping[Security, str] = {
 }
 
 
-def topic_defaults(broker: Broker) -> dict[str, str]:
-    """The settings of a topic that sets none itself."""
+def topic_defaults(broker: Broker, topic: Topic | None = None) -> dict[str, str]:
+    """The settings of a topic that sets none itself. `topic`: whose copies count."""
+    majority = broker.majority if topic is None else broker.majority_of(topic)
     return {
         CLEANUP_POLICY: DELETE,
         **FIXED,
@@ -200,7 +201,7 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
         **_archiving(broker),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.config.segment_bytes),
-        MIN_INSYNC: str(broker.majority),
+        MIN_INSYNC: str(majority),
         DEDUP_KEY: NONE,
         DEDUP_KEY_HORIZON: UNLIMITED,
     }
@@ -224,8 +225,8 @@ def _archiving(broker: Broker) -> dict[str, str]:
 
 def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     """All settings of a topic."""
-    defaults, own = topic_defaults(broker), dict(topic.settings)
-    if int(own.get(MIN_INSYNC, 0)) > broker.majority:  # there were more nodes when it was set
+    defaults, own = topic_defaults(broker, topic), dict(topic.settings)
+    if int(own.get(MIN_INSYNC, 0)) > int(defaults[MIN_INSYNC]):  # there were more when it was set
         own[MIN_INSYNC] = defaults[MIN_INSYNC]
     return [
         _entry(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import (
     OFFSET_BEGINNING,
@@ -321,3 +321,19 @@ def test_each_node_tells_what_it_has_on_its_disk(
         return found
 
     wait_for(lambda: told() == dict.fromkeys(range(PARTITIONS), 2), "all copies are told")
+
+
+def test_a_majority_is_one_of_the_copies_of_a_topic(boot: str, admin: AdminClient) -> None:
+    """Of three nodes two are one; of a single copy, that one."""
+    known = {}
+    for copies in (1, 2, 3):
+        known[copies] = f"copies-{copies}-{uuid.uuid4()}"
+        create(admin, NewTopic(known[copies], 1, copies))
+    resources = {ConfigResource(ResourceType.TOPIC, name): n for n, name in known.items()}
+    for resource, told in admin.describe_configs(list(resources)).items():
+        shown = told.result(PATIENCE_S)["min.insync.replicas"].value
+        assert shown == ("1" if resources[resource] == 1 else "2")
+    lie = NewTopic(f"lie-{uuid.uuid4()}", 1, 1, config={"min.insync.replicas": "2"})
+    with pytest.raises(KafkaException) as refused:
+        create(admin, lie)
+    assert refused.value.args[0].code() == 40

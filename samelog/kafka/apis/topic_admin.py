@@ -191,12 +191,20 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, broker.majority, broker.level)
+    settings = check_settings(given, _majority(broker, wanted), broker.level)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)
     now_ms = broker.clock.wall_ms()
     return CreateTopicCommand(uuid.uuid4().hex, wanted.name, partitions, settings, now_ms)
+
+
+def _majority(broker: Broker, wanted: Any) -> int:
+    """On how many nodes records of a new topic will be before they are acknowledged."""
+    plan = placement_of(broker, wanted)
+    if plan is None:
+        return broker.majority
+    return (plan if isinstance(plan, int) else min(map(len, plan))) // 2 + 1
 
 
 def _created(

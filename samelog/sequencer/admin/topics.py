@@ -82,14 +82,14 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     check_partitions(request.partitions)
-    copies, everywhere = request.replication_factor, len(node.peers.members.all)
-    is_placed = copies is not UNSET and copies != everywhere
-    check_settings(node, request.settings, copies if is_placed else 0)
+    asked, everywhere = request.replication_factor, len(node.peers.members.all)
+    copies = 0 if asked is UNSET or asked == everywhere else asked
+    check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
-    if copies is UNSET or not is_placed:
+    if not copies:
         await _propose(node, command, longer_s=longer_s)
         return _new_topic(node, request.topic)
 

@@ -294,9 +294,10 @@ async def _add_all(
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
     over_at = _over_at(request)
-    found: list[AddPartitions | ApiError | None] = []
-    for wanted, each in zip(request.topics, prepared, strict=True):
-        found.append(await _add_placed(broker, wanted, each, over_at))
+    found = [
+        await _add_placed(broker, wanted, each, over_at)
+        for wanted, each in zip(request.topics, prepared, strict=True)
+    ]
     usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
     done = await done_together(broker, usual, _left_ms(over_at))
     return [other if own is None else own for own, other in zip(found, done, strict=True)]

@@ -374,7 +374,8 @@ class Planner:
     def _look_ahead(self, draft: Draft, behind: bytes) -> None:
         """What follows a batch that cannot be judged yet comes with it, if filters have room."""
         filters = self._filters_of(draft.partition)
-        if not all([each.look_ahead(draft.partition, behind) for each in filters]):
+        room = [each.look_ahead(draft.partition, behind) for each in filters]
+        if not all(room):
             draft.most_bytes = 0
 
     def _most_bytes(self, draft: Draft) -> int:

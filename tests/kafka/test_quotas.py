@@ -83,7 +83,7 @@ def owner_of(name: str) -> QuotaOwner:
     return QuotaOwner(names[0], names[1] if is_both else None)
 
 
-def pause(all_of: Allowances, user: str, client: str, written: int = 200) -> float:
+def pause(all_of: Allowances, user: str, client: str, written: int) -> float:
     """How long a client has to wait for what it writes now."""
     allowance = all_of.of(f"samelog://user/{user}", 0.0, client)
     return 0.0 if allowance is None else allowance.charge(0.0, written=written)
@@ -92,12 +92,12 @@ def pause(all_of: Allowances, user: str, client: str, written: int = 200) -> flo
 def test_the_nearest_quota_counts() -> None:
     order = "ann_app", "ann_all", "ann", "all_app", "all_all", "all", "_app", "_all"
     for number in range(len(order)):
-        rates = {name: 100 // (place + 1) for place, name in enumerate(order) if place >= number}
+        rates = {name: 1000 // (place + 1) for place, name in enumerate(order) if place >= number}
         all_of, _ = with_rates(**rates)
         rate = rates[order[number]]
-        assert pause(all_of, "ann", "app") == (200 - rate) / rate, order[number]
+        assert pause(all_of, "ann", "app", 1100) == (1100 - rate) / rate, order[number]
     all_of, _ = with_rates(ann_app=100, bob=100)
-    assert pause(all_of, "ann", "other") == pause(all_of, "eve", "app") == 0
+    assert pause(all_of, "ann", "other", 200) == pause(all_of, "eve", "app", 200) == 0
 
 
 def test_a_rate_is_shared_by_whom_it_does_not_tell_apart() -> None:

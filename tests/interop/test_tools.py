@@ -190,6 +190,8 @@ def test_acls_users_and_quotas(tools: Tools, topic: str) -> None:
     shown = tools.configure("users", "bob", "--describe")
     assert "SCRAM-SHA-256=iterations=8192" in shown
     assert "producer_byte_rate=1000000" in shown
+    tools.configure("clients", "app", "--alter", "--add-config", "consumer_byte_rate=2000000")
+    assert "consumer_byte_rate=2000000" in tools.configure("clients", "app", "--describe")
 
 
 def test_nodes_their_disks_and_the_quorum(tools: Tools, topic: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections.abc import Callable, Sequence
@@ -20,10 +21,13 @@ from samelog.format.errors import CorruptLog, DecompressionError
 from samelog.kafka.apis.checks import check_unpacked
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.ingest.batch_check import Taken, without_long
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.keys import keeper
+from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
@@ -34,6 +38,7 @@ from samelog.sequencer.state.keys.key_state import (
     TellKeys,
     horizon_of,
 )
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
@@ -127,6 +132,33 @@ def test_an_index_that_cannot_be_read_stops_its_partition() -> None:
     opened.read_to = opened.covered_to = 1
     world.run_dry_from_disk()
     assert world.log == [b"a", b"b"]
+
+
+def test_what_a_disk_does_not_give_is_asked_for_once() -> None:
+    """Whoever looks after indexes opens it again."""
+
+    async def body() -> None:
+        asked, failed = list[Any](), asyncio.Event()
+
+        async def in_thread(work: Callable[..., Any], /, *arguments: Any) -> Any:
+            asked.append(arguments)
+            failed.set()
+            raise DiskFault("keys", "read", errno.EIO)
+
+        keys, known = KeyFilter(StateMachine(), lambda number: True), PartitionKeys(DiskKeys())
+        keys.partitions[1] = known
+        known.ask([b"\x00k"])
+        lookups = KeyLookups(keys, in_thread, lambda number: None, AtWork())
+        running = asyncio.create_task(lookups.run())
+        await failed.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert isinstance(known.fault, DiskFault)
+        assert len(asked) == 1
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(body())
 
 
 class Rotten(NoKeys):

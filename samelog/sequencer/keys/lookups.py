@@ -57,7 +57,9 @@ class KeyLookups:
     def _collect(self) -> None:
         """An error that lookups were not made for is one of this."""
         for number in [each for each, task in self._running.items() if task.done()]:
-            self._running.pop(number).result()
+            ended = self._running.pop(number)
+            if not ended.cancelled():
+                ended.result()
 
     def _begin(self) -> None:
         for number, known in self._keys.partitions.items():

@@ -40,7 +40,7 @@ class Pair:
     def to_peer(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysAsked)
         self.asked += 1
-        asyncio.ensure_future(self.peer.answer(1, message, self.there))
+        self.answer = asyncio.ensure_future(self.peer.answer(1, message, self.there))
 
     def back(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysTold)

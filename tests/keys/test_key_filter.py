@@ -318,7 +318,7 @@ def test_the_event_loop_never_waits_for_a_disk() -> None:
     assert not world.keys.is_ready(1, 1)
     assert world.plan() == []
     assert world.look_up()
-    world.run_dry()
+    world.run_dry_from_disk()
     assert sorted(world.log, key=str) == [b"a", b"b", b"c", b"d"]
     assert not world.planner.damaged
 

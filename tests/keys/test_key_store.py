@@ -190,7 +190,7 @@ def engines() -> Iterator[int]:
         yield from (0, 1)
 
 
-@pytest.mark.parametrize("engine", engines())
+@pytest.mark.parametrize("engine", [*engines()])
 def test_both_layouts_are_known(tmp_path: Path, engine: int) -> None:
     more = {} if engine < 0 else {"lib_version": engine}
     try:

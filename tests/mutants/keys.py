@@ -214,6 +214,7 @@ def throw_away_for_any_error() -> Iterator[None]:
 @contextmanager
 def take_the_unreadable_for_new() -> Iterator[None]:
     """Keys that the index cannot be asked for count as new."""
+
     async def ask(self: KeyLookups, known: PartitionKeys) -> None:
         try:
             known.told(known.store.find(sorted(known.asked)))

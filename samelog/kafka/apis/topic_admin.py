@@ -137,7 +137,7 @@ def _left_ms(over_at: float) -> int:
 
 
 async def _in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError | None:
-    """Why something is not done, if it is not; if that is not known by then, it may be done later."""
+    """Why something is not done, if it is not; what is not known by then may be done later."""
     try:
         async with asyncio.timeout_at(over_at):
             return await work

@@ -296,12 +296,11 @@ async def _abort(call: NodeCall, marker: Any) -> ErrorCode:
     broker = call.broker
     if marker.transaction_result or not broker.may(call.client, AclOperation.ALTER):
         return ErrorCode.cluster_authorization_failed
-    for name, known in broker.transactions.known.by_id.items():
-        if (known.producer_id, known.epoch) == (marker.producer_id, marker.producer_epoch):
-            break
-    else:
-        return ErrorCode.invalid_producer_epoch
-    if known.unit is None or not known.is_open:
+    wanted = marker.producer_id, marker.producer_epoch
+    by_id = broker.transactions.known.by_id.items()
+    found = ((name, each) for name, each in by_id if (each.producer_id, each.epoch) == wanted)
+    name, known = next(found, ("", None))
+    if known is None or known.unit is None or not known.is_open:
         return ErrorCode.invalid_producer_epoch
     now_ms = max(known.unit.began_ms + known.timeout_ms, broker.clock.wall_ms())
     try:

@@ -167,18 +167,23 @@ def _altered(asked: Any, error: ApiError | None) -> AlteredQuota:
 def _changes(asked: Any, level: int) -> list[QuotaChange] | ApiError:
     """The changes of one entity, or what is wrong with them."""
     names: Mapping[str, str | None] = {each.entity_type: each.entity_name for each in asked.entity}
-    if not names or len(names) != len(asked.entity) or not names.keys() <= {USER, CLIENT}:
-        return _refused("only users and client ids have quotas here, not addresses")
-    if CLIENT in names and level < CLIENT_QUOTAS:
-        return _refused(f"quotas of client ids need feature level {CLIENT_QUOTAS}")
-    if not all(_is_name(each) for each in names.values()):
-        return _refused("a name is empty, or too long, or has control characters")
-    problem = next(_problems(asked.ops), None)
+    problem = _problem_with(names, len(asked.entity), level) or next(_problems(asked.ops), None)
     if problem is not None:
         return _refused(problem)
     user, client = (names[kind] or "" if kind in names else None for kind in (USER, CLIENT))
     owner = QuotaOwner(user, client).text or None
     return [QuotaChange(owner, x.key, None if x.remove else int(x.value)) for x in asked.ops]
+
+
+def _problem_with(names: Mapping[str, str | None], named: int, level: int) -> str | None:
+    """What is wrong with an entity; `named`: how many parts it has."""
+    if not names or len(names) != named or not names.keys() <= {USER, CLIENT}:
+        return "only users and client ids have quotas here, not addresses"
+    if CLIENT in names and level < CLIENT_QUOTAS:
+        return f"quotas of client ids need feature level {CLIENT_QUOTAS}"
+    if not all(_is_name(each) for each in names.values()):
+        return "a name is empty, or too long, or has control characters"
+    return None
 
 
 def _is_name(name: str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,13 +27,21 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
-from samelog.kafka.apis.placing import create_placed, place_more, placement_of
-from samelog.kafka.broker import NOT_CONFIRMED, Broker
+from samelog.kafka.apis.placing import (
+    LONGEST_S,
+    create_placed,
+    in_time,
+    left_ms,
+    over_at_of,
+    place_more,
+    placement_of,
+)
+from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
-from samelog.sequencer.admin.placement import until_begun
+from samelog.sequencer.admin.placement import Plan, until_begun
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -108,41 +116,30 @@ async def _create_all(
     """Those that are created, each in its place, and errors for all else. Topics in data groups one
     after the other: each is planned from the table of placement as it is then.
     """
-    found: list[CreateTopicCommand | ApiError] = []
-    over_at = _over_at(request)
-    failure = await _in_time(until_begun(broker.machine), over_at)
+    over_at = over_at_of(request)
+    failure = await in_time(until_begun(broker.machine), over_at)
     if failure is not None:
         return [each if isinstance(each, ApiError) else failure for each in prepared]
     plans = [placement_of(broker, wanted) for wanted in request.topics]
-    for plan, each in zip(plans, prepared, strict=True):
-        if plan is None or isinstance(each, ApiError):
-            found.append(each)
-        else:
-            found.append(await _in_time(create_placed(broker, each, plan), over_at) or each)
+    found = [
+        await _create_placed(broker, each, plan, over_at)
+        for plan, each in zip(plans, prepared, strict=True)
+    ]
     usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
-    done = await done_together(broker, usual, _left_ms(over_at))
+    done = await done_together(broker, usual, left_ms(over_at))
     return [
         each if plan is not None else other
         for plan, each, other in zip(plans, found, done, strict=True)
     ]
 
 
-def _over_at(request: Any) -> float:
-    """When the time of a request is over, by the clock of the event loop."""
-    return asyncio.get_running_loop().time() + min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
-
-
-def _left_ms(over_at: float) -> int:
-    return max(0, round(1000 * (over_at - asyncio.get_running_loop().time())))
-
-
-async def _in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError | None:
-    """Why something is not done, if it is not; what is not known by then may be done later."""
-    try:
-        async with asyncio.timeout_at(over_at):
-            return await work
-    except TimeoutError:
-        return ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)
+async def _create_placed(
+    broker: Broker, prepared: CreateTopicCommand | ApiError, plan: Plan | None, over_at: float
+) -> CreateTopicCommand | ApiError:
+    """What becomes of it, if it is to be in data groups; else it is as it was."""
+    if plan is None or isinstance(prepared, ApiError):
+        return prepared
+    return await in_time(create_placed(broker, prepared, plan), over_at) or prepared
 
 
 LEFT_OUT = ApiError(ErrorCode.none, "")
@@ -293,13 +290,13 @@ async def _add_all(
     broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
-    over_at = _over_at(request)
+    over_at = over_at_of(request)
     found = [
         await _add_placed(broker, wanted, each, over_at)
         for wanted, each in zip(request.topics, prepared, strict=True)
     ]
     usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
-    done = await done_together(broker, usual, _left_ms(over_at))
+    done = await done_together(broker, usual, left_ms(over_at))
     return [other if own is None else own for own, other in zip(found, done, strict=True)]
 
 
@@ -312,7 +309,7 @@ async def _add_placed(
         return None
     lists = [list(each.broker_ids) for each in wanted.assignments or ()]
     placing = place_more(broker, topic, prepared.partitions, lists or None)
-    return await _in_time(placing, over_at) or prepared
+    return await in_time(placing, over_at) or prepared
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
@@ -415,7 +412,6 @@ def _deleted(
 HIGH_WATERMARK = -1
 NO_LOG_START = -1
 POLL_S = 0.02
-LONGEST_S = 60.0
 
 
 class DeleteRecordsResponsePartition(Entity, frozen=True):

@@ -316,7 +316,7 @@ def check_partitions(count: int) -> None:
 
 
 def check_settings(node: ServedNode, settings: dict[str, str], copies: int = 0) -> None:
-    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds. `copies` are
+    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds. `copies` is
     of a topic in data groups; 0: it is on every node.
     """
     majority = (copies or len(node.raft.group.raft.voters)) // 2 + 1

@@ -68,6 +68,7 @@ def test_the_quorum_is_rafts(world: World, wires: list[Wire]) -> None:
     assert int(partition.error_code) == 0
     voters = {each.replica_id: each.log_end_offset for each in partition.current_voters}
     assert set(voters) == {node.node_id for node in answer.nodes}
+    assert all(each.name.isupper() for node in answer.nodes for each in node.listeners)
     assert partition.leader_id in voters
     assert min(voters.values()) > 0  # the leader knows of all
     assert partition.high_watermark <= max(voters.values())

@@ -193,8 +193,9 @@ def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
         for topic in request.topics
     ]
     listener = call.client.listener
+    name = listener.upper()  # Kafka's clients take no other
     nodes = [
-        DescribeQuorumNode(end.number, [DescribeQuorumListener(listener, end.host, end.port)])
+        DescribeQuorumNode(end.number, [DescribeQuorumListener(name, end.host, end.port)])
         for end in broker.endpoints(listener)
     ]
     return DescribeQuorumResponse(error, topics, nodes)

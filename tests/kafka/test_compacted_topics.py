@@ -117,6 +117,7 @@ def keyed(world: World, boot: str) -> Keyed:
 
 @shows("confluent-kafka", "compacted topics")
 @shows("kafka-python", "compacted topics")
+@shows("aiokafka", "compacted topics")
 def test_consumers_get_the_newest_of_each_key(world: World, keyed: Keyed) -> None:
     keyed.produce(11)
     wait_compacted(world, keyed, 8)

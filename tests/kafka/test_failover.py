@@ -57,6 +57,7 @@ def test_a_transaction_outlives_the_leader(world: World, boot: str, topic: str) 
     assert committed(boot, topic) == VALUES
 
 
+@shows("kafka-python", "transactions: the leader is killed")
 def test_a_transaction_of_kafka_python_outlives_the_leader(
     world: World, boot: str, topic: str
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_transaction_of_kafka_python_outlives_the_leader(
     assert committed(boot, topic) == VALUES
 
 
+@shows("aiokafka", "transactions: the leader is killed")
 def test_a_transaction_of_aiokafka_outlives_the_leader(world: World, boot: str, topic: str) -> None:
     leader = world.leader()
 

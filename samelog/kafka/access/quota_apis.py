@@ -130,7 +130,8 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=1,
-    notes="Users' `producer_byte_rate`, `consumer_byte_rate`. A file's quotas go before.",
+    notes="`producer_byte_rate`, `consumer_byte_rate` of users and client ids. A file's quotas go "
+    "before.",
 )
 async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasResponse:
     """Changes rates, those of all entities that are sound in one entry."""

@@ -29,9 +29,7 @@ class DescribeGroupsResponse(ResponseBody, frozen=True):
     groups: Sequence[Described]
 
 
-@kafka_api(
-    15, "DescribeGroups", 0, 6, flexible_from=5, notes="Authorized operations are not returned."
-)
+@kafka_api(15, "DescribeGroups", 0, 6, flexible_from=5)
 def describe_groups(call: NodeCall, request: Any) -> Reply:
     """Groups of the classic protocol, with their members."""
     names = list(request.groups)
@@ -202,7 +200,6 @@ class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=0,
-    notes="Authorized operations are not returned.",
 )
 def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     """Groups of the consumer protocol, with members and their targets."""

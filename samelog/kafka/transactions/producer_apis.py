@@ -277,7 +277,7 @@ class WriteTxnMarkersResponse(ResponseBody, frozen=True):
     1,
     1,
     flexible_from=1,
-    notes="For brokers of Kafka: always CLUSTER_AUTHORIZATION_FAILED.",
+    notes="Only to abort, as `kafka-transactions abort` does: the whole transaction ends.",
 )
 async def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResponse:
     """Nobody writes markers but the merger. Who may change the cluster can have a transaction

@@ -6,7 +6,7 @@ in the way and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from samelog.placement.changes import (
     AllowTasks,
@@ -109,8 +109,11 @@ def check_removal(table: PlacementTable, name: str) -> None:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def recover(table: PlacementTable, name: str, group: int) -> list[AnyChange]:
-    """Let a group go on with one member's replica, because its majority is lost for ever. Raises
+def recover(
+    table: PlacementTable, name: str, group: int, suspect: Collection[str] = ()
+) -> list[AnyChange]:
+    """Let a group go on with one member's replica, because its majority is lost for ever. Who is
+    `suspect` by its own word counts for nothing until a majority lets it in. Raises
     PlacementRefused.
     """
     member, known = _member(table, name), table.groups.get(group)
@@ -122,7 +125,9 @@ def recover(table: PlacementTable, name: str, group: int) -> list[AnyChange]:
         raise PlacementRefused("NO_REPLICA", text, f"{names} have")
     if not table.is_heard(member.number):
         raise PlacementRefused("SILENT", f"{name} cannot be reached", f"start {name}")
-    heard = [each for each in known.voters if table.is_heard(each)]
+    doubted = {each.number for each in table.members.values() if each.name in suspect}
+    sure = [each for each in known.voters if each not in doubted]
+    heard = [each for each in sure if table.is_heard(each)]
     if len(heard) * 2 > len(known.voters):
         text = f"{table.names(heard)} are a majority of group {group}: nothing is lost"
         raise PlacementRefused("HAS_MAJORITY", text, "wait until it has a leader")

@@ -103,6 +103,8 @@ class Options:
     """Writers that stage batches for a topic that is in data groups; producers of transactions
     write there, too. None: there is no such topic.
     """
+    has_many_groups: bool = False
+    """It is one of `many_groups`."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -134,6 +136,27 @@ def from_seed(seed: int) -> Options:
         minority_stays_away=False,
     )
     return _with_groups(options)
+
+
+def many_groups(seed: int) -> Options:
+    """Another world of this seed: of one to seven nodes, with 1 to 12 data groups of one to five
+    replicas, a topic in them, and writers of stages and transactions. Members come and go in some.
+    """
+    draw = random.Random(f"many groups {seed}")
+    options = replace(
+        _drawn(seed),
+        nodes=draw.choice((1, 3, 3, 5, 5, 7)),
+        data_groups=draw.randint(1, 12),
+        producers=draw.choice((0, 0, 2)),
+        stagers=draw.choice((1, 2)),
+        minority_stays_away=False,
+        has_many_groups=True,
+    )
+    options = replace(options, replicas=min(options.nodes, draw.randint(1, 5)))
+    if options.replicas < options.nodes or draw.random() < 0.5:
+        kinds = tuple(kind for kind in options.kinds if kind not in FORGETTING)
+        options = replace(options, kinds=kinds)
+    return options
 
 
 def _with_groups(options: Options) -> Options:

@@ -9,7 +9,18 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
+from samelog.placement import (
+    changes,
+    evening,
+    guards,
+    members,
+    needs,
+    operations,
+    orders,
+    reassigning,
+    steps,
+    topics,
+)
 from samelog.placement.domains import Domains
 from samelog.placement.members import Availability, MemberStates
 from samelog.placement.planner import PlacementPlanner
@@ -257,6 +268,32 @@ def founders_for_ever() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_the_newest_wish() -> Iterator[None]:
+    """What was wanted while a partition moved is forgotten when that move ends."""
+    with patch.object(changes, "_newer_wish", lambda placement, change: None):
+        yield
+
+
+@contextmanager
+def leave_who_is_wanted_back() -> Iterator[None]:
+    """A partition that moves away is taken to be where it is wanted still."""
+    with patch.object(reassigning, "_leaves", lambda table, partition: False):
+        yield
+
+
+@contextmanager
+def count_whoever_is_heard() -> Iterator[None]:
+    """Who may have forgotten something is part of a majority, which never has a leader."""
+    original = operations.recover
+
+    def recover(table: Any, name: str, group: int, suspect: Any = ()) -> Any:
+        return original(table, name, group)
+
+    with patch.object(operations, "recover", recover):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
@@ -264,6 +301,9 @@ _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
+_COUNTS = "recovering.py::test_who_counts_for_nothing_is_no_part_of_a_majority"
+_LAST = "cancelling.py::test_where_a_partition_is_wanted_last_counts_though_another_move_ends"
+_WANTED = "cancelling.py::test_a_partition_that_is_wanted_back_comes_back"
 
 PLACING = (
     (131, remove_the_only_copy, _WORLDS),
@@ -291,5 +331,8 @@ PLACING = (
     (135, seal_before_it_is_copied, _WORLDS),
     (135, drop_before_it_is_open, _WORLDS),
     (135, cancel_without_forbidding, _IN + _FORBIDS),
+    (154, count_whoever_is_heard, _IN + _COUNTS),
+    (159, forget_the_newest_wish, _IN + _LAST),
+    (159, leave_who_is_wanted_back, _IN + _WANTED),
 )
 """Rule, bug, and the test that finds it."""

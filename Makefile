@@ -12,7 +12,7 @@ PYTHON := cd "$(HERE)" && .venv/bin/python
 # Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka dist clean
+.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka sites dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -86,6 +86,9 @@ bench: setup ## measure
 bench-kafka: setup ## what is missing of the comparison with Kafka (an hour; ARGS="--rounds 1"; ARGS=--list)
 	@sh "$(HERE)/scripts/clients.sh" java mvn nats
 	@$(PYTHON) -m bench kafka $(ARGS)
+
+sites: setup ## acknowledgements at one site beside another one, 80 ms away and cut off (root; ARGS="--rounds 5")
+	@$(PYTHON) -m bench sites $(ARGS)
 
 dist: setup ## what is released of the last commit, in dist/: sdist, wheel, SBOM; the wheel is tried
 	@sh "$(HERE)/scripts/dist.sh"

@@ -24,6 +24,7 @@ ALL = (
     "archived_around",
     "catch_up",
     "compaction",
+    "filters",
     "kafka_requests",
     "hostile",
     "groups",
@@ -31,7 +32,7 @@ ALL = (
     "spark",
     "plain",
 )
-LONG = ("kafka", "dolphindb", "spark_kafka")
+LONG = ("kafka", "dolphindb", "spark_kafka", "sites")
 """Only by name."""
 
 

@@ -28,6 +28,47 @@ class SiteInfo(AdminAnswer, frozen=True):
     members: tuple[SiteMember, ...]
 
 
+class PartitionStanding(AdminAnswer, frozen=True):
+    """Where a partition ends on the node, and where it ends as far as the node knows: what is
+    between the two has not come there.
+    """
+
+    topic: str
+    partition: int
+    end_offset: int
+    known_offset: int
+
+
+class Standing(AdminAnswer, frozen=True):
+    """What a node would go on with if its site were promoted. `silent_s`: for how long it has heard
+    of no leader; `entry` and `term`: its newest; `reached`: other members that are connected;
+    `mates`: the other members of its site; `lost_groups`: data groups of which it has no replica.
+    """
+
+    node: str
+    site: str
+    cluster_id: str
+    leads: bool
+    silent_s: float
+    entry: int
+    term: int
+    committed: int
+    reached: tuple[str, ...]
+    mates: tuple[str, ...]
+    voters: tuple[str, ...]
+    partitions: tuple[PartitionStanding, ...]
+    lost_groups: tuple[int, ...]
+
+
+class PromotionBegun(AdminAnswer, frozen=True):
+    """The node begins anew, as the first voter of its site. `cluster_id`: as the cluster is called
+    from then on.
+    """
+
+    node: str
+    cluster_id: str
+
+
 class SiteRows(AdminAnswer, frozen=True):
     """All sites, in the order in which they were added, and the members that are in none."""
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from samelog.admin.requests import AdminRequest
-from samelog.admin.site_answers import SiteRows
+from samelog.admin.site_answers import PromotionBegun, SiteRows, Standing
 
 SiteName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A site.")]
 
@@ -30,3 +30,28 @@ class DropSite(AdminRequest[SiteRows], frozen=True):
     """Let the cluster have a site no more."""
 
     site: SiteName
+
+
+class AlterSite(AdminRequest[SiteRows], frozen=True):
+    """Let members of a site vote from now on, or only read."""
+
+    site: SiteName
+    votes: Annotated[bool, Meta(description="Whether its members may vote.")]
+
+
+class GetStanding(AdminRequest[Standing], frozen=True):
+    """What this node would go on with if its site were promoted."""
+
+
+class PromoteSite(AdminRequest[PromotionBegun], frozen=True):
+    """Let this node, and its site, go on without the others, which are lost."""
+
+    site: SiteName
+    entry: Annotated[int, Meta(ge=0, description="The newest entry that any node there has.")]
+    term: Annotated[int, Meta(ge=0, description="The term of that entry.")]
+    without: Annotated[
+        tuple[str, ...], Meta(max_length=64, description="Nodes there that are lost, too.")
+    ] = ()
+    others_are_down: Annotated[
+        bool, Meta(description="Others were heard of lately, and are known to be lost.")
+    ] = False

@@ -198,6 +198,7 @@ OPERATIONS = (
     _read("/whoami", "Who asks, as this node sees it.", ask.GetIdentity),
     _read("/placement", "Which groups there are, and what is where.", place.GetPlacement),
     _read("/tasks", "Tasks that move replicas; the leader answers.", place.ListTasks),
+    _read("/standing", "What it would go on with if its site were promoted.", site.GetStanding),
     _read("/sites", "Sites, who is there, and how far they are behind.", site.ListSites),
     _read("/upgrade", "The feature level, and whether it can be raised.", ask.GetUpgrade),
     _read(
@@ -270,6 +271,12 @@ OPERATIONS = (
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
     _change("/sites", "Let the cluster have one more site.", site.CreateSite),
     _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),
+    _change("/sites/{site}/alter", "Let members of a site vote, or only read.", site.AlterSite),
+    _change(
+        "/sites/{site}/promote",
+        "Let this node's site go on alone, when the others are lost: docs/sites.md.",
+        site.PromoteSite,
+    ),
     _change(
         "/upgrade/finalize",
         "Raise the feature level, for good: docs/upgrades.md.",

@@ -6,7 +6,14 @@ Invariant: as in `samelog.admin.answers`.
 from __future__ import annotations
 
 from samelog.admin.answers import AdminAnswer
-from samelog.format.positions import SessionPosition
+
+
+class SessionPlace(AdminAnswer, frozen=True):
+    """Byte `byte` of file `log.<run>.<roll>` of one partition of a session."""
+
+    run: int
+    roll: int
+    byte: int
 
 
 class SessionPartition(AdminAnswer, frozen=True):
@@ -16,9 +23,9 @@ class SessionPartition(AdminAnswer, frozen=True):
 
     topic: str
     partition: int
-    replicated: SessionPosition
-    merged: SessionPosition
-    released: SessionPosition
+    replicated: SessionPlace
+    merged: SessionPlace
+    released: SessionPlace
 
 
 class SessionRow(AdminAnswer, frozen=True):

@@ -338,7 +338,8 @@ class Core:
     def set_leader(self, leader: int | None) -> None:
         """Note whom we follow; reads that were sent to another leader are lost."""
         self.leader = leader
-        self.leader_seen = self.now
+        if leader is not None:
+            self.leader_seen = self.now
         self.reads.extend((context, None) for context in self.forwarded.abandon())
         self.changed = True
 

@@ -109,11 +109,10 @@ class KafkaViews:
 
     def topic(self, key: str | UUID) -> Topic | None:
         """A view as a topic, by its name or its id."""
-        views = self._machine.state.schemas.views.values()
-        for view in views:
-            if key == (view.name if isinstance(key, str) else UUID(view.log_id)):
-                return self._machine.state.topic_of_view(view)
-        return None
+        state = self._machine.state
+        index = state.schemas.index
+        view = index.by_name.get(key) if isinstance(key, str) else index.by_log.get(key.hex)
+        return None if view is None else state.topic_of_view(view)
 
     def of(self, topic: Topic) -> View | None:
         """The view that a topic stands for; None: it is a topic."""

@@ -24,6 +24,7 @@ from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.source import SourceCluster
+from samelog.placement.cluster_ids import root_of
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class MirrorRounds:
     async def pairs(self, state: SourceState, topics: list[SourceTopic]) -> list[Pair]:
         """These topics, and their mirrors, made if need be. Raises DestinationFault."""
         rows = await self._destination.mirrors()
-        if rows.cluster_id == state.cluster_id:
+        if root_of(rows.cluster_id) == root_of(state.cluster_id):
             raise MirrorStopped("source and destination are the same cluster")
         known = {each.topic: each for each in rows.mirrors}
         found, refused = [], self._placed(state)
@@ -134,10 +135,10 @@ class MirrorRounds:
             name,
             len(topic.partitions),
             settings,
-            state.cluster_id,
+            root_of(state.cluster_id),
             topic.topic,
             topic.log_id,
-            (*topic.origins, state.cluster_id),
+            (*topic.origins, root_of(state.cluster_id)),
             self._source.keeps_epochs,
         )
         if known is None or not _is_as_wanted(known, wanted):

@@ -10,6 +10,18 @@ from collections.abc import Mapping
 import msgspec
 
 
+class Promotion(msgspec.Struct, frozen=True):
+    """A site that began to vote after the others were lost: by which member, behind which entry."""
+
+    site: str
+    member: int
+    entry: int
+    term: int
+    at_ms: int
+    ends: dict[int, int] = {}
+    """Partition -> where it ended; of the newest promotion only."""
+
+
 class Sites(msgspec.Struct):
     """Which sites there are, in the order in which they were added, and who is in which."""
 
@@ -17,6 +29,8 @@ class Sites(msgspec.Struct):
     """Site -> whether its members may vote."""
     members: dict[int, str] = {}
     """Member -> its site; one that is missing has said none."""
+    promotions: list[Promotion] = []
+    """All that there were, the newest last."""
 
     def may_vote(self, member: int) -> bool:
         """Whether a member may become a voter: where some sites only read, it has to be in one that
@@ -29,6 +43,16 @@ class Sites(msgspec.Struct):
     def only_reads(self, member: int) -> bool:
         """Whether a member is in a site that only reads: it takes merged bytes, no session's."""
         return not self.votes.get(self.members.get(member, ""), True)
+
+    def promote(self, promotion: Promotion) -> None:
+        """One site votes from now on, and no other does."""
+        older = [msgspec.structs.replace(each, ends={}) for each in self.promotions]
+        self.promotions = [*older, promotion]
+        self.votes = {name: name == promotion.site for name in self.votes}
+
+    def promoted_at(self, partition: int) -> int:
+        """Where a partition ended at the newest promotion; 0: nothing was lost with a site."""
+        return self.promotions[-1].ends.get(partition, 0) if self.promotions else 0
 
     def keep(self, members: Mapping[int, object]) -> None:
         """Forget who is no member any more."""

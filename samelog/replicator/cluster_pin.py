@@ -3,7 +3,8 @@
 Two clusters may have one name, and one may be made anew at the addresses of another: only the id,
 which a cluster has from its first entry on, tells them apart.
 
-Invariant: nothing is shipped to, or copied from, another cluster than the first one that was met.
+Invariant: nothing is shipped to, or copied from, another cluster than the first one that was met,
+nor a node that is of before a promotion that this directory has met (docs/sites.md, S2).
 A disk without room for the id is no reason to stop, as only shipping makes room again: until the
 id can be written, it is known as long as the process lives.
 """
@@ -16,6 +17,7 @@ import os
 from samelog.format.directory_files import ClusterFile
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import CLUSTER_FILE
+from samelog.placement.cluster_ids import ends
 from samelog.store.disk.files import FileSystem
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -41,14 +43,20 @@ class ClusterPin:
             return
         file = read_json_file(self._fs, self._path, ClusterFile)
         known = file.cluster_id if file else self._unwritten
-        if known not in ("", cluster_id):
+        if ends(known, cluster_id):
+            raise ProtocolFault(
+                FaultCode.WRONG_CLUSTER,
+                f"a site was promoted, and the cluster is {known} now: this node is of before",
+                "nothing is shipped there, or read from there",
+            )
+        if known not in ("", cluster_id) and not ends(cluster_id, known):
             raise ProtocolFault(
                 FaultCode.WRONG_CLUSTER,
                 f"this cluster has the id {cluster_id}; {self._directory} belongs to the cluster "
                 f"of this name with the id {known}",
                 f"go back to that cluster, use another directory, or remove {self._path}",
             )
-        if file is None:
+        if file is None or known != cluster_id:
             self._write(cluster_id)
 
     def _write(self, cluster_id: str) -> None:

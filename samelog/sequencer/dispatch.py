@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from samelog.placement.cluster_ids import ends
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.bulk_server import DiallingMember
@@ -30,7 +31,7 @@ from samelog.wire.messages import (
     Holders,
     Welcome,
 )
-from samelog.wire.peer_messages import Forgotten
+from samelog.wire.peer_messages import Forgotten, Superseded
 
 WINDOW_BYTES = 16 << 20
 
@@ -128,6 +129,7 @@ class Dispatcher:
     def _peer(self, hello: Hello) -> Handler:
         """A member's control connection, or the question of one for its number."""
         member = self._member(hello)
+        self._compare_promotions(hello, stays=member is not None and hello.number is not None)
         if member is None:
             return self._stranger(hello)
         if hello.number is None:
@@ -168,6 +170,17 @@ class Dispatcher:
         if member is None or hello.number not in (None, member.number):
             return None
         return member
+
+    def _compare_promotions(self, hello: Hello, *, stays: bool) -> None:
+        """Before anything else: is one of the two of before a promotion? Raises ProtocolFault."""
+        own, theirs = self._cluster_id(), hello.life.cluster_id if hello.life else ""
+        if ends(own, theirs):
+            self._connection.send(Superseded(own, stays))
+            text = f"{hello.node} is of before a site was promoted"
+            raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "see its own log")
+        if ends(theirs, own):
+            text = "a site was promoted, and this node has not followed yet"
+            raise ProtocolFault(FaultCode.NOT_READY, text)
 
     def _compared(self, member: Member, hello: Hello) -> Life:
         """The life that a member says it is in. Raises ProtocolFault."""

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import Protocol, get_args
 
 from samelog.consensus import GroupMessages
+from samelog.placement.cluster_ids import ends
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.cluster.promotion import SiteWasPromoted
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
@@ -39,6 +41,7 @@ from samelog.wire.peer_messages import (
     RunAsked,
     RunHeld,
     SiteLag,
+    Superseded,
 )
 
 OfDataGroups = (
@@ -76,9 +79,6 @@ class PeerOwner(ServedNode, Protocol):
     @property
     def life(self) -> OwnLife:
         """Its own life."""
-
-    def fail(self, error: BaseException) -> None:
-        """End the node."""
 
     def members_changed(self) -> None:
         """The member list moved."""
@@ -163,6 +163,13 @@ class PeerEvents:
         known = KnownLife(message.boot, message.incarnation)
         reason = f"{self._node.peers.members.name(node)} says: {message.reason}"
         self.forgot(Contradiction(reason, known, is_own=True))
+
+    def on_superseded(self, message: Superseded) -> None:
+        """See peers.PeerListener."""
+        if ends(message.cluster_id, self._node.life.cluster_id):
+            self._node.life.is_over()
+            self._node.data_groups.is_suspect()
+            self._node.fail(SiteWasPromoted(message.cluster_id, stays=message.stays))
 
     def forgot(self, found: Contradiction) -> None:
         """This node has forgotten something."""

@@ -24,9 +24,12 @@ from samelog.placement.changes import RecoverGroup, apply_change
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
+    SiteRecord,
+    check_not_superseded,
     known_by_birth,
     read_record,
     write_record,
+    write_sites,
 )
 from samelog.sequencer.data_groups.recovering import keep_own_segments
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile
@@ -36,7 +39,8 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import Member, RecordEvent
-from samelog.sequencer.state.types import MemberLives, State
+from samelog.sequencer.state.sites.commands import PromoteSiteCommand
+from samelog.sequencer.state.types import MemberLives, Rejection, State
 from samelog.store.disk.files import File, FileSystem
 
 VERSION_STEP = 1000
@@ -44,6 +48,14 @@ NUMBER_STEP = 4
 """Numbers that nodes may have been given that this one never heard of."""
 NUMBERS_LEFT_OUT = 1 << 20
 """The same of partitions, inputs, groups, replicas, tasks and units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePromotion:
+    """The promotion of a site; `promotion`: its random id, 16 hexadecimal digits."""
+
+    site: str
+    promotion: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +133,29 @@ def look(fs: FileSystem, config: NodeConfig) -> Finding:
 
 
 def begin_anew(
-    fs: FileSystem, config: NodeConfig, *, kind: str, wall_ms: int, others: Collection[str] = ()
+    fs: FileSystem,
+    config: NodeConfig,
+    *,
+    kind: str,
+    wall_ms: int,
+    others: Collection[str] = (),
+    promotes: SitePromotion | None = None,
 ) -> tuple[Finding, str]:
     """Make the directory that of a cluster of one voter: what it held, and where the old Raft files
-    are kept. `others`: names of members that stay, with what they have. Raises as `look`, and
-    NodeDirectoryError if one of them is none.
+    are kept. `others`: names of members that stay, with what they have; `promotes`: what the
+    node's site is promoted by. Raises as `look`, and NodeDirectoryError if one of them is none, or
+    if another site was promoted without this node.
     """
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
+        check_not_superseded(fs, config.data)
         _check_names(life, config, others)
-        text = _possible_loss(life.finding)
-        life.held.machine.apply(RecordEvent(wall_ms, kind, text))
+        if promotes is None:
+            life.held.machine.apply(RecordEvent(wall_ms, kind, _possible_loss(life.finding)))
         _stand_alone(life, config, others)
+        if promotes is not None:
+            _promote(life, promotes, wall_ms)
         if life.state.level >= GROUPS:
             _leave_numbers_out(life.state)
         _recover_groups(life)
@@ -220,6 +242,16 @@ def _possible_loss(finding: Finding) -> str:
     )[:1000]
 
 
+def _promote(life: _Life, promotes: SitePromotion, wall_ms: int) -> None:
+    found, site = life.finding, promotes.site
+    text = f"site {site!r} was promoted: {_possible_loss(found)}"[:1000]
+    place = found.last_index, found.last_term
+    done = PromoteSiteCommand(site, promotes.promotion, found.number, *place, wall_ms, text)
+    outcome = life.held.machine.apply(done)
+    if isinstance(outcome, Rejection):
+        raise NodeDirectoryError(f"site {site!r} is not promoted: {outcome.message}")
+
+
 def _check_names(life: _Life, config: NodeConfig, others: Collection[str]) -> None:
     known = {member.name for member in life.state.members.values()} - {config.name}
     if strangers := sorted(set(others) - known):
@@ -292,8 +324,10 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
         members=list(life.state.members.values()),
         members_version=life.state.members_version,
         voters=[finding.number],
+        cluster_id=life.state.cluster_id or record.cluster_id,
     )
     write_record(fs, data, known_by_birth(fs, data, alone))
+    write_sites(fs, data, SiteRecord())
     return aside
 
 

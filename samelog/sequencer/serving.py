@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -23,7 +24,15 @@ from samelog.sequencer.cluster.joining import (
 from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace, suspect
+from samelog.sequencer.cluster.promotion import (
+    PromotionOrder,
+    PromotionOrdered,
+    SiteWasPromoted,
+    ask_far_sites,
+    follow,
+)
 from samelog.sequencer.node import Node
+from samelog.sequencer.recovery import SitePromotion, begin_anew
 from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)
@@ -41,8 +50,8 @@ async def serve_node(
     bootstrap: bool,
     on_started: Callable[[Node, int], None],
 ) -> None:
-    """Run a node until `stop` is set. Raises whatever a part of it fails with, and NotAMember once
-    it was removed.
+    """Run a node until `stop` is set. Raises whatever a part of it fails with, NotAMember once it
+    was removed, and NodeDirectoryError once a site was promoted without it.
     """
     place = None
     if is_new(fs, config):
@@ -51,10 +60,20 @@ async def serve_node(
         else:
             place = await _unless_stopped(find_place(config, tls), stop)
     while not stop.is_set():
+        try:
+            await _unless_stopped(ask_far_sites(fs, config, tls), stop)
+        except SiteWasPromoted as error:
+            follow(fs, config.data, error)
         node = make(place)
         on_started(node, await node.start())
         try:
             await _unless_stopped(node.run_until_failure(), stop)
+        except SiteWasPromoted as error:
+            await node.stop()
+            follow(fs, config.data, error)
+        except PromotionOrdered as error:
+            await node.stop()
+            _promote(fs, config, error.order)
         except HasForgotten as error:
             await node.stop()
             suspect(fs, config.data, error.found)
@@ -68,6 +87,20 @@ async def serve_node(
             log_event(log, logging.WARNING, "old promises set aside", directory=kept)
         else:
             await node.stop()
+
+
+def _promote(fs: FileSystem, config: NodeConfig, order: PromotionOrder) -> None:
+    """Raises as `begin_anew`: then the directory is as it was."""
+    found, kept = begin_anew(
+        fs,
+        config,
+        kind="site-promoted",
+        wall_ms=time.time_ns() // 1_000_000,
+        others=order.others,
+        promotes=SitePromotion(site=order.site, promotion=order.promotion),
+    )
+    place = f"entry {found.last_index} of term {found.last_term}"
+    log_event(log, logging.WARNING, "site promoted", site=order.site, behind=place, kept=kept)
 
 
 def _place_told(node: Node, number: int) -> NodePlace:

@@ -94,6 +94,8 @@ class LogAccess:
     local_wait_s: float = 1.0
     fetch_timeout_s: float = 30.0
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    where: str | None = None
+    """A condition that nodes evaluate (docs/typed.md, "Filters"); None: all is read."""
 
 
 class ValueFormat(Enum):
@@ -179,6 +181,7 @@ OTHERS = (
     "includeHeaders",
     "columns",
     "pushdown",
+    "where",
     "valueFormat",
     "valueSchema",
     "avroSchema",
@@ -326,6 +329,7 @@ def _access(texts: Mapping[str, str]) -> LogAccess:
         local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
         fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
         isolation=_isolation(texts),
+        where=texts.get("where"),
     )
 
 

@@ -41,7 +41,8 @@ from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.spark.errors import BadOption, TopicNotFound
 from samelog.spark.heap import settle_modules
-from samelog.spark.logs.access import config_path, shared_nodes
+from samelog.spark.logs.access import shared_nodes
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import LogAccess, ReadMode
 
 if TYPE_CHECKING:

@@ -66,6 +66,14 @@ class Cursor:
         self._drop_chunk()
         self.position = self.done = offset
 
+    def jump(self, offset: int) -> None:
+        """Go on from `offset`, as what lies between is not there; what was handed out and not dealt
+        with stays so. Raises OffsetOutOfRange.
+        """
+        done, is_settled = self.done, self.done == self.position
+        self.seek(offset)
+        self.done = offset if is_settled else min(done, offset)
+
     def put_back(self, offset: int) -> None:
         """Hand out `offset` again: it was not dealt with. Raises OffsetOutOfRange."""
         done = self.done

@@ -305,7 +305,7 @@ class Engine:
 
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
         known = Known(error.earliest, error.end, error.end, error.end)
-        cursor.seek(self._finder.reset(cursor.reader, error.offset, known))
+        cursor.jump(self._finder.reset(cursor.reader, error.offset, known))
 
     # --- waiting -------------------------------------------------------------------------------
 

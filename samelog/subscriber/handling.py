@@ -37,6 +37,11 @@ class BatchForm(Enum):
     TABLE = "table"
     PANDAS = "pandas"
 
+    @classmethod
+    def _missing_(cls, value: object) -> BatchForm | None:
+        """`arrow` is another word for `table`."""
+        return cls.TABLE if value == "arrow" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:

@@ -67,12 +67,13 @@ class TypedReader:
         """The rows of one partition's records, whose columns are those of Batch.arrow()."""
         values: list[bytes | None] = records.column("value").to_pylist()
         offsets: list[int] = records.column("offset").to_pylist()
-        together: dict[int, list[int]] = {}
-        for place, version in enumerate(self._versions(records, values, offsets, since)):
-            together.setdefault(version, []).append(place)
+        together = self._together(records, values, offsets, since)
         parts, unread = [], []
         for version, places in together.items():
-            decoded = self._decode(version, [values[place] for place in places])
+            is_all = len(places) == len(values)
+            decoded = self._decode(
+                version, values if is_all else [values[place] for place in places]
+            )
             parts.append(_placed(decoded, places))
             for misfit in decoded.misfits:
                 place = places[misfit.index]
@@ -83,14 +84,33 @@ class TypedReader:
 
     # --- versions ------------------------------------------------------------------------------
 
-    def _versions(
+    def _together(
         self,
         records: pa.Table,
         values: Sequence[bytes | None],
         offsets: Sequence[int],
         since: Since,
-    ) -> list[int]:
+    ) -> Mapping[int, Sequence[int]]:
+        """Which records have each version. Mostly nobody has marked any, and all have the same."""
         marks = marks_of(records)
+        if offsets and not marks and not records.column("value").null_count:
+            first, last = version_at(since, offsets[0]), version_at(since, offsets[-1])
+            schema = self._schemas.get(first)
+            is_told = schema is not None and schema.format is not SchemaFormat.ARROW
+            if first == last and is_told:
+                return {first: range(len(values))}
+        together: dict[int, list[int]] = {}
+        for place, version in enumerate(self._versions(marks, values, offsets, since)):
+            together.setdefault(version, []).append(place)
+        return together
+
+    def _versions(
+        self,
+        marks: Mapping[int, int],
+        values: Sequence[bytes | None],
+        offsets: Sequence[int],
+        since: Since,
+    ) -> list[int]:
         found = []
         for place, (value, offset) in enumerate(zip(values, offsets, strict=True)):
             if value is None:

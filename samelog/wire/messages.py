@@ -51,11 +51,10 @@ from samelog.wire.frames import (
     FrameType,
     bad_header,
 )
-from samelog.wire.peer_messages import Forgotten, PeerMessage
+from samelog.wire.peer_messages import Forgotten, PeerMessage, Superseded
 from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
-
 NO_BATCH = -1
 """`last_start` where a position has no batch before it in its roll or segment; `last_crc` is 0."""
 
@@ -469,6 +468,7 @@ AnyMessage: TypeAlias = (
     | ConfirmEnd
     | EndConfirmed
     | Forgotten
+    | Superseded
     | PeerMessage
     | TransactionMessage
 )

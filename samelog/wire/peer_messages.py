@@ -181,6 +181,15 @@ class Forgotten(Message, frozen=True, tag=48):
     incarnation: OptionalIdentifier = ""
 
 
+class Superseded(Message, frozen=True, tag=151):
+    """To a node that introduced itself: a site was promoted since its cluster had the id that it
+    said. `cluster_id`: the one of now; `stays`: it is a member there, too, and goes on with that.
+    """
+
+    cluster_id: Identifier
+    stays: bool
+
+
 class MemberState(Message, frozen=True, tag=49):
     """A member's own word of itself, once a second and when it changes: what it does, why it is not
     ready (empty: it is), what is wrong with it, the newest feature level that it supports.

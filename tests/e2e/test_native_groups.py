@@ -19,8 +19,6 @@ import pytest
 from samelog import AsyncSubscriber, Subscriber
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup
-from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.tables.kafka import GroupLimits, KafkaConfig
 from samelog.format.errors import InvalidName
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.subscriber import GroupRefused, processed_offset
@@ -31,16 +29,6 @@ from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
 
 PARTITIONS = 6
-
-
-@pytest.fixture
-def brief(tmp_path: Path) -> Iterator[World]:
-    """A cluster that waits for members shortly."""
-    limits = GroupLimits(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=3000)
-    options = ClusterOptions(kafka=KafkaConfig(groups=limits))
-    with LocalCluster(str(tmp_path / "cluster"), options) as cluster:
-        cluster.start()
-        yield World(cluster, tmp_path)
 
 
 def member(world: World, name: str, **options: Any) -> Subscriber:

@@ -107,6 +107,9 @@ def test_sessions_say_who_publishes_and_how_far_it_has_come(
     assert found["last_record_ms"] > 0
     wait_for(lambda: is_all_released(session_row(node, "s")), "its files are released")
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
+    rows = client.ask(cluster.client_config(), requests.ListSessions()).sessions
+    (own,) = [each for each in rows if each.session == "s"]
+    assert own.partitions[0].merged.byte > 0, "clients of samelog can read the answer, too"
     with Publisher("t2", session="twin", dedup_id="d", **options) as publisher:
         publisher.append(b"x", id=7)
         publisher.wait_merged(20)

@@ -24,6 +24,7 @@ from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.ingest.batch_check import Taken, without_long
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.keys import keeper
+from samelog.sequencer.keys.key_filter import SLOW_S
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
 from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
@@ -119,6 +120,38 @@ def test_an_index_that_cannot_be_read_stops_its_partition() -> None:
     known.store, known.fault = SimpleNamespace(find=lambda keys: index), None
     world.run_dry()
     assert world.log == [b"a", b"b"]
+
+
+class Slow(NoKeys):
+    """An index whose disk takes a while."""
+
+    now = 0.0
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        self.now += 10 * SLOW_S
+        return {}
+
+
+def test_slow_lookups_let_go_of_the_loop_for_as_long() -> None:
+    """The next batches wait, also those of the same plan."""
+    world, slow = World("ab"), Slow()
+    world.put(1, b"a")
+    world.run_dry()
+    world.read()
+    known = world.keys.partitions[1]
+    known.stored(known.due(1))  # type: ignore[arg-type]
+    known.store, world.keys._now = slow, lambda: slow.now
+    world.put(1, b"b")
+    world.put(2, b"c")
+    world.commit(world.plan())
+    assert len(world.log) == 2
+    assert world.plan() == []
+    assert not world.keys.has_rested()
+    slow.now += 10 * SLOW_S
+    assert world.keys.has_rested()
+    assert not world.keys.has_rested(), "once is enough"
+    world.commit(world.plan())
+    assert sorted(world.log, key=str) == [b"a", b"b", b"c"]
 
 
 # --- at ingest ----------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def take_retries() -> Iterator[None]:
     def judge(remembered: Sequence[Any], batch: Any) -> Judgement:
         return Judgement(Verdict.TAKE)
 
-    with patch.object(planner, "judge_sequence", judge):
+    with patch.object(dedup, "judge_sequence", judge):
         yield
 
 

@@ -1,4 +1,6 @@
-"""Planted bugs in what a subscriber takes its patterns for, and in what a publisher refuses."""
+"""Planted bugs in what a subscriber takes its patterns for, in what a publisher refuses, and in how
+views are found.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from unittest.mock import patch
 from samelog.admin.known_schemas import TopicSchemas
 from samelog.publisher import row_checks
 from samelog.publisher.row_checks import RowChecks
+from samelog.sequencer.state.views.index import ViewIndex
 from samelog.subscriber.start import StartFinder
 from samelog.subscriber.topics.chosen import ChosenTopics, TopicPattern
 from samelog.subscriber.topics.watching import TopicWatch
@@ -74,6 +77,13 @@ def refuse_by_old_versions() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def find_views_that_were_dropped() -> Iterator[None]:
+    """A view that was dropped is still found by its name and its partitions."""
+    with patch.object(ViewIndex, "remove", lambda self, view: None):
+        yield
+
+
 _TOPICS = "tests/subscriber/test_topics.py::"
 _ROWS = "tests/publisher/test_rows.py::"
 ENFORCING = (
@@ -86,6 +96,11 @@ ENFORCING = (
         196,
         refuse_by_old_versions,
         _ROWS + "test_before_a_record_is_refused_it_is_asked_for_a_newer_version",
+    ),
+    (
+        195,
+        find_views_that_were_dropped,
+        "tests/sequencer/test_views.py::test_a_view_is_found_as_by_looking_at_all",
     ),
     (199, begin_new_topics_at_their_end, _TOPICS + "test_what_is_new_is_read_from_its_beginning"),
     (

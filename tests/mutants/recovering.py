@@ -151,7 +151,7 @@ def forget_what_was_published() -> Iterator[None]:
 
 @contextmanager
 def execute_for_what_is_gone() -> Iterator[None]:
-    """Who goes on alone keeps instructions for partitions that are no more."""
+    """What is for the gone is kept."""
     original = alone._replay
 
     def replay(machine: StateMachine, waiting: dict[int, list[Merge]], data: bytes) -> None:

@@ -8,10 +8,14 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from samelog.placement.sites import Sites
-from samelog.sequencer import group_replica
+from samelog.sequencer import group_replica, recovery, serving
+from samelog.sequencer.admin.siting import promoting
+from samelog.sequencer.cluster import node_dir, promotion
+from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.sites import lags
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
+from samelog.sequencer.state.sites import state
 from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
@@ -80,7 +84,69 @@ def return_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def promote_under_the_same_id() -> Iterator[None]:
+    """A promotion leaves the cluster's id as it is: nobody can tell who is of before."""
+    with patch.object(state, "promoted_id", lambda text, promotion: text):
+        yield
+
+
+@contextmanager
+def begin_again_after_a_promotion() -> Iterator[None]:
+    """A node that was told of a promotion begins again as it was."""
+
+    def check(fs: Any, path: str) -> None:
+        """Nothing is against it."""
+
+    with (
+        patch.object(node_dir, "check_not_superseded", check),
+        patch.object(promotion, "check_not_superseded", check),
+        patch.object(recovery, "check_not_superseded", check),
+    ):
+        yield
+
+
+@contextmanager
+def acknowledge_after_a_promotion() -> Iterator[None]:
+    """A node that is told of a promotion counts until its process has ended."""
+    with patch.object(OwnLife, "is_over", lambda self: None):
+        yield
+
+
+@contextmanager
+def start_without_asking() -> Iterator[None]:
+    """A node that was away votes and acknowledges before it has asked the other sites."""
+
+    async def ask(fs: Any, config: Any, tls: Any) -> None:
+        """Nobody."""
+
+    with patch.object(serving, "ask_far_sites", ask):
+        yield
+
+
+@contextmanager
+def promote_beside_a_leader() -> Iterator[None]:
+    """A site is promoted although it hears a leader, or reaches a voter."""
+    with patch.object(promoting, "_check_silence", lambda now, request: None):
+        yield
+
+
+@contextmanager
+def promote_without_the_newest() -> Iterator[None]:
+    """Members of the site that are away are left out, whatever they have."""
+    with patch.object(promoting, "_check_mates", lambda now, request: None):
+        yield
+
+
+@contextmanager
+def take_any_gap_after_a_promotion() -> Iterator[None]:
+    """Once a site was promoted, what a producer sends out of order is taken for ever."""
+    with patch.object(Sites, "promoted_at", lambda self, partition: 1 << 62):
+        yield
+
+
 _SITES = "tests/sequencer/test_sites.py::"
+_PROMOTED = "tests/sequencer/test_promotion.py::test_"
 _NEAR = "tests/replicator/test_scenarios.py::test_scenario[pull_receiver_near]"
 SITES = (
     (
@@ -100,6 +166,33 @@ SITES = (
         _SITES + "test_where_some_sites_only_read_only_members_of_others_may_vote",
     ),
     (243, silent_is_current, _SITES + "test_lag_that_is_not_known_is_not_nothing"),
+    (
+        245,
+        promote_under_the_same_id,
+        _PROMOTED + "a_promoted_site_votes_and_the_cluster_has_another_id",
+    ),
+    (
+        246,
+        begin_again_after_a_promotion,
+        _PROMOTED + "who_is_of_before_takes_no_part_and_who_stays_follows",
+    ),
+    (
+        246,
+        acknowledge_after_a_promotion,
+        _PROMOTED + "a_running_node_of_before_ends_when_it_hears_of_a_promotion",
+    ),
+    (247, start_without_asking, _PROMOTED + "who_is_of_before_takes_no_part_and_who_stays_follows"),
+    (248, promote_beside_a_leader, _PROMOTED + "a_site_is_promoted_only_when_nobody_else_is_there"),
+    (
+        248,
+        promote_without_the_newest,
+        _PROMOTED + "the_newest_of_a_site_goes_on_with_all_that_are_not_given_up",
+    ),
+    (
+        249,
+        take_any_gap_after_a_promotion,
+        _PROMOTED + "a_producer_goes_on_behind_what_was_lost_once",
+    ),
     (244, stay_with_the_late, _NEAR),
     (244, return_at_once, _NEAR),
 )

@@ -68,3 +68,15 @@ def test_who_removes_the_file_may_go_to_another_cluster(tmp_path: Path) -> None:
     pin.meet(OTHER)
     with pytest.raises(ProtocolFault):
         pin.meet(FIRST)
+
+
+def test_a_promotion_is_followed_and_who_is_of_before_is_left(tmp_path: Path) -> None:
+    pin = ClusterPin(OsFileSystem(), str(tmp_path))
+    since, beside = f"{FIRST}-1-{'c' * 16}", f"{FIRST}-1-{'d' * 16}"
+    pin.meet(FIRST)
+    pin.meet(since)
+    for other in (FIRST, beside, OTHER):
+        with pytest.raises(ProtocolFault) as refused:
+            ClusterPin(OsFileSystem(), str(tmp_path)).meet(other)
+        assert refused.value.code is FaultCode.WRONG_CLUSTER
+    pin.meet(since)

@@ -17,7 +17,11 @@ from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions, Verdict
 from samelog.sequencer.state.expiry import idle_transactions, overdue
-from samelog.sequencer.state.group_commands import CommittedOffset
+from samelog.sequencer.state.group_commands import (
+    CommittedOffset,
+    NativeMember,
+    SaveNativeGroup,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
@@ -47,6 +51,15 @@ def begun() -> StateMachine:
 
 def end(*, commit: bool, bumps: bool = False) -> EndTransaction:
     return EndTransaction("x", 77, 0, commit, bumps, 88, 7)
+
+
+def test_offsets_for_a_group_that_subscribers_joined_meanwhile_are_left_out() -> None:
+    machine = begun()
+    native = NativeMember("samelog://client/a", 6, 6)
+    machine.apply(SaveNativeGroup("g", 1, [], [], [], 6, [("m", native)]))
+    machine.apply(end(commit=True))
+    assert machine.state.groups.by_id["g"].offsets == {}
+    assert machine.state.events[-1].kind == "offsets-left-out"
 
 
 def marker(machine: StateMachine, epoch: int) -> MergeTransactions:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Grant
@@ -152,6 +154,38 @@ def test_a_log_that_begins_anew_gives_its_views_another_one(machine: StateMachin
     assert after.partitions == 2
     assert {*after.partition_numbers}.isdisjoint({*before.partition_numbers})
     assert not {*after.partition_numbers} & {*machine.state.partitions}
+
+
+COMMANDS = st.one_of(
+    st.builds(
+        lambda n, base: create(f"v{n}", f"view-{n}", base_id=base, names={}, schema=""),
+        st.integers(0, 5),
+        st.sampled_from(["t1", "t2"]),
+    ),
+    st.builds(lambda n: DropViewCommand(f"v{n}"), st.integers(0, 5)),
+    st.builds(
+        AddPartitions,
+        st.sampled_from(["t1", "t2"]),
+        st.integers(1, 8),
+    ),
+    st.builds(lambda n: HardReset(f"r{n}", 5, 1), st.integers(0, 9)),
+)
+
+
+@given(st.lists(COMMANDS, max_size=30))
+def test_a_view_is_found_as_by_looking_at_all(commands: list[Any]) -> None:
+    machine = StateMachine()
+    machine.apply(CreateTopicCommand("t1", "ticks", 2, {}, 1))
+    machine.apply(CreateTopicCommand("t2", "other", 1, {}, 1))
+    assert not machine.state.schemas.index.by_name  # made before there are any
+    for command in commands:
+        machine.apply(command)
+        found = machine.state.schemas.index
+        anew = StateMachine.decode(machine.encode()).state.schemas.index
+        for each in ("by_name", "by_log", "by_number"):
+            assert getattr(found, each) == getattr(anew, each)
+        orders = [{base: [*views] for base, views in i.by_base.items()} for i in (found, anew)]
+        assert orders[0] == orders[1]  # new partitions have their numbers in this order
 
 
 class Base:

@@ -123,8 +123,12 @@ def compacts(spark: SparkSession, lake: Lake, patching: pytest.MonkeyPatch) -> N
         with pytest.raises(Injected):
             lake_upkeep.compact(table)
     assert values(spark, lake) == numbers(0, 200)
-    done = lake_upkeep.compact(table)
+    told: list[tuple[int, int]] = []
+    done = lake_upkeep.compact(table, on_progress=lambda *reached: told.append(reached))
     assert sum(each.before for each in done) == len(before)
+    assert len(told) == len(done)
+    assert told[0] == (0, sum(each.size for each in before))
+    assert all(read < total for read, total in told)
     assert len(table.snapshot().files) == 2
     assert values(spark, lake) == numbers(0, 200)
     assert lake_upkeep.compact(table) == []

@@ -173,7 +173,7 @@ def copies(tmp_path: Path) -> Iterator[Copies]:
 def test_batches_are_rows_tables_or_frames(copies: Copies) -> None:
     copies.append(b'{"a":1}', b'{"a":2}', b'{"a":3}', version=b"1")
     found: list[Any] = []
-    for form in ("rows", "table", "pandas"):
+    for form in ("rows", "arrow", "pandas"):
         with copies.reader() as subscriber:
             subscriber.run(found.append, batch=2, as_=form)
     assert [[row.values for row in batch] for batch in found[:2]] == [

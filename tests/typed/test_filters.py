@@ -74,7 +74,13 @@ OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
 NUMBERS = ["-2", "0", "1", "1.5", "-0.5", "2.999", "9223372036854775807", "1000.0"]
 MOMENTS = [
     form.format(day)
-    for form in ("DATE '{}'", "TIMESTAMP '{} 10:00'", "TIMESTAMP '{} 10:00:00.000001'")
+    for form in (
+        "DATE '{}'",
+        "CAST('{}' AS DATE)",
+        "TIMESTAMP '{} 10:00'",
+        "CAST('{} 10:00' AS TIMESTAMP)",
+        "TIMESTAMP '{} 10:00:00.000001'",
+    )
     for day in DAYS
 ]
 LITERALS: dict[str, list[str]] = {

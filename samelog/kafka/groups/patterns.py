@@ -26,14 +26,16 @@ class TopicPatterns:
     def topics(self, pattern: str) -> list[str]:
         """Names of topics, sorted. Raises InvalidPattern."""
         state = self._state()
-        names = [*state.names, *(view.name for view in state.schemas.views.values())]
-        version = state.next_partition, len(names)  # the first rises with every new topic
+        views = state.schemas.views.values()
+        count = len(state.names) + len(views)
+        version = state.next_partition, count  # the first rises with every new topic
         if version != self._version:
             self._found.clear()
             self._version = version
         found = self._found.get(pattern)
         if found is None:
             expression = compiled(pattern)
+            names = [*state.names, *(view.name for view in views)]
             found = sorted(name for name in names if expression.fullmatch(name))
             self._found[pattern] = found
             if len(self._found) > CACHED:

@@ -22,11 +22,13 @@ from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.replicator.pull.handles import Handles, StartsAt
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.messages import (
     ConnectionRole,
     Hello,
     MergedStartsAt,
     OpenMerged,
+    OpenRows,
     Start,
 )
 from samelog.wire.transaction_messages import ABORTED_TOLD, AbortedFound
@@ -193,14 +195,25 @@ class RangePull:
         self._handles.find_aborted(handle, first, stop, behind)
         return await pieces.aborted
 
-    async def read(self, wanted: Wanted) -> int:
-        """A handle that reads from a place on. Raises PullRefused, RuntimeFault."""
-        return (await self._open(wanted, reads=True))[0]
+    async def read(self, wanted: Wanted, rows: RowsAsked | None = None) -> int:
+        """A handle that reads from a place on: all, or what passes. Raises PullRefused,
+        RuntimeFault.
+        """
+        return (await self._open(wanted, reads=True, rows=rows))[0]
 
-    async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedStartsAt]:
+    async def _open(
+        self, wanted: Wanted, *, reads: bool, rows: RowsAsked | None = None
+    ) -> tuple[int, MergedStartsAt]:
         loop = asyncio.get_running_loop()
         pieces = _Pieces(loop.create_future(), loop.create_future(), reads)
-        number = self._handles.open(pieces, lambda handle: OpenMerged(handle, *wanted))
+        number = self._handles.open(
+            pieces,
+            lambda handle: (
+                OpenMerged(handle, *wanted)
+                if rows is None
+                else OpenRows(handle, *wanted, rows=rows)
+            ),
+        )
         self._pieces[number] = pieces
         try:
             return number, await pieces.position  # type: ignore[return-value]

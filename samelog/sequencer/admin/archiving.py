@@ -18,9 +18,11 @@ TEXT_CHARACTERS = 1000
 
 
 def log_history(node: ServedNode, request: LogHistory) -> LogHistoryPage:
-    """One page: of one partition by who has it; else of those in group 0. Raises KeptElsewhere,
-    ChangeRefused.
+    """One page: of one partition by who has it; else of those in group 0. A view has no files.
+    Raises KeptElsewhere, ChangeRefused.
     """
+    if request.topic is not UNSET and node.logs.machine.state.schemas.view_named(request.topic):
+        return LogHistoryPage((), more=False)
     try:
         return _care_of(node, request).archive.log_history.page(request)
     except HistoryRefused as error:

@@ -39,6 +39,7 @@ from samelog.sequencer.admin import (
 )
 from samelog.sequencer.admin.mirroring import mirrors, sources
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.siting import promoting, sites
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
 IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
@@ -82,9 +83,12 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
     place.RecoverDataGroup: tasks.recover_group,
-    site.ListSites: members.list_sites,
-    site.CreateSite: members.create_site,
-    site.DropSite: members.drop_site,
+    site.ListSites: sites.list_sites,
+    site.CreateSite: sites.create_site,
+    site.DropSite: sites.drop_site,
+    site.AlterSite: sites.alter_site,
+    site.GetStanding: promoting.standing,
+    site.PromoteSite: promoting.promote_site,
     ask.GetUpgrade: upgrades.upgrade_status,
     ask.FinalizeUpgrade: upgrades.finalize_upgrade,
 }

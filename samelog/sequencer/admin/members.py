@@ -1,18 +1,14 @@
-"""Answers administrators about the membership: add, remove, readmit, move leadership, maintenance,
-sites.
+"""Answers administrators about the membership: add, remove, readmit, move leadership, maintenance.
 
 Only the leader changes the membership. Invariant: what is answered with success is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import UNSET
 
-from samelog.admin import requests, site_requests
+from samelog.admin import requests
 from samelog.admin.answers import LeadershipMoved, MaintenanceSet, NodeAdded, NodeRemoved
-from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
 from samelog.config.values import parse_address
 from samelog.consensus import NotLeader
 from samelog.placement.operations import check_removal
@@ -20,22 +16,9 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.tasks import refused
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.state.commands import SetMaintenanceCommand
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
-
-_SITE_CODES: Mapping[str, FaultCode] = {
-    "SITE_EXISTS": FaultCode.ALREADY_EXISTS,
-    "TOO_MANY": FaultCode.TOO_MANY,
-    "INVALID_NAME": FaultCode.INVALID_NAME,
-    "SITE_IN_USE": FaultCode.CHANGE_PENDING,
-}
-_SITE_REMEDIES: Mapping[str, str] = {
-    "SITE_IN_USE": "remove these nodes, or change their [node] site and restart them",
-    "UNKNOWN_SITE": "samelog site list",
-}
 
 
 async def add_node(node: ServedNode, request: requests.AddNode) -> NodeAdded:
@@ -88,47 +71,3 @@ def _as_leader(node: ServedNode) -> Changes:
     if not node.raft.group.is_leader:
         raise NotLeader(node.raft.group.raft.leader)
     return node.peers.changes
-
-
-# --- sites ----------------------------------------------------------------------------------------
-
-
-def list_sites(node: ServedNode, _request: site_requests.ListSites) -> SiteRows:
-    """As this node sees it."""
-    sites, members = node.logs.machine.state.placement.sites, node.logs.machine.state.members
-    elsewhere = tuple(each.name for n, each in members.items() if n not in sites.members)
-    return SiteRows(tuple(_site(node, name) for name in sites.votes), elsewhere)
-
-
-def _site(node: ServedNode, name: str) -> SiteInfo:
-    state, now = node.logs.machine.state, node.member.clock.now()
-    sites, lags = state.placement.sites, node.peers.whereabouts.lags
-    there = [state.members[n] for n, site in sites.members.items() if site == name]
-    members = []
-    for each in there:
-        lag = lags.of_member(each.number, now)
-        members.append(SiteMember(each.name, each.voter, lag.lag_ms, lag.records))
-    return SiteInfo(name, sites.votes[name], lags.of_site(name, sites, now), tuple(members))
-
-
-async def create_site(node: ServedNode, request: site_requests.CreateSite) -> SiteRows:
-    """Raises ChangeRefused or TimeoutError, as the next one does."""
-    now_ms = node.member.clock.wall_ms()
-    return await _change_sites(node, AddSite(request.site, request.votes, now_ms))
-
-
-async def drop_site(node: ServedNode, request: site_requests.DropSite) -> SiteRows:
-    """Have a site without members removed."""
-    return await _change_sites(node, RemoveSite(request.site, node.member.clock.wall_ms()))
-
-
-async def _change_sites(node: ServedNode, command: AddSite | RemoveSite) -> SiteRows:
-    level = node.raft.replica.level
-    if level < SITES:
-        text = f"sites need feature level {SITES}, the cluster has {level}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "samelog cluster upgrade --finalize")
-    outcome = await node.raft.proposer.propose(command)
-    if isinstance(outcome, Rejection):
-        code = _SITE_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE)
-        raise ChangeRefused(code, outcome.message, _SITE_REMEDIES.get(outcome.code, ""))
-    return list_sites(node, site_requests.ListSites())

@@ -149,6 +149,9 @@ class ServedNode(Protocol):
     def group_desk(self) -> MembersDesk | None:
         """What coordinates consumer groups; None: nothing on this node ever does."""
 
+    def fail(self, error: BaseException) -> None:
+        """End the node's life, because of this."""
+
     @property
     def syncers(self) -> Sequence[NodeSyncer]:
         """What makes merged logs, Raft's files and session logs durable, in this order."""

@@ -16,6 +16,7 @@ from samelog.admin.views import (
     DedupUsers,
     PublisherSessions,
     SessionPartition,
+    SessionPlace,
     SessionRow,
     Watermark,
 )
@@ -112,9 +113,9 @@ def _session(
 def _part(node: ServedNode, entry: Input) -> SessionPartition:
     return SessionPartition(
         *partition_name(node.logs.machine, entry.partition),
-        SessionPosition(*node.logs.sessions.held(entry)),
-        SessionPosition(*entry.place),
-        SessionPosition(*node.raft.replica.released.get(entry.number, NOWHERE)),
+        SessionPlace(*node.logs.sessions.held(entry)),
+        SessionPlace(*entry.place),
+        SessionPlace(*node.raft.replica.released.get(entry.number, NOWHERE)),
     )
 
 

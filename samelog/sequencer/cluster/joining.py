@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -36,49 +37,20 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.peer_messages import MemberList
 
+AnswerT = TypeVar("AnswerT")
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 ANSWER_TIMEOUT_S = 5.0
 
 
-class _Question:
-    """Asks one member for this node's place. Implements transport.Handler."""
+class Question(Generic[AnswerT]):
+    """What a node asks a member with its Hello, and nothing else. The part of transport.Handler
+    that is alike, whatever is asked.
+    """
 
-    def __init__(self, config: NodeConfig) -> None:
-        self._config = config
-        self._list: MemberList | None = None
-        self.is_fresh = True
-        """Whether no node has ever started under the number, as far as the member knows."""
-        self.place: asyncio.Future[NodePlace] = asyncio.get_running_loop().create_future()
-
-    def open(self, connection: Connection) -> _Question:
-        """Introduce ourselves, without a number."""
-        config = self._config
-        connection.send(make_hello(cluster=config.cluster, node=config.name, number=None))
-        return self
-
-    def on_message(self, message: AnyMessage) -> None:
-        """The list, then Welcome: that is the answer."""
-        if isinstance(message, MemberList):
-            self._list = message
-        elif isinstance(message, Welcome) and self._list is not None and not self.place.done():
-            self.is_fresh = message.is_fresh
-            self.place.set_result(self._place_in(self._list, message.cluster_id))
-
-    def _place_in(self, told: MemberList, cluster_id: str) -> NodePlace:
-        members = [Member(*member) for member in told.members]
-        own = [member.number for member in members if member.name == self._config.name]
-        if not own:
-            raise ProtocolFault(FaultCode.PROTOCOL, "welcomed, but not in the member list")
-        return NodePlace(
-            cluster=self._config.cluster,
-            node=self._config.name,
-            number=own[0],
-            members=members,
-            members_version=told.version,
-            cluster_id=cluster_id,
-        )
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """Never sent on this connection."""
@@ -93,8 +65,47 @@ class _Question:
 
     def on_closed(self, error: Exception | None) -> None:
         """No answer will come."""
-        if not self.place.done():
-            self.place.set_exception(error or ConnectionResetError("the node hung up"))
+        if not self.answer.done():
+            self.answer.set_exception(error or ConnectionResetError("the node hung up"))
+
+
+class _PlaceQuestion(Question[NodePlace]):
+    """Asks one member for this node's place. Implements transport.Handler."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._list: MemberList | None = None
+        self.is_fresh = True
+        """Whether no node has ever started under the number, as far as the member knows."""
+
+    def open(self, connection: Connection) -> _PlaceQuestion:
+        """Introduce ourselves, without a number."""
+        config = self._config
+        connection.send(make_hello(cluster=config.cluster, node=config.name, number=None))
+        return self
+
+    def on_message(self, message: AnyMessage) -> None:
+        """The list, then Welcome: that is the answer."""
+        if isinstance(message, MemberList):
+            self._list = message
+        elif isinstance(message, Welcome) and self._list is not None and not self.answer.done():
+            self.is_fresh = message.is_fresh
+            self.answer.set_result(self._place_in(self._list, message.cluster_id))
+
+    def _place_in(self, told: MemberList, cluster_id: str) -> NodePlace:
+        members = [Member(*member) for member in told.members]
+        own = [member.number for member in members if member.name == self._config.name]
+        if not own:
+            raise ProtocolFault(FaultCode.PROTOCOL, "welcomed, but not in the member list")
+        return NodePlace(
+            cluster=self._config.cluster,
+            node=self._config.name,
+            number=own[0],
+            members=members,
+            members_version=told.version,
+            cluster_id=cluster_id,
+        )
 
 
 async def find_place(config: NodeConfig, tls: ReloadingContext) -> NodePlace:
@@ -134,7 +145,7 @@ async def check_never_started(config: NodeConfig, tls: ReloadingContext) -> None
     a bootstrap would make a second one, that has forgotten the first.
     """
     others = [peer for peer in config.peers if peer.name != config.name]
-    questions = [_Question(config) for _ in others]
+    questions = [_PlaceQuestion(config) for _ in others]
     asked = zip(questions, others, strict=True)
     answers = [_answer(question, config, peer, tls) for question, peer in asked]
     await asyncio.gather(*answers, return_exceptions=True)
@@ -147,18 +158,18 @@ async def check_never_started(config: NodeConfig, tls: ReloadingContext) -> None
 
 
 async def _ask(config: NodeConfig, peer: PeerConfig, tls: ReloadingContext) -> NodePlace:
-    return await _answer(_Question(config), config, peer, tls)
+    return await _answer(_PlaceQuestion(config), config, peer, tls)
 
 
 async def _answer(
-    question: _Question, config: NodeConfig, peer: PeerConfig, tls: ReloadingContext
+    question: _PlaceQuestion, config: NodeConfig, peer: PeerConfig, tls: ReloadingContext
 ) -> NodePlace:
     connection = await connect(
         peer.address, tls, question.open, expected_identity=NODE_PREFIX + peer.name
     )
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            return await question.place
+            return await question.answer
     finally:
         connection.close()
 

@@ -112,6 +112,18 @@ class NodeRecord(msgspec.Struct, frozen=True):
         return [*self.predecessors, incarnation][-LIVES_TOLD:] if incarnation else self.predecessors
 
 
+class SiteRecord(msgspec.Struct, frozen=True):
+    """The contents of sites.json: what a node keeps of other sites."""
+
+    far: dict[str, list[Member]] = {}
+    """Those that have members, as known here: one of them may be promoted while this node is away.
+    """
+    superseded: str = ""
+    """The cluster's id since a site was promoted without this node, which takes part no more;
+    empty: none was.
+    """
+
+
 class NodeDirectory:
     """The open data directory of a running node."""
 
@@ -120,6 +132,8 @@ class NodeDirectory:
         self.record = record
         self._fs = fs
         self._lock = lock
+        self.far = read_sites(fs, path).far
+        """Other sites that have members, as they were noted last."""
 
     @classmethod
     def open(
@@ -150,6 +164,7 @@ class NodeDirectory:
             if fs.exists(os.path.join(path, "node.json")):
                 known = read_record(fs, path)
                 _check(known, config)
+                check_not_superseded(fs, path)
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
             else:
@@ -222,6 +237,12 @@ class NodeDirectory:
     def belongs_to(self, cluster_id: str) -> None:
         """The cluster has begun."""
         self._rewrite(cluster_id=cluster_id)
+
+    def knows_far(self, far: dict[str, list[Member]]) -> None:
+        """Who is in other sites."""
+        if far != self.far:
+            self.far = far
+            write_sites(self._fs, self.path, SiteRecord(far))
 
     def _rewrite(self, **changes: object) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
@@ -325,6 +346,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
     try:
         if fs.exists(os.path.join(path, "node.json")):
             _check(read_record(fs, path), config)
+            check_not_superseded(fs, path)
         else:
             _check_is_empty(fs, path)
     finally:
@@ -350,6 +372,34 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
         return msgspec.json.decode(checked(data), type=NodeRecord)
     except ValueError as error:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
+
+
+def check_not_superseded(fs: FileSystem, path: str) -> None:
+    """Raises NodeDirectoryError if a site was promoted without the node."""
+    since = read_sites(fs, path).superseded
+    if since:
+        raise NodeDirectoryError(
+            f"a site was promoted without this node, and the cluster is {since} now: what "
+            f"{path} holds beyond that counts no more. Keep the directory, and start the node "
+            "with an empty one, after: samelog node add"
+        )
+
+
+def read_sites(fs: FileSystem, path: str) -> SiteRecord:
+    """The sites.json of a directory, if there is one. Raises NodeDirectoryError."""
+    file = os.path.join(path, "sites.json")
+    if not fs.exists(file):
+        return SiteRecord()
+    data = fs.read_file(file, FILE_LIMIT_BYTES)
+    try:
+        return msgspec.json.decode(checked(data), type=SiteRecord)
+    except ValueError as error:
+        raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
+
+
+def write_sites(fs: FileSystem, path: str, record: SiteRecord) -> None:
+    """Replace sites.json, durably."""
+    fs.write_atomically(os.path.join(path, "sites.json"), encode_checked(record))
 
 
 def _check(known: NodeRecord, config: NodeConfig) -> None:

@@ -20,6 +20,7 @@ from samelog.sequencer.cluster.lives import (
 )
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.sites.sources import far_members
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
@@ -83,6 +84,8 @@ class OwnLife:
         record, state = self._directory.record, self._machine.state
         if state.cluster_id and not record.cluster_id:
             self._directory.belongs_to(state.cluster_id)
+        sites, members = state.placement.sites, state.members
+        self._directory.knows_far(far_members(sites, members, record.number))
         if not self._group.raft.may_vote and self._is_let_in():
             self._group.raft.regain_trust()
         if record.suspicion and self._group.raft.may_vote:
@@ -93,6 +96,11 @@ class OwnLife:
         record = self._directory.record
         known = self._machine.state.started.get(record.number)
         return known is not None and known.let_in == record.incarnation
+
+    def is_over(self) -> None:
+        """A site was promoted: nothing that this life says counts from now on."""
+        self._group.raft.become_suspect()
+        self._group.pump()
 
     def forgot(self, found: Contradiction) -> HasForgotten | None:
         """This node has forgotten something: it counts for nothing. Why it has to end, to begin a

@@ -51,6 +51,7 @@ from samelog.wire.peer_messages import (
     PeerMessage,
     Report,
     RunEnded,
+    Superseded,
 )
 
 WAITING_BYTES = 64 << 10, 16 << 10
@@ -85,6 +86,9 @@ class PeerListener(Protocol):
 
     def on_forgotten(self, node: int, message: Forgotten) -> None:
         """The peer knows something of this node that it has forgotten."""
+
+    def on_superseded(self, message: Superseded) -> None:
+        """A site was promoted."""
 
 
 class PeerSender(Protocol):
@@ -255,6 +259,9 @@ class PeerLink:
         elif isinstance(message, Forgotten):
             self._was_accepted = True
             self._listener.on_forgotten(self._number, message)
+        elif isinstance(message, Superseded):
+            self._was_accepted = True
+            self._listener.on_superseded(message)
         else:
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
 

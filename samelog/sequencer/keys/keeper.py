@@ -153,6 +153,9 @@ class KeyKeeper:
                 await self._look_at(number, there[number])
             except LogFormatError as error:
                 self._try_later(number, error)
+        if self._parts.filter.has_rested():
+            for number in self._known:
+                self._plan_again(number)
         self._give_away()
 
     def _collect(self) -> None:

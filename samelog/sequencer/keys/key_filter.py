@@ -19,16 +19,26 @@ from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.keys.key_store import NoKeys, stored_keys
 
+SLOW_S = 0.005
+"""A disk is asked on the event loop. When that takes longer, nothing more is asked for as long."""
+
 
 class KeyFilter:
     """One replica's. Implements merge.filters.MergeFilter."""
 
-    def __init__(self, machine: StateMachine, has_log: Callable[[int], bool]) -> None:
-        """`has_log`: whether anything of a partition is here."""
+    def __init__(
+        self,
+        machine: StateMachine,
+        has_log: Callable[[int], bool],
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`has_log`: whether anything of a partition is here. `now`: in seconds."""
         self.partitions: dict[int, PartitionKeys] = {}
         """What is known, by partition."""
         self._machine = machine
         self._has_log = has_log
+        self._now = now
+        self._rests_until: float | None = None
         self._last: PartitionKeys | None = None
         self._before = 0
 
@@ -43,7 +53,7 @@ class KeyFilter:
         known = self.partitions.get(partition)
         if known is None and next_offset == 0 and not self._has_log(partition):
             known = self.partitions[partition] = PartitionKeys(NoKeys())
-        if known is None or known.fault is not None:
+        if known is None or known.fault is not None or self._rests:
             return False
         return known.covered_to == next_offset and not known.is_crowded
 
@@ -82,10 +92,28 @@ class KeyFilter:
 
     def _find(self, partition: int, keys: Iterable[bytes]) -> dict[bytes, int]:
         """Raises CannotJudge."""
+        if self._rests:
+            raise CannotJudge("enough is looked up for now")
+        began = self._now()
         try:
             return self.partitions[partition].find([*keys])
         except LogFormatError as error:
             raise CannotJudge(str(error)) from error
+        finally:
+            took = self._now() - began
+            if took > SLOW_S:
+                self._rests_until = began + 2 * took
+
+    @property
+    def _rests(self) -> bool:
+        return self._rests_until is not None and self._now() < self._rests_until
+
+    def has_rested(self) -> bool:
+        """Whether what a rest has put off may be planned now; once for each rest."""
+        if self._rests_until is None or self._rests:
+            return False
+        self._rests_until = None
+        return True
 
     def take_back(self) -> None:
         """What was said last does not count."""

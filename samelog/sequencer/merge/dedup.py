@@ -70,6 +70,12 @@ def judge_sequence(remembered: list[Sequence5], batch: BatchFacts) -> Judgement:
     return Judgement(Verdict.OUT_OF_ORDER)
 
 
+def follows_loss(newest: Sequence5, batch: BatchFacts) -> bool:
+    """Whether a producer goes on in its epoch, and what is between is not here."""
+    lacks = (batch.sequence - newest.last - 1) % SEQUENCES
+    return batch.epoch == newest.epoch and lacks < SEQUENCES // 2
+
+
 def unwrap(previous: int, sequence: int) -> int:
     """The lowest id >= `previous` whose low 31 bits are `sequence`."""
     return previous + (sequence - previous) % SEQUENCES
@@ -112,6 +118,18 @@ class DedupView:
             known = list(self.machine.state.producers.get(producer_id, {}).get(partition, ()))
             self._sequences[producer_id, partition] = known
         return known
+
+    def judge(self, batch: BatchFacts, partition: int) -> Judgement:
+        """As `judge_sequence`. What a producer sent before a site was promoted may be lost there:
+        it goes on behind it, once.
+        """
+        remembered = self.remembered(batch.producer_id, partition)
+        judged = judge_sequence(remembered, batch)
+        if judged.verdict is Verdict.OUT_OF_ORDER and not batch.is_transactional:
+            end = self.machine.state.placement.sites.promoted_at(partition)
+            if remembered[-1].offset < end and follows_loss(remembered[-1], batch):
+                return TAKE
+        return judged
 
     def add_sequence(self, partition: int, sequence: Sequence5) -> None:
         """Note a batch that is about to be proposed."""

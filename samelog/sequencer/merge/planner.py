@@ -25,7 +25,6 @@ from samelog.sequencer.merge.dedup import (
     BatchFacts,
     DedupView,
     judge_ids,
-    judge_sequence,
     last_sequence,
     unwrap,
 )
@@ -419,7 +418,7 @@ class Planner:
     def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
         if facts.is_transactional and entry.partition in self._machine.state.keyed:
             return Verdict.INVALID_TRANSACTION, -1
-        judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
+        judged = self._dedup.judge(facts, entry.partition)
         if judged.verdict is Verdict.TAKE:
             view, logs = self._transactions, self._machine.state.transactions.logs
             if facts.is_transactional or view.is_proposed or entry.partition in logs:

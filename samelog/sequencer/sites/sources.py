@@ -10,10 +10,11 @@ no voter, whoever is up is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samelog.consensus import Raft
 from samelog.placement.sites import Sites
+from samelog.sequencer.state.commands import Member
 
 GATEWAY_TRIES = 50
 """So often in a row the gateway is asked in vain before a voter is: it is a round trip over the
@@ -34,6 +35,19 @@ def copy_sources(
     gateway = min([own, *mates])
     far = [each for each in peers if each in voters] or [each for each in peers if each != gateway]
     return far if gateway == own else [*far[:1], *[gateway] * GATEWAY_TRIES]
+
+
+def far_members(sites: Sites, members: Mapping[int, Member], own: int) -> dict[str, list[Member]]:
+    """Site -> who is there, of sites that may be promoted without a member that votes: those that
+    it is not in. Empty for one that only reads, which acknowledges nothing.
+    """
+    if sites.only_reads(own):
+        return {}
+    far: dict[str, list[Member]] = {}
+    for number, site in sorted(sites.members.items()):
+        if site != sites.members.get(own) and number in members and number != own:
+            far.setdefault(site, []).append(members[number])
+    return far
 
 
 class CopySources:

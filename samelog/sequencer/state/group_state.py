@@ -94,6 +94,11 @@ class Groups(msgspec.Struct):
         """
         return _APPLY[type(command)](self, command, living)
 
+    def is_native(self, group: str) -> bool:
+        """Whether its members are samelog's own subscribers."""
+        known = self.by_id.get(group)
+        return known is not None and bool(known.natives)
+
     def _save(self, command: SaveGroup, living: Container[int]) -> str | None:
         group = self.by_id.get(command.group)
         if group is not None and command.generation < group.generation:

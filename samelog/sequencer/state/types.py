@@ -373,7 +373,7 @@ class State(msgspec.Struct):
         self.add_empty(topic, number, topic.partitions)
         topic.partition_numbers.append(number)
         for view in self.schemas.views_of(topic.topic_id):
-            view.partition_numbers.append(self.next_partition)
+            self.schemas.number_view(view, self.next_partition)
             self.next_partition += 1
 
     def add_empty(self, topic: Topic, number: int, index: int) -> None:

@@ -259,6 +259,8 @@ def plan_cluster(path: str, topics: Sequence[str]) -> VerifyPlan:
             raise SourceError(f"there is no topic {', '.join(missing)} in {config.cluster}")
         for topic, state in found.items():
             files = list(log_history(config, topic))
+            if not files:
+                continue  # nothing is written in it, or it is a view, which stores nothing
             for partition, bounds in state.partitions.items():
                 held = [file for file in files if file.partition == partition]
                 _plan_partition(plan, (path, config), _of(topic, partition, state), bounds, held)

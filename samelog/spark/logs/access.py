@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from samelog.config.schema.environment import CONFIG_VARIABLE
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import LogAccess, ReadMode
 from samelog.spark.plan.catalogue import Logs
 from samelog.spark.plan.offsets import OffsetRange
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from samelog.subscriber.tail_reader import Chunk
 
 DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
-OWNER_ONLY = 0o600
 
 _nodes: dict[tuple[int, str], Nodes] = {}
 """By process and configuration: Spark uses its Python processes for many tasks."""
@@ -34,29 +33,6 @@ def local_directory(access: LogAccess) -> str | None:
     if access.mode is ReadMode.REMOTE:
         return None
     return access.directory or os.environ.get(DIRECTORY_VARIABLE)
-
-
-def config_path(access: LogAccess) -> str | None:
-    """The client.toml of this host, if somebody names it and nodes may be asked."""
-    if access.mode is ReadMode.LOCAL:
-        return None
-    named = access.config or os.environ.get(CONFIG_VARIABLE)
-    return named and (_brought_by_spark(named) or named)
-
-
-def _brought_by_spark(name: str) -> str | None:
-    """Where a file is that Spark brings to every host (`--files`, addFile) and that is named
-    without a directory. Everybody may read what Spark brings; a key may be only its owner's.
-    """
-    if os.path.dirname(name) or os.path.exists(name):
-        return None
-    from pyspark import SparkFiles
-
-    with suppress(AssertionError, AttributeError, OSError):  # no Spark runs; there is no such file
-        path = SparkFiles.get(name)
-        os.chmod(path, OWNER_ONLY)
-        return path
-    return None
 
 
 def open_logs(access: LogAccess) -> Logs:
@@ -118,6 +94,7 @@ def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
     """Chunks of the range: from this host's copy, and what it lacks from nodes."""
     directory, path = local_directory(access), config_path(access)
     position, problem = wanted.start, ""
+    directory = directory if access.where is None else None
     if directory is not None:
         from samelog.spark.logs.local_logs import read_local
 
@@ -139,8 +116,13 @@ def _from_nodes(
 ) -> Iterator[Chunk]:
     if path is None:
         raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
+    rows = None
+    if access.where is not None:
+        from samelog.spark.logs.row_filters import rows_asked
+
+        rows = rows_asked(access, wanted.name.topic)
     try:
-        yield from shared_nodes(path, access).read(wanted, access.isolation)
+        yield from shared_nodes(path, access).read(wanted, access.isolation, rows)
     except NotReadable as error:
         raise NotReadable(f"{wanted}: {problem}{error}") from error
 

@@ -43,6 +43,7 @@ from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.subscriber.tail_reader import Chunk, chunk_of
+from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode, WireError
 from samelog.wire.messages import MergedStartsAt, Start
 
@@ -309,11 +310,15 @@ class Nodes:
     # --- ranges -----------------------------------------------------------------------------------
 
     def read(
-        self, wanted: OffsetRange, isolation: Isolation = Isolation.READ_UNCOMMITTED
+        self,
+        wanted: OffsetRange,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        rows: RowsAsked | None = None,
     ) -> Generator[Chunk]:
         """The batches that hold a range; the first and the last one may hold more. A node that
         fails is left for the next one, which goes on at the same offset. All of the range has to be
-        decided where what is committed is wanted.
+        decided where what is committed is wanted. `rows`: what passes of it; a chunk stands for
+        all offsets that were looked at.
 
         Raises:
             NotReadable: no node has sent anything for the time of the timeout.
@@ -326,7 +331,7 @@ class Nodes:
             rest = wanted._replace(start=position)
             node = self._homes.of(rest.name)
             try:
-                for chunk in self._stream(node, rest, isolation):
+                for chunk in self._stream(node, rest, isolation, rows):
                     position = chunk.next_offset
                     yield chunk
                     deadline = time.monotonic() + self._timeout_s
@@ -348,18 +353,22 @@ class Nodes:
         self._pass_on(node, error, deadline)
 
     def _stream(
-        self, node: NodeAddress, wanted: OffsetRange, isolation: Isolation
+        self,
+        node: NodeAddress,
+        wanted: OffsetRange,
+        isolation: Isolation,
+        rows: RowsAsked | None,
     ) -> Iterator[Chunk]:
         """What was aborted is asked first, and of the same node: it forgets that when compaction
-        takes the records.
+        takes the records. Of rows the node itself leaves it out.
         """
         name = wanted.name
         place = Wanted(name.topic, wanted.topic_id, name.partition, Start.OFFSET, wanted.start)
         deadline = time.monotonic() + self._timeout_s
         aborted: list[Aborted] = []
-        if isolation is Isolation.READ_COMMITTED:
+        if isolation is Isolation.READ_COMMITTED and rows is None:
             aborted = self._try(node, partial(_find_aborted, wanted), deadline)
-        pull, handle = self._try(node, lambda pull: _open(pull, place), deadline)
+        pull, handle = self._try(node, lambda pull: _open(pull, place, rows), deadline)
         try:
             position, is_first = wanted.start, True
             while position < wanted.end:
@@ -405,8 +414,8 @@ async def _locate_all(
     return list(await asyncio.gather(*map(one, places)))
 
 
-async def _open(pull: RangePull, place: Wanted) -> tuple[RangePull, int]:
-    return pull, await pull.read(place)
+async def _open(pull: RangePull, place: Wanted, rows: RowsAsked | None) -> tuple[RangePull, int]:
+    return pull, await pull.read(place, rows)
 
 
 async def _find_aborted(wanted: OffsetRange, pull: RangePull) -> list[Aborted]:

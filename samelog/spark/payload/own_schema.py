@@ -18,7 +18,7 @@ from samelog.archiver.copies.value_schema import TEXT_CHARACTERS, VALUE_SCHEMA, 
 from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.spark.errors import BadOption, NotReadable
-from samelog.spark.logs.access import config_path
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import Options, TopicSelection
 from samelog.typed.schema import SchemaFormat
 from samelog.typed.schema import parse_schema as read_schema

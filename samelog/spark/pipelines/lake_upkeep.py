@@ -67,6 +67,7 @@ def compact(
     *,
     target: int = TARGET_BYTES,
     on_done: Callable[[Compacted], None] = lambda done: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Compacted]:
     """Compact all partitions. May run while a query fills the lake.
 
@@ -74,16 +75,23 @@ def compact(
         table: of the lake.
         target: bytes of a file.
         on_done: is told of each partition.
+        on_progress: is told how many bytes are compacted, of how many.
 
     Raises LakeError; LakeConflict: somebody has replaced the same files meanwhile.
     """
-    done = []
-    for partition, files, count in plan(table.existing().files.values(), target):
+    planned = plan(table.existing().files.values(), target)
+    done, read, total = list[Compacted](), 0, sum(_size(files) for _, files, _ in planned)
+    for partition, files, count in planned:
+        on_progress(read, total)
+        read += _size(files)
         after = _compact(table, files, count)
-        size = sum(file.size for file in after)
-        done.append(Compacted(partition, len(files), len(after), size))
+        done.append(Compacted(partition, len(files), len(after), _size(after)))
         on_done(done[-1])
     return done
+
+
+def _size(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)
 
 
 def _compact(table: LakeTable, files: Sequence[DataFile], count: int) -> list[DataFile]:

@@ -81,6 +81,10 @@ class SamelogDataSource(DataSource):
         from samelog.spark.source.reading import TaskReader
 
         options = self._parsed
+        if options.access.where is not None:
+            from samelog.spark.logs.row_filters import check_where
+
+            check_where(options.access, options.selection.topics)
         payload = None
         if options.values.format is ValueFormat.BINARY:
             check_schema(schema, kafka_schema(include_headers=options.include_headers))

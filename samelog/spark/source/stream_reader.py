@@ -21,7 +21,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from samelog.spark.errors import BadOption, SourceError
-from samelog.spark.logs.access import config_path, open_logs
+from samelog.spark.logs.access import open_logs
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import Options
 from samelog.spark.plan.catalogue import Catalogue, Logs, ends_of, partitions_of
 from samelog.spark.plan.offsets import INITIAL, Offsets, StreamOffset, parse, ranges_between

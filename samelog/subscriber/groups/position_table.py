@@ -14,13 +14,14 @@ was skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from samelog.subscriber.errors import PositionLost
 from samelog.subscriber.groups.membership import Claim
 from samelog.subscriber.groups.sharing import InHand
 
+ResultT = TypeVar("ResultT")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 KEY = "group_name = ? AND topic = ? AND partition_number = ? AND log_id = ?"
 
@@ -75,7 +76,28 @@ class PositionTable:
         self._group = group
         self._table = table
         self._parameter = parameter
-        self._make()
+        self._committed(self._make)
+
+    def _committed(self, work: Callable[[], ResultT]) -> ResultT:
+        """Do it in a transaction of its own. Of several members that make the same table or row at
+        once, a database such as PostgreSQL refuses all but one; then it is there, and it is done
+        again.
+        """
+        try:
+            return self._once(work)
+        except PositionLost:
+            raise
+        except Exception:  # noqa: BLE001 - databases' errors have no class in common
+            return self._once(work)
+
+    def _once(self, work: Callable[[], ResultT]) -> ResultT:
+        try:
+            found = work()
+            self._database.commit()
+        except BaseException:
+            self._database.rollback()
+            raise
+        return found
 
     def _make(self) -> None:
         self._run(
@@ -84,17 +106,10 @@ class PositionTable:
             "log_id VARCHAR(32) NOT NULL, epoch BIGINT NOT NULL, next_offset BIGINT, "
             "PRIMARY KEY (group_name, topic, partition_number, log_id))"
         )
-        self._database.commit()
 
     def claim(self, claim: Claim) -> int | None:
         """See sharing.OwnPositions. In a transaction of its own."""
-        try:
-            found = self._claim(claim)
-        except BaseException:
-            self._database.rollback()
-            raise
-        self._database.commit()
-        return found
+        return self._committed(lambda: self._claim(claim))
 
     def _claim(self, claim: Claim) -> int | None:
         key = (self._group, claim.topic, claim.partition, claim.topic_id)

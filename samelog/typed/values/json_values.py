@@ -74,6 +74,15 @@ class JsonCodec(RowCodec):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._unfit(value, str(error)) from None
 
+    def _parse_all(self, values: Sequence[bytes | None], misfits: dict[int, Misfit]) -> list[Cells]:
+        """One by one only if one of them does not fit."""
+        nothing: Cells = (None,) * len(self.schema.columns)
+        decode, cells = self._decode, msgspec.structs.astuple
+        try:
+            return [nothing if value is None else cells(decode(value)) for value in values]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return super()._parse_all(values, misfits)
+
     def _check_nulls(self, row: Cells, value: bytes) -> None:
         """The types have done it."""
 

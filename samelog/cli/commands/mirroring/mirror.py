@@ -32,6 +32,7 @@ from samelog.cli.watching import watchable
 from samelog.config.load import load_client, load_mirror
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
+from samelog.placement.cluster_ids import root_of
 
 UNKNOWN = "unknown"
 
@@ -112,7 +113,8 @@ def status(config: MirrorConfig) -> None:
     mirrors = ask(load_client(config.destination), ListMirrors()).mirrors
     source, problem = asyncio.run(_source_state(config))
     topics = {} if source is None else {each.topic: each for each in source.topics}
-    ours = [each for each in mirrors if source is None or each.cluster_id == source.cluster_id]
+    root = None if source is None else root_of(source.cluster_id)
+    ours = [each for each in mirrors if root in (None, each.cluster_id)]
     _show(_Shown(problem, *_compared(ours, topics)))
 
 

@@ -18,6 +18,7 @@ from samelog.cli.commands.pipeline.common import (
 )
 from samelog.cli.output import (
     CommandT,
+    following,
     print_json,
     print_table,
     report,
@@ -207,7 +208,13 @@ def lake_compact(
 
         table = LakeTable(spark, path)
         say = _silent if wants_json() else _say
-        done = compact(table, target=target_mb << 20, on_done=say)
+        reached: list[int] = [0, 0]
+
+        def reach(read: int, total: int) -> None:
+            reached[:] = read, total
+
+        with following(lambda: (reached[0], reached[1], "compacting")):
+            done = compact(table, target=target_mb << 20, on_done=say, on_progress=reach)
         removed = 0
         if vacuum_hours is not None:
             removed = table.vacuum(time.time_ns() // 1_000_000 - vacuum_hours * HOUR_MS)

@@ -11,8 +11,9 @@ import click
 
 from samelog.admin.client import ask
 from samelog.admin.site_answers import SiteInfo, SiteRows
-from samelog.admin.site_requests import CreateSite, DropSite, ListSites
+from samelog.admin.site_requests import AlterSite, CreateSite, DropSite, ListSites
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.placing.promote import promote
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -29,7 +30,7 @@ COLUMNS = ("site", "members vote", "node", "role", "lag", "records behind")
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, add and remove sites: the places in which a cluster has nodes.
+    """List, add, alter, remove and promote sites: the places in which a cluster has nodes.
 
     A node says with `[node] site` where it is. Members of a site that was added with --reads-only
     never vote: they have copies for those who are near them.
@@ -39,6 +40,7 @@ def command() -> None:
       samelog site add lon --config client.toml
       samelog site add nyc --reads-only --config client.toml
       samelog site list --config client.toml
+      samelog site promote nyc --config client.toml
     """
 
 
@@ -87,6 +89,27 @@ def remove(config: ClientConfig, *, name: str) -> None:
       samelog site remove nyc --config client.toml
     """
     _show(ask(config, DropSite(name)))
+
+
+@command.command()
+@click.argument("name")
+@click.option("--votes/--reads-only", required=True, help="Whether its members may vote.")
+@client_option
+@json_option
+def alter(config: ClientConfig, *, name: str, votes: bool) -> None:
+    """Let members of the site NAME vote from now on, or only read.
+
+    Nodes that were added to be voters become some once they have caught up. A site whose members
+    vote cannot become one that only reads: remove its voters first.
+
+    \b
+    Example:
+      samelog site alter lon --votes --config client.toml
+    """
+    _show(ask(config, AlterSite(name, votes)))
+
+
+command.add_command(promote)
 
 
 def _show(found: SiteRows) -> None:

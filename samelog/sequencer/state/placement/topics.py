@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samelog.format.names import EVENTS_TOPIC
+from samelog.placement.cluster_ids import root_of
 from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
@@ -35,7 +36,7 @@ def problem_with_new(
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if (why := problem_with_keys(None, command.settings)) is not None:
         return "INVALID_TOPIC", why
-    if isinstance(command, CreateMirror) and state.cluster_id in command.source.origins:
+    if isinstance(command, CreateMirror) and root_of(state.cluster_id) in command.source.origins:
         text = f"the records of {command.source.topic!r} come from this cluster"
         return "MIRROR", text
     if not isinstance(command, PlaceTopic):

@@ -38,4 +38,29 @@ class SetSiteCommand(Command, frozen=True, tag=142):
     site: str
 
 
-SiteCommand = AddSite | RemoveSite | SetSiteCommand
+class PromoteSiteCommand(Command, frozen=True, tag=143):
+    """The others are lost: from now on this site votes, and no other does. `promotion`: a random
+    id, 16 hexadecimal digits; `member`: goes on with what it has, up to `entry` of `term`; `text`:
+    what may be lost. Never proposed: the member applies it while it begins anew.
+    """
+
+    needs: ClassVar[int] = SITES
+    site: str
+    promotion: str
+    member: Unsigned32
+    entry: int
+    term: int
+    at_ms: int
+    text: str
+
+
+class SetSiteVotes(Command, frozen=True, tag=144):
+    """Members of a site may vote from now on, or may not."""
+
+    needs: ClassVar[int] = SITES
+    name: str
+    votes: bool
+    at_ms: int
+
+
+SiteCommand = AddSite | RemoveSite | SetSiteCommand | PromoteSiteCommand | SetSiteVotes

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
-from samelog.placement.sites import Sites
+from samelog.placement.cluster_ids import promoted_id
+from samelog.placement.sites import Promotion, Sites
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite, SetSiteCommand
+from samelog.sequencer.state.sites.commands import (
+    AddSite,
+    PromoteSiteCommand,
+    RemoveSite,
+    SetSiteCommand,
+    SetSiteVotes,
+)
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -67,13 +74,54 @@ def _set_site(state: State, command: SetSiteCommand) -> WhyNot:
     return None
 
 
+def _promote_site(state: State, command: PromoteSiteCommand) -> WhyNot:
+    """The cluster has another id from now on, so whoever is of before it can be told."""
+    sites = state.placement.sites
+    if command.site not in sites.votes:
+        return _unknown(sites, command.site)
+    if sites.members.get(command.member) != command.site:
+        return "NOT_IN_SITE", f"member {command.member} is not in site {command.site!r}"
+    if not state.cluster_id:
+        return "NOT_BEGUN", "the cluster has no id yet"
+    ends = {number: each.next_offset for number, each in state.partitions.items()}
+    place = command.member, command.entry, command.term
+    sites.promote(Promotion(command.site, *place, command.at_ms, ends))
+    sites.keep(state.members)
+    state.cluster_id = promoted_id(state.cluster_id, command.promotion)
+    state.remember(site_event(command))
+    return None
+
+
+def _set_votes(state: State, command: SetSiteVotes) -> WhyNot:
+    sites, name = state.placement.sites, command.name
+    if name not in sites.votes:
+        return _unknown(sites, name)
+    there = [state.members[n] for n, site in sites.members.items() if site == name]
+    voters = [each.name for each in there if each.voter]
+    if voters and not command.votes:
+        return "SITE_IN_USE", f"members of site {name!r} vote: {', '.join(voters)}"
+    if sites.votes[name] != command.votes:
+        sites.votes[name] = command.votes
+        state.remember(site_event(command))
+    return None
+
+
 def _unknown(sites: Sites, name: str) -> WhyNot:
     known = ", ".join(sites.votes) or "none"
     return "UNKNOWN_SITE", f"no site is called {name!r}; there are: {known}"
 
 
-def site_event(command: AddSite | RemoveSite) -> RecordEvent:
+ToldChange = AddSite | RemoveSite | PromoteSiteCommand | SetSiteVotes
+
+
+def site_event(command: ToldChange) -> RecordEvent:
     """What is remembered, and told, of a change that is made."""
+    if isinstance(command, PromoteSiteCommand):
+        return RecordEvent(command.at_ms, "site-promoted", command.text)
+    if isinstance(command, SetSiteVotes):
+        what = "may vote" if command.votes else "only read"
+        text = f"members of site {command.name!r} {what} from now on"
+        return RecordEvent(command.at_ms, "site-altered", text)
     if isinstance(command, RemoveSite):
         return RecordEvent(command.at_ms, "site-removed", f"site {command.name!r} was removed")
     what = "whose members may vote" if command.votes else "whose members only read"
@@ -84,4 +132,6 @@ SITE_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     AddSite: _add_site,
     RemoveSite: _remove_site,
     SetSiteCommand: _set_site,
+    PromoteSiteCommand: _promote_site,
+    SetSiteVotes: _set_votes,
 }

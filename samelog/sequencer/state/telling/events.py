@@ -24,8 +24,13 @@ from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, Pr
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlacePartitions, PlaceTopic
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
-from samelog.sequencer.state.sites.state import site_event
+from samelog.sequencer.state.sites.commands import (
+    AddSite,
+    PromoteSiteCommand,
+    RemoveSite,
+    SetSiteVotes,
+)
+from samelog.sequencer.state.sites.state import ToldChange, site_event
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.values import ToldEvent
 from samelog.sequencer.state.types import State, Topic
@@ -181,9 +186,10 @@ def _placed(state: State, command: ChangePlacement) -> Iterable[Happened]:
             yield NOT_SAID, "task", str(change.number), text[:1000]
 
 
-def _changed_sites(_state: State, command: AddSite | RemoveSite) -> Iterable[Happened]:
+def _changed_sites(_state: State, command: ToldChange) -> Iterable[Happened]:
     event = site_event(command)
-    yield event.at_ms, event.kind, command.name, event.text
+    name = command.site if isinstance(command, PromoteSiteCommand) else command.name
+    yield event.at_ms, event.kind, name, event.text
 
 
 def _left_gap(state: State, command: MirrorGap) -> Iterable[Happened]:
@@ -229,6 +235,8 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     ChangePlacement: _placed,
     AddSite: _changed_sites,
     RemoveSite: _changed_sites,
+    PromoteSiteCommand: _changed_sites,
+    SetSiteVotes: _changed_sites,
     MirrorGap: _left_gap,
     PromoteMirrors: _promoted,
     NoteElection: _elected,

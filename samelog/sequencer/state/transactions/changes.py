@@ -10,12 +10,13 @@ are of one entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import note_commits
-from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
     AddToTransaction,
@@ -251,13 +252,27 @@ def _decided(
     return answer
 
 
+def _offsets_of(
+    state: State, name: str, known: Transaction, at_ms: int
+) -> Iterator[tuple[str, list[tuple[int, CommittedOffset]]]]:
+    """By group, what a transaction commits; nothing for subscribers of samelog's own, who joined
+    since it was taken.
+    """
+    for group, offsets in known.groups.items():
+        if not state.groups.is_native(group):
+            yield group, list(offsets.items())
+        elif offsets:
+            text = f"offsets of transaction {name!r} are left out: group {group!r} has members"
+            state.remember(RecordEvent(at_ms, "offsets-left-out", text))
+
+
 def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms: int) -> None:
     unit = known.unit
     if unit is None or not unit.decide(wanted):
         raise TransactionRefused(INVALID, "the transaction cannot be decided")
     known.used_ms = at_ms
     if wanted is Decision.COMMIT:
-        commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
+        commits = list(_offsets_of(state, name, known, at_ms))
         command = CommitOffsets([each for each in commits if each[1]])
         state.groups.apply(command, Living(state))
         note_commits(state, command)

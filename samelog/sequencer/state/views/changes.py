@@ -36,7 +36,7 @@ def _create_view(state: State, command: CreateViewCommand) -> WhyNot:
         text = f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
         return "TOO_MANY_SCHEMAS", text
     base = state.topics[command.base_id]
-    state.schemas.views[command.topic_id] = _view(state, command, base, schema)
+    state.schemas.put_view(_view(state, command, base, schema))
     return None
 
 
@@ -74,9 +74,10 @@ def _view(state: State, command: CreateViewCommand, base: Topic, schema: Schema 
 
 
 def _drop_view(state: State, command: DropViewCommand) -> WhyNot:
-    view = state.schemas.views.pop(command.topic_id, None)
+    view = state.schemas.take_view(command.topic_id)
     if view is None:
         return "UNKNOWN_TOPIC", f"no view has the id {command.topic_id}"
+    del state.schemas.views[command.topic_id]
     if view.schema is not None:
         state.schemas.forget([view.schema])
     forget_places(state, _places(view))
@@ -124,10 +125,12 @@ def why_not_dropped(state: State, topic_id: str) -> WhyNot:
 def begin_views_anew(state: State, topic: Topic) -> None:
     """A topic's log was begun anew: so are those of its views, whose partitions follow."""
     for view in state.schemas.views_of(topic.topic_id):
+        state.schemas.take_view(view.topic_id)
         view.former_logs.append(view.log_id)
         view.log_id = log_of_view(view.topic_id, topic.log_id)
         forget_places(state, _places(view))
         view.partition_numbers.clear()
+        state.schemas.put_view(view)
 
 
 VIEW_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
-    from samelog.sequencer.state.views.view import View
 
 
 def named_topic(state: State, name: str) -> Topic | None:
@@ -33,32 +32,23 @@ def place_of(state: State, number: int) -> tuple[Topic, int] | None:
     partition = state.partitions.get(number)
     if partition is not None:
         return state.topics[partition.topic_id], partition.index
-    view = _view_with(state, number)
-    if view is None:
-        return None
-    return state.topic_of_view(view), view.partition_numbers.index(number)
+    found = state.schemas.index.by_number.get(number)
+    return None if found is None else (state.topic_of_view(found[0]), found[1])
 
 
 def base_number(state: State, number: int) -> int:
     """The number of the partition that has the records."""
-    view = _view_with(state, number)
-    if view is None:
+    found = state.schemas.index.by_number.get(number)
+    if found is None:
         return number
-    numbers = state.topics[view.base_id].partition_numbers
-    return numbers[view.partition_numbers.index(number)]
+    view, place = found
+    return state.topics[view.base_id].partition_numbers[place]
 
 
 def base_topic(state: State, topic: Topic) -> Topic:
     """The topic that has the records of a topic, or of a view as one."""
     view = state.schemas.views.get(topic.topic_id)
     return topic if view is None else state.topics[view.base_id]
-
-
-def _view_with(state: State, number: int) -> View | None:
-    if number in state.partitions:
-        return None
-    views = state.schemas.views.values()
-    return next((view for view in views if number in view.partition_numbers), None)
 
 
 class Living:
@@ -68,6 +58,5 @@ class Living:
         self._state = state
 
     def __contains__(self, number: object) -> bool:
-        if number in self._state.partitions:
-            return True
-        return any(number in view.partition_numbers for view in self._state.schemas.views.values())
+        state = self._state
+        return number in state.partitions or number in state.schemas.index.by_number

@@ -1,0 +1,174 @@
+"""`samelog site promote`: a site that only read goes on alone, when the first one is lost.
+
+Invariant: what may be lost is said first; without the confirmation nothing is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import click
+
+from samelog.admin.client import ask_each, ask_node, known_nodes
+from samelog.admin.errors import AdminError
+from samelog.admin.site_answers import PromotionBegun, Standing
+from samelog.admin.site_requests import GetStanding, PromoteSite
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    report,
+    talk,
+    wants_json,
+)
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
+
+POLL_S = 0.5
+
+
+class Survivors(NamedTuple):
+    """What the nodes that answer have: of the site, the best to go on with first; and names of
+    others.
+    """
+
+    there: Sequence[tuple[Address, Standing]]
+    others: Sequence[str]
+
+    @property
+    def newest(self) -> tuple[Address, Standing]:
+        """Who has the newest entry goes on."""
+        return self.there[0]
+
+
+@click.command("promote")
+@click.argument("site")
+@click.option("--confirm", metavar="CLUSTER", help="The cluster's name: yes, I want this.")
+@click.option("--without", multiple=True, metavar="NODE", help="A node there that is lost, too.")
+@click.option(
+    "--first-site-is-down", is_flag=True, help="I know that the others do not run any more."
+)
+@click.option("--wait", "wait_s", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@client_option
+@json_option
+def promote(
+    config: ClientConfig,
+    *,
+    site: str,
+    confirm: str | None,
+    without: Sequence[str],
+    first_site_is_down: bool,
+    wait_s: float,
+) -> None:
+    """Let SITE go on alone, when the sites that voted are lost.
+
+    RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had not come to SITE. Without --confirm
+    it says what is there, and changes nothing. Afterwards the members of SITE vote, and nobody
+    else. The cluster has another id from then on. Nodes of before that come back are told so, and
+    end; what they have is kept in their directories.
+
+    Stop the others if you can. If only the line is cut, both sites would acknowledge.
+
+    \b
+    Examples:
+      samelog site promote nyc --config client.toml
+      samelog site promote nyc --config client.toml --first-site-is-down --confirm production
+    """
+    found = _look(config, site)
+    if confirm != config.cluster:
+        _refuse(config, found, site)
+    address, newest = found.newest
+    order = PromoteSite(site, newest.entry, newest.term, tuple(without), first_site_is_down)
+    try:
+        begun = ask_node(config, address, order, name=newest.node)
+    except AdminError as error:
+        fail(str(error))
+    left = _wait(config, found, begun, without, wait_s)
+    done = {"site": site, "found": [each for _, each in found.there], "done": True}
+    report(
+        {**done, "cluster_id": begun.cluster_id, "waiting": sorted(left)},
+        f"site {site} is promoted: {newest.node} leads, and samelog status keeps the event",
+    )
+    if left:
+        talk(f"these have not followed yet: {', '.join(sorted(left))}; see their logs")
+    if any(each.known_offset > each.end_offset for each in newest.partitions):
+        talk("publishers may still have what is missing; else: samelog recover void")
+
+
+def _look(config: ClientConfig, site: str) -> Survivors:
+    known = _standings(config)
+    there = [each for each in known if each[1].site == site]
+    if not there:
+        names = ", ".join(each.node for _, each in known) or "none"
+        fail(f"no node of site {site!r} answers; add its nodes to nodes in client.toml ({names})")
+    there.sort(key=lambda each: (-each[1].term, -each[1].entry, each[1].node))
+    return Survivors(there, [each.node for _, each in known if each.site != site])
+
+
+def _standings(config: ClientConfig) -> list[tuple[Address, Standing]]:
+    addresses = [address for address, _ in known_nodes(config)]
+    answers = zip(addresses, ask_each(config, GetStanding()), strict=True)
+    return [(where, said) for where, said in answers if isinstance(said, Standing)]
+
+
+def _refuse(config: ClientConfig, found: Survivors, site: str) -> NoReturn:
+    if wants_json():
+        rows = [each for _, each in found.there]
+        print_json({"site": site, "found": rows, "done": False})
+    else:
+        _describe(found)
+    fail(
+        "WHAT OTHER SITES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; "
+        f"if this is what you want: --confirm {config.cluster}"
+    )
+
+
+def _describe(found: Survivors) -> None:
+    for _, each in found.there:
+        talk(
+            f"{each.node}: entry {each.entry} of term {each.term}, of which {each.committed} are "
+            f"known to be committed; it heard of a leader {each.silent_s:.0f} s ago"
+        )
+    _, newest = found.newest
+    talk(f"{newest.node} would go on, and the others of the site with it. It has:")
+    for part in newest.partitions:
+        lacks = part.known_offset - part.end_offset
+        text = f"  {part.topic}-{part.partition}: next offset {part.end_offset}"
+        talk(text if lacks <= 0 else f"{text}; KNOWN TO BE MISSING: {lacks} records")
+    if newest.lost_groups:
+        groups = ", ".join(map(str, newest.lost_groups))
+        talk(f"  NOTHING of data groups {groups}: their partitions would be lost")
+    if found.others:
+        talk(f"nodes of other sites that answer: {', '.join(found.others)}")
+    talk(f"What others acknowledged in the last {newest.silent_s:.0f} s is not known here")
+
+
+def _wait(
+    config: ClientConfig,
+    found: Survivors,
+    begun: PromotionBegun,
+    without: Sequence[str],
+    wait_s: float,
+) -> set[str]:
+    """Wait until all that answered have followed: who has not."""
+    left = {each.node: address for address, each in found.there if each.node not in without}
+    deadline = time.monotonic() + wait_s
+    while left and time.monotonic() < deadline:
+        for node, address in tuple(left.items()):
+            if _has_followed(config, node, address, begun):
+                del left[node]
+        if left:
+            time.sleep(POLL_S)
+    return set(left)
+
+
+def _has_followed(config: ClientConfig, node: str, address: Address, begun: PromotionBegun) -> bool:
+    try:
+        now = ask_node(config, address, GetStanding(), name=node)
+    except AdminError:
+        return False
+    is_first = node == begun.node
+    return now.cluster_id == begun.cluster_id and (now.leads or not is_first)

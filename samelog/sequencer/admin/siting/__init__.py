@@ -1,0 +1,1 @@
+"""Answers administrators about sites: which there are, and their promotion."""

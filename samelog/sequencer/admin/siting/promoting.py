@@ -1,0 +1,126 @@
+"""Answers administrators about the promotion of a site: what a node would go on with, and whether
+it does.
+
+Invariant: a node is promoted only while it hears no leader and reaches no voter outside its site,
+with the newest entry of its site, and with every other member of the site that is not given up by
+name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
+from samelog.admin.site_requests import GetStanding, PromoteSite
+from samelog.placement.cluster_ids import promoted_id
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.cluster.promotion import PromotionOrder, PromotionOrdered
+from samelog.sequencer.levels import SITES
+from samelog.wire.errors import FaultCode
+
+HEARD_S = 10.0
+"""A leader that was heard of so lately lives."""
+SURELY_DOWN_S = 600.0
+"""One that was silent for so long is down, unless the line is; an operator may know it earlier."""
+ANSWERED_S = 0.5
+"""So long after the answer the node begins anew."""
+
+
+def standing(node: ServedNode, _request: GetStanding) -> Standing:
+    """As it is now."""
+    state, raft = node.logs.machine.state, node.raft.group.raft
+    number, name = node.peers.number, node.peers.members.name
+    sites, up = state.placement.sites, node.peers.presence.up
+    mates = _mates(node)
+    last = raft.last_index
+    there = {number, *mates}
+    return Standing(
+        name(number),
+        sites.members.get(number, ""),
+        state.cluster_id,
+        node.raft.group.is_leader,
+        raft.leader_silent_s(node.member.clock.now()),
+        last,
+        raft.log.term_at(last) or 0,
+        raft.commit_index,
+        tuple(name(each) for each in up if each != number),
+        tuple(map(name, mates)),
+        tuple(each.name for each in state.members.values() if each.voter),
+        tuple(_partitions(node)),
+        tuple(n for n, each in state.placement.groups.items() if there.isdisjoint(each.members)),
+    )
+
+
+def _mates(node: ServedNode) -> list[int]:
+    """The other members of its site."""
+    sites, own = node.logs.machine.state.placement.sites, node.peers.number
+    site = sites.members.get(own)
+    return sorted(n for n, other in sites.members.items() if other == site and n != own)
+
+
+def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
+    state, merging = node.logs.machine.state, node.logs.merging
+    for number, partition in state.partitions.items():
+        here = merging.partitions.get(number)
+        end = 0 if here is None else here.log.next_offset
+        topic = state.topics[partition.topic_id].name
+        yield PartitionStanding(topic, partition.index, end, partition.next_offset)
+
+
+async def promote_site(node: ServedNode, request: PromoteSite) -> PromotionBegun:
+    """Raises ChangeRefused, and then nothing is done."""
+    now = standing(node, GetStanding())
+    _check_node(node, now)
+    check_promotion(now, request)
+    # The id of a life is random, and a promotion ends it.
+    promotion = node.member.directory.record.incarnation
+    others = tuple(each for each in now.mates if each not in request.without)
+    order = PromotionOrder(site=request.site, promotion=promotion, others=others)
+    asyncio.get_running_loop().call_later(ANSWERED_S, node.fail, PromotionOrdered(order))
+    return PromotionBegun(now.node, promoted_id(now.cluster_id, promotion))
+
+
+def _check_node(node: ServedNode, now: Standing) -> None:
+    if node.raft.replica.level < SITES:
+        text = f"sites need feature level {SITES}"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "samelog recover majority-lost --help")
+    if halted := node.raft.group.halted:
+        text = f"the replica of {now.node} is halted: {halted}"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "docs/operations.md, SamelogReplicaHalted")
+
+
+def check_promotion(now: Standing, request: PromoteSite) -> None:
+    """Raises ChangeRefused if a node is not to be promoted as it stands."""
+    if now.site != request.site:
+        text = f"{now.node} is not in site {request.site!r}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "samelog site list")
+    if (now.term, now.entry) < (request.term, request.entry):
+        text = f"{now.node} has entry {now.entry} of term {now.term}, another one has more"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "promote with the newest")
+    _check_silence(now, request)
+    _check_mates(now, request)
+
+
+def _check_silence(now: Standing, request: PromoteSite) -> None:
+    if now.leads or now.silent_s < HEARD_S:
+        text = f"{now.node} hears a leader: the cluster lives"
+        raise ChangeRefused(FaultCode.CHANGE_PENDING, text, "samelog site list")
+    others = set(now.voters) - {now.node, *now.mates}
+    if reached := sorted(others & set(now.reached)):
+        text = f"{', '.join(reached)} can be reached, and may have more"
+        remedy = "stop it, or let it go on: samelog recover majority-lost"
+        raise ChangeRefused(FaultCode.CHANGE_PENDING, text, remedy)
+    if now.silent_s < SURELY_DOWN_S and not request.others_are_down:
+        text = f"a leader was heard of {now.silent_s:.0f} s ago: perhaps only the line is cut"
+        remedy = "if the others are surely down: --first-site-is-down"
+        raise ChangeRefused(FaultCode.CHANGE_PENDING, text, remedy)
+
+
+def _check_mates(now: Standing, request: PromoteSite) -> None:
+    away = sorted(set(now.mates) - set(now.reached) - set(request.without))
+    if away:
+        text = f"{', '.join(away)} of the same site cannot be reached, and may have more"
+        remedy = "start it; or give it up: --without NODE"
+        raise ChangeRefused(FaultCode.NOT_READY, text, remedy)

@@ -21,6 +21,7 @@ from samelog.placement import (
     steps,
     topics,
 )
+from samelog.placement.changes import PartitionMoved
 from samelog.placement.domains import Domains
 from samelog.placement.members import Availability, MemberStates
 from samelog.placement.planner import PlacementPlanner
@@ -294,8 +295,37 @@ def count_whoever_is_heard() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def give_to_who_leaves() -> Iterator[None]:
+    """Who is to be replaced gets copies, and keeps what it has."""
+    with patch.object(
+        PlacementTable, "is_draining", lambda self, member: member in self.placement.draining
+    ):
+        yield
+
+
+@contextmanager
+def leave_tasks_of_others() -> Iterator[None]:
+    """A leader of group 0 carries on only what began while it led."""
+    original = PlacementPlanner._go_on
+
+    def go_on(self: Any, states: Any, planned: Any, moved: Any) -> None:
+        left = self.__dict__.setdefault("_left", frozenset(self._table.placement.tasks))
+        original(self, states, planned, moved)
+        planned.orders[:] = [each for each in planned.orders if each.task not in left]
+        planned.changes[:] = [each for each in planned.changes if _task_of(each) not in left]
+
+    with patch.object(PlacementPlanner, "_go_on", go_on):
+        yield
+
+
+def _task_of(change: Any) -> int:
+    return int(change.task if isinstance(change, PartitionMoved) else change.number)
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
+_DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
@@ -316,6 +346,8 @@ PLACING = (
     (132, forget_who_has_the_group, _WORLDS),
     (132, keep_old_needs, _WORLDS),
     (132, begin_what_was_cancelled, _IN + _NOT_AGAIN),
+    (132, give_to_who_leaves, _DEADLY),
+    (133, leave_tasks_of_others, _DEADLY),
     (133, leave_the_learner, _IN + "cancelling.py::test_a_new_replica_is_removed_again"),
     (133, remove_who_leads, _WORLDS),
     (133, drain_forgets_a_group, _WORLDS),

@@ -180,9 +180,12 @@ class World:
             return waits
         lineage = self.checker.lineage
         for (log_id, _), log in lineage.logs.items():
-            if not lineage.is_present(log_id):
+            name = log.topic, log.partition
+            if not lineage.is_present(log_id, name):
                 continue
-            for actor in (*self.nodes, *self.subscribers):
+            is_placed = lineage.is_placed(log.topic)
+            nodes = self.data_groups.holders(name) if is_placed else self.nodes
+            for actor in (*nodes, *self.subscribers):
                 if not _is_excused(actor) and (waits := _lacks(actor, log_id, log)):
                     return waits
         return ""
@@ -311,7 +314,9 @@ def _lacks(actor: Actor, log_id: str, wanted: CanonicalLog) -> str:
 
 def _log_of(actor: Actor, name: tuple[str, int]) -> MergedLog | None:
     if isinstance(actor, NodeActor) and actor.node is not None:
-        logs = [known.log for known in actor.node.logs.merging.partitions.values()]
+        node, groups = actor.node, actor.world.checker.groups
+        logs = [known.log for known in node.logs.merging.partitions.values()]
+        logs += groups.logs_of(node)
         return next((log for log in logs if (log.topic, log.partition) == name), None)
     if isinstance(actor, SubscriberActor) and actor.client is not None:
         copy = actor.client.copies.get(name)

@@ -29,7 +29,8 @@ LOOK_S = 0.05
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
     """As this node knows it."""
     groups = {each.group: each for each in _groups(node)}
-    drained = sorted(node.logs.machine.state.placement.draining)
+    state = node.logs.machine.state
+    drained = sorted(state.members.keys() & set(state.placement.draining))
     partitions = tuple(_partitions(node, groups))
     return PlacementStatus(tuple(groups.values()), partitions, _names(node, drained))
 

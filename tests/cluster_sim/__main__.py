@@ -12,6 +12,7 @@ from functools import partial
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, from_seed, many_groups
 from tests.cluster_sim.run import Result, SimulationFailed, outcome, outcome_of_groups, run_world
+from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.world import World
 from tests.simulation.many import run_many, seeds_of
 from tests.simulation.parallel import in_order
@@ -74,7 +75,8 @@ def _sums(results: Sequence[Result]) -> str:
         f"{sum(result.records for result in results):,} records published, "
         f"{sum(result.acknowledged for result in results):,} acknowledged, "
         f"{sum(result.faults for result in results):,} faults, "
-        f"{sum(result.elections for result in results):,} elections"
+        f"{sum(result.elections for result in results):,} elections, leaders died in "
+        f"{len(set[Phase]().union(*(result.died_in for result in results)))} phases of tasks"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.cluster_sim.options import Options, from_seed, many_groups
+from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
 from tests.simulation.commit import commit
@@ -26,6 +27,8 @@ class Result:
     faults: int
     elections: int
     digest: str
+    died_in: frozenset[Phase] = frozenset()
+    """Phases of tasks in which a leader of group 0 died of it."""
 
 
 class SimulationFailed(Exception):
@@ -82,6 +85,7 @@ def run_world(world: World) -> Result:
         len(world.faults.planned),
         world.checker.elections,
         world.trace.digest,
+        frozenset(world.data_groups.deaths.died_in),
     )
 
 

@@ -152,7 +152,7 @@ def many_groups(seed: int) -> Options:
     of them leaders of group 0 die at tasks.
     """
     draw = random.Random(f"many groups {seed}")
-    nodes, learners = draw.choice(((1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0), (6, 0), (7, 2)))
+    nodes, learners = draw.choice(_SIZES)
     options = replace(
         _drawn(seed),
         nodes=nodes,
@@ -171,6 +171,8 @@ def many_groups(seed: int) -> Options:
     return replace(options, producers=draw.choice((0, 0, 2)), stagers=draw.choice((0, 1, 2)))
 
 
+_SIZES = ((1, 0), (1, 1), (3, 0), (3, 0), (3, 1), (5, 0), (5, 1), (7, 0), (7, 1), (7, 2))
+"""How many voters a cluster begins with, and how many learners come soon."""
 _LEARNERS = ((0.5, "learner"), (1.5, "learner"))
 
 

@@ -29,6 +29,7 @@ from samelog.placement.steps import TaskStep
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
+from samelog.sequencer.cluster.changes import Changes
 
 
 @contextmanager
@@ -323,12 +324,25 @@ def _task_of(change: Any) -> int:
     return int(change.task if isinstance(change, PartitionMoved) else change.number)
 
 
+@contextmanager
+def refuse_an_eighth_member() -> Iterator[None]:
+    """A learner counts as one more voter, so no cluster has more than seven members."""
+    original = Changes._check_new
+
+    def check(self: Changes, name: str, address: str, *, is_one_more_voter: bool) -> None:
+        original(self, name, address, is_one_more_voter=True)
+
+    with patch.object(Changes, "_check_new", check):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
 _COUNTS = "recovering.py::test_who_counts_for_nothing_is_no_part_of_a_majority"
@@ -366,5 +380,6 @@ PLACING = (
     (154, count_whoever_is_heard, _IN + _COUNTS),
     (159, forget_the_newest_wish, _IN + _LAST),
     (159, leave_who_is_wanted_back, _IN + _WANTED),
+    (250, refuse_an_eighth_member, _EIGHTH),
 )
 """Rule, bug, and the test that finds it."""

@@ -86,7 +86,7 @@ class GroupChecker:
     def _log_changed(self, state: State, command: Any) -> None:
         if isinstance(command, PassPartition) and command.partition in state.partitions:
             self._moved.add(_name_of(state, command.partition))
-        elif isinstance(command, OpenNewLog):
+        elif isinstance(command, OpenNewLog) and command.opening.number in state.partitions:
             self._begun_anew(_name_of(state, command.opening.number), command.log_id)
         elif isinstance(command, BeginAnew):
             new = {each.topic_id: each.log_id for each in command.logs}

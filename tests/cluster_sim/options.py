@@ -162,7 +162,7 @@ def many_groups(seed: int) -> Options:
         follows_groups=True,
         deaths_at_tasks=draw.choice((0.0, 0.0, 0.2, 0.5)),
     )
-    options = replace(options, replicas=min(options.nodes, draw.randint(1, 5)))
+    options = replace(options, replicas=min(nodes + learners, draw.randint(1, 5)))
     changes = (*_LEARNERS[:learners], *_many_changes(options, draw))
     options = replace(options, changes=changes, kinds=_bearable(options, changes, draw))
     if draw.random() < 0.25:

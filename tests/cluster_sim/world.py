@@ -55,7 +55,7 @@ from tests.cluster_sim.upgrades import Upgrades
 from tests.cluster_sim.violation import Violation
 from tests.simulation.trace import Trace
 
-LIVENESS_S = 90.0
+LIVENESS_S, LIVENESS_OF_A_GROUP_S = 90.0, 15.0
 LOOK_EVERY_S = 0.25
 SAMPLE_RECORDS = 32
 BLOCK_RECORDS = 16
@@ -160,7 +160,9 @@ class World:
         self._run_until(self.loop.time() + 1.0)
         self.is_quiet = True
         self._done = lambda: not self.waits_for()
-        if not self._run_until(self.loop.time() + LIVENESS_S):
+        groups = self.options.data_groups if self.options.has_many_groups else 0
+        within_s = LIVENESS_S + groups * LIVENESS_OF_A_GROUP_S
+        if not self._run_until(self.loop.time() + within_s):
             raise Violation("everything is merged in time", self.waits_for())
 
     def waits_for(self) -> str:

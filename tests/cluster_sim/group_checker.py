@@ -18,7 +18,12 @@ from samelog.consensus import Entry
 from samelog.replicator.interfaces import InputName
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.state.commands import Merge, Range, decode_commands
-from samelog.sequencer.state.placement.commands import BeginAnew, OpenNewLog, PassPartition
+from samelog.sequencer.state.placement.commands import (
+    BeginAnew,
+    OpenNewLog,
+    PassPartition,
+    SetReplicas,
+)
 from samelog.sequencer.state.types import Rejection, State
 from tests.cluster_sim.held_files import is_durable, is_set_aside
 from tests.cluster_sim.new_kind import check_known
@@ -44,6 +49,8 @@ class GroupChecker:
         """(group, index) -> the entry that is committed there."""
         self._moved: set[InputName] = set()
         """Partitions of which another group had bytes once."""
+        self._configured: dict[int, dict[int, frozenset[int]]] = {}
+        """Group -> version of its configuration -> its voters."""
         self._epochs: dict[InputName, int] = {}
         """The highest leader epoch of each partition so far."""
         self._fenced: dict[InputName, int] = {}
@@ -74,6 +81,8 @@ class GroupChecker:
             if isinstance(command, Merge):
                 for part in command.ranges:
                     self._merge_committed(group, state, command.epoch, part)
+            elif isinstance(command, SetReplicas):
+                self._configured_as(group, command)
             else:
                 self._log_changed(state, command)
 
@@ -82,6 +91,10 @@ class GroupChecker:
         for command in commands:
             if isinstance(command, BeginAnew) and command.reset_id in state.resets:
                 self._log_changed(state, command)
+
+    def _configured_as(self, group: int, command: SetReplicas) -> None:
+        voters = frozenset(each.member for each in command.replicas if each.votes)
+        self._configured.setdefault(group, {})[command.version] = voters
 
     def _log_changed(self, state: State, command: Any) -> None:
         if isinstance(command, PassPartition) and command.partition in state.partitions:
@@ -126,7 +139,9 @@ class GroupChecker:
     # --- majorities -------------------------------------------------------------------------------
 
     def is_majority(self, group: int, holds: Callable[[NodeActor], bool]) -> bool:
-        """Whether a majority of the group holds something, of voters that any replica goes by."""
+        """Whether a majority of the group holds something, of the voters of its newest two
+        configurations, or those that any replica goes by.
+        """
         actor_of = self._world.membership.actor_of
         return any(
             sum(holds(actor) for actor in map(actor_of, voters) if actor is not None) * 2
@@ -135,6 +150,8 @@ class GroupChecker:
         )
 
     def _voters(self, group: int) -> Iterator[frozenset[int]]:
+        told = self._configured.get(group, {})
+        yield from (told[version] for version in sorted(told)[-2:])
         for actor in self._world.nodes:
             replica = None if actor.node is None else actor.node.data_groups.replicas.get(group)
             if replica is not None:
@@ -165,7 +182,7 @@ class GroupChecker:
             return self._world.membership.is_majority(_keeps(f"/data/{file}", size))
         return any(
             self.is_majority(group, _keeps(f"/data/groups/{group}/{file}", size))
-            for group in self._world.data_groups.table()
+            for group in self._configured
         )
 
 

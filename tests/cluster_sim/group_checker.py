@@ -201,7 +201,7 @@ class GroupRecorder:
     def __init__(self, actor: NodeActor, replica: DataReplica, applier: Applier) -> None:
         self._actor = actor
         self._group = replica.number
-        self._machine = lambda: replica.group_replica.logs.machine
+        self._logs = replica.group_replica.logs
         self._applier = applier
 
     @property
@@ -217,10 +217,10 @@ class GroupRecorder:
         try:
             outcomes = self._applier.apply(entry)
         except ProcessDied:
-            world.judge(groups.died_applying, self._machine().state, commands)
+            world.judge(groups.died_applying, self._logs.machine.state, commands)
             raise
         if commands:
-            state = self._machine().state
+            state = self._logs.machine.state
             world.judge(groups.applied, self._group, state, commands, outcomes)
         return outcomes
 

@@ -153,9 +153,12 @@ def many_groups(seed: int) -> Options:
     """
     draw = random.Random(f"many groups {seed}")
     nodes, learners = draw.choice(_SIZES)
+    rhythm = Rhythm(draw.choice((2.0, 4.0)), draw.choice((1.0, 2.0, 6.0)))
     options = replace(
         _drawn(seed),
         nodes=nodes,
+        rhythm=rhythm,
+        safety_s=draw.choice((8.0, 12.0, 20.0)),
         data_groups=draw.randint(1, 12),
         minority_stays_away=False,
         has_many_groups=True,
@@ -191,8 +194,7 @@ def _bearable(
 def _many_changes(options: Options, draw: random.Random) -> tuple[tuple[float, str], ...]:
     if options.nodes == 1 or draw.random() >= 1 / 3:
         return ()
-    last_s = max(16.0, options.safety_s / 2)
-    times = sorted(draw.uniform(2.0, last_s) for _ in range(draw.choice((2, 4, 8))))
+    times = sorted(draw.uniform(2.0, options.safety_s) for _ in range(draw.choice((2, 4, 8))))
     return tuple((at_s, draw.choice(CHANGES)) for at_s in times)
 
 

@@ -253,9 +253,9 @@ def old_logs(world: World, topic: str, partition: int) -> list[bytes]:
     """What nodes have set aside of a partition."""
     found = []
     for node in world.cluster.nodes:
-        for place in Path(node.data, "groups").glob(f"*/merged/replaced/*-{partition}"):
-            if f'"{topic}"' in (place / "partition.json").read_text():
-                found.append(read_segments(str(place)))
+        places = Path(node.data, "groups").glob(f"*/merged/replaced/*-{partition}")
+        of_topic = [p for p in places if f'"{topic}"' in (p / "partition.json").read_text()]
+        found += [read_segments(str(place)) for place in of_topic]
     return found
 
 

@@ -30,6 +30,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 
 
 @contextmanager
@@ -336,12 +337,20 @@ def refuse_an_eighth_member() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def remove_what_is_ending() -> Iterator[None]:
+    """What is left of a replica is removed while the replica ends."""
+    with patch.object(ReplicaKeeper, "_is_here", lambda self, number: number in self.replicas):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
@@ -381,5 +390,6 @@ PLACING = (
     (159, forget_the_newest_wish, _IN + _LAST),
     (159, leave_who_is_wanted_back, _IN + _WANTED),
     (250, refuse_an_eighth_member, _EIGHTH),
+    (251, remove_what_is_ending, _ENDING),
 )
 """Rule, bug, and the test that finds it."""

@@ -23,7 +23,7 @@ from samelog.placement.changes import (
 )
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.planner import Planned, PlacementPlanner
+from samelog.placement.planner import PlacementPlanner, Planned
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
@@ -44,14 +44,13 @@ class World:
     """A cluster, the table of group 0, and whoever leads group 0."""
 
     def __init__(self, seed: int, deaths: float = 0.0) -> None:
-        """`deaths`: in such a share of the phases that tasks come to, the leader of group 0 dies;
-        members are replaced in such worlds, too.
+        """`deaths`: the leader of group 0 dies when a task first comes to a phase, and in such a
+        share of the times after that; members are replaced in such worlds, too.
         """
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
         self.is_deadly = deaths > 0
         self.phases: dict[int, Phase] = {}
-        self.seen: set[Phase] = set()
         self.died_in: set[Phase] = set()
         self.cluster = Cluster(self.chance)
         self.now_ms = 0
@@ -127,8 +126,9 @@ class World:
         now = {n: (task.kind, task.state, asked.get(n, "")) for n, task in tasks.items()}
         new = {phase for number, phase in now.items() if self.phases.get(number) != phase}
         self.phases = now
-        self.seen |= new
-        if not new or self.fate.random() >= self.deaths:
+        if not self.deaths or not new:
+            return False
+        if new <= self.died_in and self.fate.random() >= self.deaths:
             return False
         self.died_in |= new
         return True
@@ -348,7 +348,8 @@ class World:
         if task.kind is not TaskKind.REPLACE or task.loses not in members:
             return
         loses = members[task.loses]
-        if task.loses in self.table.placement.draining and loses.silent_since_ms is not None:
+        is_to_go = loses.is_leaving or task.loses in self.table.placement.draining
+        if is_to_go and loses.silent_since_ms is not None:
             return
         if self.now_ms < loses.maintenance_until_ms:
             raise Harm(f"{task} replaces a member in maintenance")

@@ -344,12 +344,20 @@ def remove_what_is_ending() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def order_before_the_first_configuration() -> Iterator[None]:
+    """A group that has yet to take its first configuration makes another one of nothing."""
+    with patch.object(orders, "_is_void", lambda order, group: order.version != group.version):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
 _ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
@@ -391,5 +399,6 @@ PLACING = (
     (159, leave_who_is_wanted_back, _IN + _WANTED),
     (250, refuse_an_eighth_member, _EIGHTH),
     (251, remove_what_is_ending, _ENDING),
+    (252, order_before_the_first_configuration, _IN + _FIRST),
 )
 """Rule, bug, and the test that finds it."""

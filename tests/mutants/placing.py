@@ -31,6 +31,7 @@ from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskSt
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
+from samelog.sequencer.group_replica import GroupReplica
 
 
 @contextmanager
@@ -351,12 +352,22 @@ def order_before_the_first_configuration() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leave_clients_at_what_ended() -> Iterator[None]:
+    """Streams that are open at a replica that ends stay open, and nothing comes any more."""
+    with patch.object(GroupReplica, "let_clients_go", lambda self: None):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_SENT = (
+    "tests/sequencer/test_placing.py::test_who_reads_from_a_replica_that_ends_is_sent_to_the_others"
+)
 _FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
 _ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
@@ -400,5 +411,6 @@ PLACING = (
     (250, refuse_an_eighth_member, _EIGHTH),
     (251, remove_what_is_ending, _ENDING),
     (252, order_before_the_first_configuration, _IN + _FIRST),
+    (253, leave_clients_at_what_ended, _SENT),
 )
 """Rule, bug, and the test that finds it."""

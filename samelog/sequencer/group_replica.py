@@ -216,11 +216,6 @@ class GroupReplica:
         await self.logs.repair.sessions.close()
         await self.following.close()
 
-    def let_clients_go(self) -> None:
-        """The replica is none any more: who writes or reads here goes to members that have one."""
-        self.logs.intake.moved(tuple(self.logs.machine.state.inputs))
-        self.logs.merging.moved_away()
-
     async def make_durable(self) -> None:
         """Everything that was merged, and the Raft log."""
         await self.logs.merging.sync()

@@ -31,7 +31,7 @@ from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskSt
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
-from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.data_groups.replica import DataReplica
 
 
 @contextmanager
@@ -355,7 +355,7 @@ def order_before_the_first_configuration() -> Iterator[None]:
 @contextmanager
 def leave_clients_at_what_ended() -> Iterator[None]:
     """Streams that are open at a replica that ends stay open, and nothing comes any more."""
-    with patch.object(GroupReplica, "let_clients_go", lambda self: None):
+    with patch.object(DataReplica, "let_clients_go", lambda self: None):
         yield
 
 

@@ -155,7 +155,6 @@ class DataGroups:
             replica.group_replica.reporter.tell_everything(node)
 
     def _over(self, replica: DataReplica) -> None:
-        replica.group_replica.let_clients_go()
         self.working.end(replica.number)
         self._troubles.pop(replica.number, None)
         self.quiet.end(replica.number)

@@ -232,7 +232,7 @@ class ReplicaKeeper:
         self._ending.add(placed.number)
         running = self.replicas.pop(placed.number, None)
         if running is not None:
-            self._on_over(running)
+            self._hears_no_more(running)
             await running.stop()
         try:
             self._claim(placed.number, named)
@@ -274,12 +274,16 @@ class ReplicaKeeper:
         for replica in over:  # all at once: from now on none of them hears anything
             del self.replicas[replica.number]
             self._ending.add(replica.number)
-            self._on_over(replica)
+            self._hears_no_more(replica)
         if over:
             await self._host.keep_commit()
         for replica in over:
             await replica.end()
             self._ending.discard(replica.number)
+
+    def _hears_no_more(self, replica: DataReplica) -> None:
+        replica.let_clients_go()
+        self._on_over(replica)
 
     def _is_over(self, replica: DataReplica) -> bool:
         placed = self._host.cluster.placement.groups.get(replica.number)

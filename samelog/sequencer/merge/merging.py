@@ -491,12 +491,6 @@ class Merging:
         }
         return [merge for n in sorted(self._changed.queued) for merge in there[n].merger.pending]
 
-    def moved_away(self) -> None:
-        """This replica is none any more: who reads here is sent to members that have one."""
-        for partition in self.partitions.values():
-            partition.fault = partition.fault or moved_log(partition)
-            partition.changed()
-
     def close(self) -> None:
         """Persist the durable marks and close every file."""
         self._changed.unmarked.update(dict.fromkeys(self.partitions))

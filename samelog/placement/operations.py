@@ -75,7 +75,7 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     if homeless:
         names = table.names(others) or "nobody"
         text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
-        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
+        remedy = "add a node (samelog node add), or have fewer copies: samelog topic alter"
         raise PlacementRefused("NO_MEMBER", text, remedy)
 
 

@@ -16,6 +16,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, LATENCY_S, Histogram, ListenerTally
+from samelog.sequencer.ingest.traffic import Traffic
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,6 +35,8 @@ class Measures:
         """Since the start, but for what was copied from peers."""
         self.sent_records = 0
         self.loop_delay = Histogram(FAST_S)
+        self.traffic = Traffic()
+        """What came in, into whichever group."""
         self.kafka: dict[str, ListenerTally] = {}
         """By listener."""
 

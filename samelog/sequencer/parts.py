@@ -17,6 +17,7 @@ from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
@@ -30,7 +31,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
-from samelog.sequencer.cluster.scrubber import Scrubber
+from samelog.sequencer.cluster.scrubber import Scrubber, ScrubPace
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.compaction.compactor import Compactor
@@ -88,6 +89,9 @@ class MemberParts:
     filters: RowFilters
     policy: PolicyFile
     shares: LogShares
+    recovery: Budget
+    """Of what is copied from others, into all groups."""
+    scrub: ScrubPace
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,17 @@ from samelog.admin.answers import (
     GroupDescription,
     GroupInfo,
     GroupPartition,
+    GroupPlacement,
     GroupRows,
     PartitionInfo,
+    PlacementStatus,
     Status,
     TopicDescription,
     TopicInfo,
 )
 from samelog.admin.client import all_nodes, ask, ask_each
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import (
     AdminRequest,
     DescribeGroup,
@@ -203,7 +206,55 @@ def test_a_group_is_reset_where_the_partitions_are(cluster: FakeCluster, tmp_pat
         assert ResetGroup("billing", "flights", "latest", partition=number) in node.asked
 
 
+@pytest.mark.parametrize(
+    ("to", "again"),
+    [("--to=latest", "same command"), ("--shift-by=-5", "--partition for each")],
+)
+def test_a_reset_that_stops_half_way_says_what_is_done(
+    cluster: FakeCluster, tmp_path: Path, to: str, again: str
+) -> None:
+    def refuse(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, ResetGroup) and request.partition == 2:
+            return problem_of(FaultCode.OUT_OF_RANGE, "it cannot be")
+        return answer_of(cluster, "n2", request)
+
+    cluster.nodes[2].answer = refuse
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    given = ["group", "reset", "billing", "--topic", "flights", to, "--config", str(file)]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "partition 2: it cannot be" in said
+    assert "Partitions 0 to 1 of 'flights' are reset, 2 are not" in said
+    assert again in said
+
+
+def test_what_members_lack_is_told_by_who_leads(cluster: FakeCluster, tmp_path: Path) -> None:
+    def placed(name: str) -> PlacementStatus:
+        groups = (
+            GroupPlacement(0, "n0", ("n0", "n1", "n2"), 3, {"n1": 0} if name == "n0" else {}),
+            GroupPlacement(1, "n2", ("n1", "n2"), 2, {"n1": 7} if name == "n2" else {}),
+            GroupPlacement(2, "n1", ("n1",), 1, {}),
+        )
+        return PlacementStatus(groups, (), ())
+
+    for node in cluster.nodes:
+        before = node.answer
+
+        def answer(
+            request: AdminRequest[Any], name: str = node.name, before: Any = before
+        ) -> Answer:
+            return placed(name) if isinstance(request, GetPlacement) else before(request)
+
+        node.answer = answer
+    found = run_json(cluster, tmp_path, "placement")["groups"]
+    assert [each["lag"] for each in found] == [{"n1": 0}, {"n1": 7}, {}]
+    assert GetPlacement() not in cluster.nodes[1].asked
+
+
 def test_all_partitions_are_shown(cluster: FakeCluster) -> None:
+
     """Each as a node has it that has it: the best informed one first."""
     answers = [
         Status("c", f"n{p}", "n1", 1, 9 - p, (), (row_of(p, here=True), row_of(3, here=p == 1)), ())

@@ -259,3 +259,17 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     assert machine.apply(HardReset("x", 1, 1)).code == "LEVEL"
     machine.apply(DeleteTopicCommand("id"))
     assert not machine.state.placement.partitions
+
+
+def test_limits_of_a_node_are_of_all_its_replicas(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        await make_groups(nodes, [0], [0])
+        await until(lambda: len(node.data_groups.replicas) == 2, "begun")
+        cares = [node.care, *(care for _, _, care in node.data_groups.held)]
+        assert len({id(care.scrubber._pace) for care in cares}) == 1
+        logs = [node.logs, *(logs for logs, _, _ in node.data_groups.held)]
+        assert len({id(each.repair.merged._budget) for each in logs}) == 1
+        assert len({id(each.intake.traffic) for each in logs}) == 1
+
+    run_with(tmp_path, 1, body)

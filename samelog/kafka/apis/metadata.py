@@ -197,6 +197,7 @@ def _alike(
     first, *rest = [*indexes] or [0]
     nodes = broker.nodes_of(topic, first)
     there = [number for number in nodes if broker.is_there(number)]
+    behind = broker.behind(topic, first)
     known = broker.leader_of(topic, first)
     error, leader, leader_epoch = ErrorCode.leader_not_available, -1, -1
     if known is not None and known in there:
@@ -209,7 +210,7 @@ def _alike(
             leader,
             leader_epoch,
             replica_nodes=nodes,
-            isr_nodes=there,
+            isr_nodes=[number for number in there if number not in behind],
             offline_replicas=offline,
         )
 

@@ -53,10 +53,15 @@ from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
 _CODES = {
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
-    "MIRROR": FaultCode.OUT_OF_RANGE,
-    "VIEWS_STAND": FaultCode.OUT_OF_RANGE,
+    "RESERVED_TOPIC": FaultCode.INVALID_NAME,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
+    "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
+    "PINNED": FaultCode.CHANGE_PENDING,
+    "TRANSACTION_OPEN": FaultCode.CHANGE_PENDING,
 }
+"""Whatever else is refused cannot be as it was asked for."""
 MERGED_S, LOOK_S = 8.0, 0.02
 
 
@@ -333,5 +338,5 @@ async def _propose(
 
 
 def _refused(rejection: Rejection) -> ChangeRefused:
-    code = _CODES.get(rejection.code, FaultCode.UNKNOWN_TOPIC)
+    code = _CODES.get(rejection.code, FaultCode.OUT_OF_RANGE)
     return ChangeRefused(code, rejection.message)

@@ -123,6 +123,7 @@ class Intake(RunIntake):
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
+        """Shared by all replicas of a member."""
 
     @property
     def is_busy(self) -> bool:

@@ -155,12 +155,17 @@ function held(topic, partitions) {
     `Held back from archiving, as a consumer group has not read it: partition ${found.join(", ")}.`) : null;
 }
 
+const notTold = (missing) => (missing.length ? h("p", { class: "note" },
+  `Other nodes have partition ${missing.join(", ")}: open the console of one of them, or samelog ui.`) : null);
+
 function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
-  if (!data.files.length) return none("No segment yet: nothing was published to this topic.");
+  const missing = notTold(data.missing ?? []);
+  if (!data.files.length) return missing ?? none("No segment yet: nothing was published to this topic.");
   return [
     legend(Object.entries(FATES)),
     held(topic, partitions),
+    missing,
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
     h("p", { class: "note" }, `The newest segment began ${ago(now(), data.files.at(-1).first_ms)}.`),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
@@ -169,9 +174,17 @@ function timeline(topic, data, partitions) {
 
 // --- one topic ------------------------------------------------------------------------------------
 
+const HERE = 8;
+// What other nodes have is not known here.
+const elsewhereRow = (each) => [
+  String(each.partition),
+  ...Array.from({ length: HERE }, () => number("–")),
+  `on ${each.elsewhere}`,
+];
+
 const partitionRow = (each) => ({
   key: String(each.partition),
-  cells: [
+  cells: each.elsewhere ? elsewhereRow(each) : [
     String(each.partition),
     number(count(each.start_offset)),
     number(count(each.end_offset)),
@@ -188,7 +201,8 @@ const partitionRow = (each) => ({
 function figures(known, own) {
   const total = (field) => sum(own.map((each) => each[field]));
   return h("div", { class: "figures" },
-    figure("records kept", count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
+    figure(own.some((each) => each.elsewhere) ? "records kept here" : "records kept",
+      count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
     figure("size on this node", bytes(total("size_bytes")), plural(total("segments"), "segment")),
     figure("rate", perSecond(rate(`topic ${known.name}`)), "acknowledged",
       spark(rates(`topic ${known.name}`), "records per second")),
@@ -201,11 +215,34 @@ const buttons = (known, again) => [
   button("Delete", () => remove(known.name), "danger"),
 ];
 
+const ASKED_MAX = 100;
+
+// Of a topic in data groups, each partition by who has it: what nobody here can tell is `missing`.
+async function ofPartition(topic, partition) {
+  try {
+    return { ...await get("/log-history", { topic, partition }), missing: [] };
+  } catch {
+    return { files: [], more: false, missing: [partition] };
+  }
+}
+
+async function files(topic) {
+  const found = await get("/log-history", { topic });
+  const own = byTopic().get(topic) ?? [];
+  if (found.files.length || !own.some((each) => each.elsewhere || each.end_offset)) return found;
+  const pages = await Promise.all(own.slice(0, ASKED_MAX).map((each) => ofPartition(topic, each.partition)));
+  return {
+    files: pages.flatMap((each) => each.files),
+    more: own.length > ASKED_MAX || pages.some((each) => each.more),
+    missing: pages.flatMap((each) => each.missing),
+  };
+}
+
 // Of a view its partitions; of others the history of their files.
 async function load({ id }) {
   if (isInternal(id)) return null;
   const found = live.document?.topics?.[id] ? null : await get(`/${path("topics", id)}`);
-  return found?.topic.base ? found : get("/log-history", { topic: id });
+  return found?.topic.base ? found : files(id);
 }
 
 export const topic = {

@@ -100,8 +100,9 @@ def check_removal(table: PlacementTable, name: str) -> None:
     if not held:
         return
     if alone := _alone(table, member.number):
-        text = f"{name} has the only copy of {_some(alone)}"
-        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
+        text, is_heard = f"{name} has the only copy of {_some(alone)}", table.is_heard(member.number)
+        lost = f"start {name}, and drain it; if it is lost, delete the topics"
+        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}" if is_heard else lost)
     text = f"{name} has replicas of {_some(held)}"
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
 

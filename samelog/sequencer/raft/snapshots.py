@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
 TAIL_ENTRIES = 10_000
 """Entries kept behind the cut, so that a follower that was away for moments needs no snapshot. They
-take up to some MB of memory; groups that rest keep none.
+take up to some MB of memory; groups that rest keep few.
 """
 NUDGES = 4
 """So many rounds after a soft reset the leader adds an entry that does nothing."""
 REST_BYTES = 4 << 10
-"""What the log of a group that rests may hold."""
+"""What is kept of the log of a group that rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Snapshotter:
         if not self._is_merged(older):
             return False
         last = older.mark.last_index
-        index = last if self._all_rest else last - TAIL_ENTRIES
+        index = min(last, self._kept_from) if self._all_rest else last - TAIL_ENTRIES
         if last >= self._anew_at:
             index = max(index, self._anew_at)
         if index <= self._group.raft.first_index:
@@ -209,6 +209,18 @@ class Snapshotter:
         is_complete = raft.leadership is None or len(raft.rests_with) == len(raft.peers)
         return raft.rests and is_complete
 
+    @property
+    def _kept_from(self) -> int:
+        """Up to where a log that rests is not kept; its newest entries are what people are shown as
+        the merge order.
+        """
+        raft, left = self._group.raft, REST_BYTES
+        for entry in reversed(raft.log.entries(raft.first_index, raft.last_index + 1)):
+            left -= len(entry.data)
+            if left < 0:
+                return entry.index
+        return raft.first_index
+
     def _shorten(self) -> None:
         """If the log of a group that rests is long, its leader adds an entry that does nothing:
         with the next snapshot all members can cut theirs.
@@ -218,6 +230,6 @@ class Snapshotter:
             return
         newest = self._taken[-1]
         held = raft.log.entries(raft.first_index, newest.mark.last_index + 1)
-        is_long = sum(len(entry.data) for entry in held) > REST_BYTES
+        is_long = sum(len(entry.data) for entry in held) > 2 * REST_BYTES
         if is_long and self._is_merged(newest):
             self._nudges = 1

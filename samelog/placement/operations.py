@@ -100,9 +100,10 @@ def check_removal(table: PlacementTable, name: str) -> None:
     if not held:
         return
     if alone := _alone(table, member.number):
-        text, is_heard = f"{name} has the only copy of {_some(alone)}", table.is_heard(member.number)
-        lost = f"start {name}, and drain it; if it is lost, delete the topics"
-        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}" if is_heard else lost)
+        text, remedy = f"{name} has the only copy of {_some(alone)}", f"samelog node drain {name}"
+        if not table.is_heard(member.number):
+            remedy = f"start {name}, and drain it; if it is lost, delete the topics"
+        raise PlacementRefused("LAST_COPY", text, remedy)
     text = f"{name} has replicas of {_some(held)}"
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
 

@@ -105,7 +105,11 @@ def _size(broker: Broker, name: str, index: int) -> DescribeLogDirsPartition | N
     topic, number = broker.topic(name), broker.partition_number(name, index)
     if topic is None or number is None:
         return None
-    log = broker.parts.logs.merging.look(number).log
+    try:
+        logs = broker.placed.here(topic, index).logs if topic.is_placed else broker.parts.logs
+    except ApiError:
+        return None  # other nodes have it
+    log = logs.merging.look(number).log
     lag = max(0, broker.committed(topic, index) - log.next_offset)
     return DescribeLogDirsPartition(index, sum(each.size for each in log.segments()), lag)
 

@@ -273,7 +273,7 @@ def log_parts(
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
     config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
-    quotas = QuotaKeeper(machine, sessions, config.quotas)
+    quotas = QuotaKeeper(machine, sessions, site.member.quotas)
     intake = Intake(
         raft.replica,
         sessions,

@@ -251,7 +251,7 @@ class Node:
         """
         self.member.status.config_problem = problem
         self.member.rights.grant(config.grants)
-        self.logs.quotas.limit(config.quotas)
+        self.member.quotas.limit(config.quotas)
         if self._server is not None:
             self._server.limits = config.limits
         for service in self.services.all:

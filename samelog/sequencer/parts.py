@@ -39,7 +39,7 @@ from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
@@ -92,6 +92,7 @@ class MemberParts:
     recovery: Budget
     """Of what is copied from others, into all groups."""
     scrub: ScrubPace
+    quotas: NodeQuotas
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
+from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
@@ -57,7 +58,8 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
     paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
-    return MemberParts(*made, MemberStatus(), RowFilters(), policy, LogShares(), *paces)
+    shared = policy, LogShares(), *paces, NodeQuotas(config.quotas)
+    return MemberParts(*made, MemberStatus(), RowFilters(), *shared)
 
 
 async def come_up(

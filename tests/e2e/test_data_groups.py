@@ -163,8 +163,11 @@ def test_what_is_measured_and_told_of_sessions_is_of_data_groups_too(
         taken = measured(node, "samelog_session_received_records_total", "session")
         rows = {row["session"]: row for row in asking.get(node.http, "/sessions")["sessions"]}
         parts = sorted(part["partition"] for part in rows["meter"]["partitions"])
+        ends = asking.get(node.http, "/latest-position?topic=measured")["positions"]
+        here = sorted(end["partition"] for end in ends) == own
         wanted = {str(number): float(each) for number in own}
-        return committed == merged == wanted and parts == own and bool(own) == ("meter" in taken)
+        is_counted = committed == merged == wanted and bool(own) == ("meter" in taken)
+        return is_counted and here and parts == own
 
     for node in world.cluster.nodes:
         wait_for(lambda node=node: is_told(node), f"{node.name} tells of what it has")  # type: ignore[misc]

@@ -27,7 +27,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import Callers
-from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.presence import INTAKE_STOPPED, Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
@@ -175,7 +175,7 @@ class PeerParts:
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     """What is wrong with one replica's logs and files, in words. Saying so costs no I/O."""
     if logs.intake.stopped is not None:
-        yield f"intake stopped: {logs.intake.stopped}"
+        yield f"{INTAKE_STOPPED}: {logs.intake.stopped}"
     yield from logs.merging.troubles.values()
     for number, reason in raft.coordinator.damaged_inputs().items():
         yield f"input {number}: {reason}"

@@ -1,4 +1,4 @@
-"""Planted bugs in what is kept in memory of groups that rest, and where a node begins without."""
+"""Planted bugs in what a node has of its groups together: memory, limits, room, who is near."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from samelog.kafka.broker import Broker
 from samelog.sequencer import group_replica, startup
 from samelog.sequencer.building import ReplicaSite
 from samelog.sequencer.cluster.scrubber import ScrubPace
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.parts import CareParts
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
@@ -70,9 +71,22 @@ def send_readers_anywhere() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lead_a_group_without_intake() -> Iterator[None]:
+    """A leader of a data group that can take in nothing goes on leading."""
+    with patch.object(DataGroupUpkeep, "_give_away", lambda self: None):
+        yield
+
+
 _SEQUENCER = "tests/sequencer/"
 
 RESTING = (
+    (
+        25,
+        lead_a_group_without_intake,
+        _SEQUENCER
+        + "test_data_groups.py::test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead",
+    ),
     (
         260,
         send_the_oldest_snapshot,

@@ -89,6 +89,7 @@ class DataGroupUpkeep:
             self._let_suspects_in()
             self._follow_topics()
             self._hand_over(placed.preferred)
+            self._give_away()
 
     # --- placement --------------------------------------------------------------------------------
 
@@ -229,9 +230,20 @@ class DataGroupUpkeep:
         if progress is None or to not in raft.voters or not raft.counts(to):
             return
         is_free = raft.leadership is not None and raft.leadership.transfer_to is None
-        if is_free and progress.match == raft.last_index and self._presence.is_there(to):
+        if is_free and progress.match == raft.last_index and self._is_able(to):
             raft.transfer_leadership(to, self._clock.now())
             self._raft.pump()
+
+    def _is_able(self, member: int) -> bool:
+        """Whether a member is up, and takes in what is to be merged."""
+        now = self._clock.now()
+        return self._presence.is_there(member) and self._presence.takes_in(member, now)
+
+    def _give_away(self) -> None:
+        """A leader that takes nothing in plans nothing: let another one lead."""
+        if self._replica.logs.intake.stopped is not None:
+            for member in filter(self._is_able, self._raft.raft.peers):
+                self._hand_over(member)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

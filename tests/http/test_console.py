@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -403,9 +404,12 @@ def test_plans_for_data_groups_are_those_of_all_nodes(tmp_path: Path) -> None:
         "n0": planned("n0", 1, CopyProgress()),
         "n1": planned("n1", 0, CopyProgress("s3://b", problem="full")),
     }
+    def plan_of(name: str, request: AdminRequest[Any]) -> Answer:
+        return plans[name]
+
     with FakeCluster(tmp_path) as cluster:
         for node in cluster.nodes[:2]:
-            node.answer = lambda request, name=node.name: plans[name]  # type: ignore[misc]
+            node.answer = partial(plan_of, node.name)
         cluster.nodes[2].answer = lambda request: ConnectionError()
 
         async def body() -> Any:

@@ -74,7 +74,7 @@ def send_readers_anywhere() -> Iterator[None]:
 @contextmanager
 def lead_a_group_without_intake() -> Iterator[None]:
     """A leader of a data group that can take in nothing goes on leading."""
-    with patch.object(DataGroupUpkeep, "_give_away", lambda self: None):
+    with patch.object(DataGroupUpkeep, "_heirs", lambda self, placed: (placed.preferred,)):
         yield
 
 

@@ -229,7 +229,8 @@ class Snapshotter:
         if not (self._taken and self._all_rest and self._group.is_leader):
             return
         newest = self._taken[-1]
-        held = raft.log.entries(raft.first_index, newest.mark.last_index + 1)
+        stop = max(raft.first_index, newest.mark.last_index + 1)
+        held = raft.log.entries(raft.first_index, stop)
         is_long = sum(len(entry.data) for entry in held) > 2 * REST_BYTES
         if is_long and self._is_merged(newest):
             self._nudges = 1

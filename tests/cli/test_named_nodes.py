@@ -109,10 +109,10 @@ def answer_of(cluster: FakeCluster, name: str, request: AdminRequest[Any]) -> An
         rows = tuple(offsets_of(p, p == number) for p in range(3))
         return GroupDescription(info, (), rows)
     if isinstance(request, ResetGroup):
+        if not isinstance(request.partition, int):
+            return problem_of(FaultCode.OUT_OF_RANGE, "no node has all of it")
         if request.partition != number:
-            return not_here(
-                cluster, 1 if not isinstance(request.partition, int) else request.partition
-            )
+            return not_here(cluster, request.partition)
         return answer_of(cluster, name, DescribeGroup("billing"))
     return HttpProblem(HTTPStatus.NOT_FOUND, "not in this test")
 

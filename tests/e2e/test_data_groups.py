@@ -172,6 +172,11 @@ def test_what_is_measured_and_told_of_sessions_is_of_data_groups_too(
     for node in world.cluster.nodes:
         wait_for(lambda node=node: is_told(node), f"{node.name} tells of what it has")  # type: ignore[misc]
 
+    body = {"topic": "measured", "to": "earliest"}
+    refused = asking.ask(world.cluster.nodes[0].http, "POST", "/groups/g/reset", body)
+    assert refused.status == 422
+    assert "one partition after the other" in refused.body["remedy"]
+
 
 def test_files_of_data_groups_are_told_by_who_has_them(
 

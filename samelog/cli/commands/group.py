@@ -30,6 +30,7 @@ from samelog.cli.output import client_option, json_option, print_json, print_tab
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
+from samelog.wire.errors import FaultCode
 
 OFFSET_MAX = (1 << 62) - 1
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
@@ -217,8 +218,8 @@ def reset(
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
 
     One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
-    --shift-by (never beyond what is there) says where. Where no node has all partitions they are
-    set one after the other; if one cannot be, it is said which are.
+    --shift-by (never beyond what is there) says where. All partitions are set at once; where no node
+    has all of them, one after the other: if one cannot be, it is said which are.
 
     \b
     Examples:
@@ -238,14 +239,20 @@ def reset(
 
 
 def _reset(config: ClientConfig, body: ResetGroup) -> None:
-    """In a topic of data groups partition by partition, each where it is. Raises AdminError, which
-    says what is done if that is not all.
+    """At once where a node has all that is to be reset; else partition by partition. Raises
+    AdminError, which says what is done if that is not all.
     """
     known = ask(config, DescribeTopic(body.topic)).partitions
-    if body.partition is not UNSET or not any(each.elsewhere for each in known):
+    is_spread = body.partition is UNSET and any(each.elsewhere for each in known)
+    try:
         ask(config, body)
-        return
-    left = [each.partition for each in known]
+    except AdminError as error:
+        if not is_spread or error.code is not FaultCode.OUT_OF_RANGE:
+            raise
+        _reset_each(config, body, [each.partition for each in known])
+
+
+def _reset_each(config: ClientConfig, body: ResetGroup, left: Sequence[int]) -> None:
     for done, partition in enumerate(left):
         try:
             ask(config, replace(body, partition=partition))

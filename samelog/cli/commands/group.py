@@ -218,8 +218,8 @@ def reset(
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
 
     One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
-    --shift-by (never beyond what is there) says where. All partitions are set at once; where no node
-    has all of them, one after the other: if one cannot be, it is said which are.
+    --shift-by (never beyond what is there) says where. All partitions are set at once; but where no
+    node has all of them, one after the other: if one cannot be, it is said which are.
 
     \b
     Examples:

@@ -437,6 +437,13 @@ class Node:
         self._settle_doubt()
         self._tell_logs()
         self._tell_state()
+        self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """If nothing has come or gone, nothing was committed, and no data group is at work."""
+        came, went = self.member.measures.traffic.total_bytes, self.member.connections.sent_bytes
+        done = self.raft.replica.applied_index, len(list(self.data_groups.working))
+        self.member.memory.look((came, went, *done), self._given.clock.now())
 
     def _tell_ended(self) -> None:
         """Senders here have finished runs that are not closed: every leader of a group, whoever it

@@ -19,6 +19,7 @@ from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.clock import Clock
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
@@ -93,6 +94,7 @@ class MemberParts:
     """Of what is copied from others, into all groups."""
     scrub: ScrubPace
     quotas: NodeQuotas
+    memory: IdleMemory
 
 
 @dataclass(frozen=True, slots=True)

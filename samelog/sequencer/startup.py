@@ -18,6 +18,7 @@ from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
 from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.lives import HasForgotten
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, check_has_log
 from samelog.sequencer.cluster.own_life import OwnLife
@@ -58,7 +59,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
     paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
-    shared = policy, LogShares(), *paces, NodeQuotas(config.quotas)
+    shared = policy, LogShares(), *paces, NodeQuotas(config.quotas), IdleMemory(clock.now())
     return MemberParts(*made, MemberStatus(), RowFilters(), *shared)
 
 

@@ -174,7 +174,7 @@ class Broker(AnyBroker):
         return near[index % len(near)] if near else -1
 
     def _is_in(self, rack: str, number: int, own: str) -> bool:
-        """Whether a node, whose rack is `own`, is in this rack, or in the site, or in `site/rack`."""
+        """Whether a node, whose rack is `own`, is in this rack, site, or `site/rack`."""
         where = self.machine.state.rack_of(number)
         return own == rack or f"{where}/".startswith(f"{rack}/")
 

@@ -254,7 +254,6 @@ def test_what_members_lack_is_told_by_who_leads(cluster: FakeCluster, tmp_path: 
 
 
 def test_all_partitions_are_shown(cluster: FakeCluster) -> None:
-
     """Each as a node has it that has it: the best informed one first."""
     answers = [
         Status("c", f"n{p}", "n1", 1, 9 - p, (), (row_of(p, here=True), row_of(3, here=p == 1)), ())

@@ -179,7 +179,6 @@ def test_what_is_measured_and_told_of_sessions_is_of_data_groups_too(
 
 
 def test_files_of_data_groups_are_told_by_who_has_them(
-
     world: World, seeds: str, tmp_path: Path
 ) -> None:
     make(world, "plain", 5)

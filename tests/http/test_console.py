@@ -404,6 +404,7 @@ def test_plans_for_data_groups_are_those_of_all_nodes(tmp_path: Path) -> None:
         "n0": planned("n0", 1, CopyProgress()),
         "n1": planned("n1", 0, CopyProgress("s3://b", problem="full")),
     }
+
     def plan_of(name: str, request: AdminRequest[Any]) -> Answer:
         return plans[name]
 

@@ -312,7 +312,6 @@ def test_of_a_snapshot_that_is_in_use_only_the_mark_is_kept(tmp_path: Path) -> N
 
 
 def test_a_lost_snapshot_that_the_log_does_not_reach_back_to_stops_the_node(
-
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(member_log, "FILE_BYTES", 1000)

@@ -363,9 +363,9 @@ def check_has_log(fs: FileSystem, path: str) -> None:
     if not _has_log(fs, path) and _had_log(fs, path, read_record(fs, path)):
         raise NodeDirectoryError(
             f"{path} has no Raft log any more (raft/wal.*), and this node has had one. Nothing was "
-            "changed. Remedy: put the directory raft back (if a recovery was interrupted, it is the "
-            f"newest set-aside.raft.*). Or keep a copy of {path}, and start the node with an empty "
-            "directory, without --bootstrap: it is filled from its peers"
+            "changed. Remedy: put the directory raft back (if a recovery was interrupted, it is "
+            f"the newest set-aside.raft.*). Or keep a copy of {path}, and start the node with an "
+            "empty directory, without --bootstrap: it is filled from its peers"
         )
 
 

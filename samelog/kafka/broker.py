@@ -167,10 +167,10 @@ class Broker(AnyBroker):
         leads = self.leader_of(topic, index) == self.number
         if not rack or not leads or self._is_in(rack, self.number, self.config.kafka.rack):
             return -1
-        known = self.endpoints(client.listener)
-        near = [end.number for end in known if self._is_in(rack, end.number, end.rack or "")]
         whole = set(self.nodes_of(topic, index)) - set(self.behind(topic, index))
-        near = [number for number in near if number in whole and self._is_live(number)]
+        known = (end for end in self.endpoints(client.listener) if end.number in whole)
+        near = [end.number for end in known if self._is_in(rack, end.number, end.rack or "")]
+        near = [*filter(self._is_live, near)]
         return near[index % len(near)] if near else -1
 
     def _is_in(self, rack: str, number: int, own: str) -> bool:

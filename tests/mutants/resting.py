@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from samelog.consensus import Snapshot
 from samelog.kafka.broker import Broker
-from samelog.sequencer import group_replica, startup
+from samelog.sequencer import building, group_replica, startup
 from samelog.sequencer.building import ReplicaSite
 from samelog.sequencer.cluster.scrubber import ScrubPace
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -50,7 +50,7 @@ def begin_without_a_log() -> Iterator[None]:
 @contextmanager
 def limit_each_replica() -> Iterator[None]:
     """Each replica of a node reads its logs at the rate that is meant for the node."""
-    original = group_replica.care_parts
+    original = building.care_parts
 
     def care_parts(site: ReplicaSite, *parts: Any) -> CareParts:
         member = replace(site.member, scrub=ScrubPace(site.given.config.scrub))

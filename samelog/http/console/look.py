@@ -115,13 +115,13 @@ def _troubles(node: ServedNode) -> ShownRows:
             "replica_halted": _joined(parts.group.halted for _, parts, _ in held),
             "may_not_vote": may_not_vote,
             "intake_stopped": _joined(str(logs.intake.stopped or "") for logs, _, _ in held),
-            "diverged": _joined(t for logs, _, _ in held for t in logs.merging.troubles.values()),
+            "diverged": _joined(_diverged(held)),
             "damage": _joined(_damage(node, held)),
             "config_refused": node.member.status.config_problem,
             "policy_refused": archive.policy.problem,
             "policies_differ": ", ".join(archive.disagreements()),
             "copies_fail": _joined(care.archive.copies.trouble for _, _, care in held),
-            "archive_held": ", ".join(n for _, _, care in held for n in care.archive.rounds.held),
+            "archive_held": ", ".join(_archive_held(held)),
         },
     )
 
@@ -129,6 +129,16 @@ def _troubles(node: ServedNode) -> ShownRows:
 def _joined(texts: Iterable[str]) -> str:
     """Each once; several groups may say the same."""
     return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _diverged(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for logs, _, _ in held:
+        yield from logs.merging.troubles.values()
+
+
+def _archive_held(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for _, _, care in held:
+        yield from care.archive.rounds.held
 
 
 def _damage(node: ServedNode, held: Iterable[ReplicaParts]) -> Iterator[str]:

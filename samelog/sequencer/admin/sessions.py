@@ -36,7 +36,7 @@ NEVER_MS = -1
 NOWHERE = SessionPosition(-1, 0, 0)
 
 
-class HeldInput(NamedTuple):
+class GroupInput(NamedTuple):
     """An input, with the logs and the Raft group that have it."""
 
     entry: Input
@@ -86,12 +86,12 @@ def session_rows(node: ServedNode) -> Iterator[SessionRow]:
         yield _session(node, session, entries, since.get(name))
 
 
-def inputs_by_session(node: ServedNode) -> defaultdict[str, list[HeldInput]]:
+def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
     """The inputs of each session in all groups that are here, in one go."""
-    found: defaultdict[str, list[HeldInput]] = defaultdict(list)
+    found: defaultdict[str, list[GroupInput]] = defaultdict(list)
     for logs, raft in groups_here(node):
         for entry in logs.machine.state.inputs.values():
-            found[entry.session].append(HeldInput(entry, logs, raft))
+            found[entry.session].append(GroupInput(entry, logs, raft))
     return found
 
 
@@ -100,7 +100,7 @@ def wall_ms(clock: Clock, at: float | None) -> int:
     return NEVER_MS if at is None else clock.wall_ms() - round(1000 * (clock.now() - at))
 
 
-def session_info(session: Session, entries: Sequence[HeldInput]) -> SessionInfo:
+def session_info(session: Session, entries: Sequence[GroupInput]) -> SessionInfo:
     """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
     return SessionInfo(
@@ -114,7 +114,7 @@ def session_info(session: Session, entries: Sequence[HeldInput]) -> SessionInfo:
 
 
 def _session(
-    node: ServedNode, session: Session, entries: Sequence[HeldInput], since: float | None
+    node: ServedNode, session: Session, entries: Sequence[GroupInput], since: float | None
 ) -> SessionRow:
     info, clock = session_info(session, entries), node.member.clock
     meter = node.logs.intake.traffic.sessions.get(session.name)
@@ -135,7 +135,7 @@ def _session(
     )
 
 
-def _part(node: ServedNode, each: HeldInput) -> SessionPartition:
+def _part(node: ServedNode, each: GroupInput) -> SessionPartition:
     entry = each.entry
     return SessionPartition(
         *partition_name(node.logs.machine, entry.partition),
@@ -149,21 +149,29 @@ def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> DedupUse
     """Every dedup id that something was merged under in a group that is here, or that an open run
     names.
     """
-    machine, held = node.logs.machine, [logs.machine for logs, _ in groups_here(node)]
+    held = [logs.machine for logs, _ in groups_here(node)]
     names = {name for each in held for name in each.state.watermarks}
     publishers: dict[str, list[DedupPublisher]] = {name: [] for name in names}
-    there = {server.session for server in node.member.connections.pushes}
-    for session in machine.state.sessions.values():
-        run = session.runs[-1] if session.runs else None
-        if run is not None and run.dedup_id is not None:
-            ids = tuple(last for each in held for last in _last_ids(each, session))
-            row = DedupPublisher(session.name, session.identity, session.name in there, ids)
-            publishers.setdefault(run.dedup_id, []).append(row)
+    for dedup_id, publisher in _dedup_publishers(node, held):
+        publishers.setdefault(dedup_id, []).append(publisher)
     rows = (
         DedupRow(name, _watermarks(held, name), tuple(publishers[name]))
         for name in sorted(publishers)
     )
     return DedupUsers(tuple(rows))
+
+
+def _dedup_publishers(
+    node: ServedNode, held: Sequence[StateMachine]
+) -> Iterator[tuple[str, DedupPublisher]]:
+    """By the id that their open runs name."""
+    there = {server.session for server in node.member.connections.pushes}
+    for session in node.logs.machine.state.sessions.values():
+        run = session.runs[-1] if session.runs else None
+        if run is not None and run.dedup_id is not None:
+            ids = tuple(last for each in held for last in _last_ids(each, session))
+            is_there = session.name in there
+            yield run.dedup_id, DedupPublisher(session.name, session.identity, is_there, ids)
 
 
 def _watermarks(held: Iterable[StateMachine], name: str) -> tuple[Watermark, ...]:

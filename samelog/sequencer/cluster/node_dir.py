@@ -378,10 +378,12 @@ def _has_log(fs: FileSystem, path: str) -> bool:
 
 def _had_log(fs: FileSystem, path: str, record: NodeRecord) -> bool:
     """Whether more was begun here than the directory: a first start makes the log before all else.
-    Who has bootstrapped knows the cluster's id from the log; who has joined was let in by it.
+    Who has bootstrapped knows the cluster's id from the log; who has joined was let in by it. Who
+    counts for nothing has promised nothing, as one that was given a new number.
     """
     more = any(fs.exists(os.path.join(path, name)) for name in ("merged", "sessions", "groups"))
-    return more or (bool(record.cluster_id) if record.voters else record.may_vote)
+    begun = more or bool(record.cluster_id) or not record.voters
+    return record.may_vote and begun
 
 
 def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:

@@ -331,7 +331,11 @@ class State(msgspec.Struct):
         numbers = {number: number for number in self.partitions}
         placed = self.placement.partitions
         self.placement.partitions = {numbers.get(n, n): each for n, each in placed.items()}
-        for each in (*self.partitions.values(), *placed.values()):
+        numbered: Iterable[Partition | PlacedPartition] = (
+            *self.partitions.values(),
+            *placed.values(),
+        )
+        for each in numbered:
             force_setattr(each, "topic_id", names.get(each.topic_id, each.topic_id))
             force_setattr(each, "number", numbers.get(each.number, each.number))
         for topic in self.topics.values():

@@ -5,6 +5,8 @@ Invariant: nothing is changed.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import click
 from msgspec.structs import replace
 
@@ -43,15 +45,20 @@ def command(config: ClientConfig) -> None:
 def _with_lags(config: ClientConfig, found: PlacementStatus) -> PlacementStatus:
     """What members lack is known to who leads each group."""
     unknown = (each for each in found.groups if not each.lag and len(each.members) > 1)
-    leaders = {each.leader for each in unknown}
-    nodes = all_nodes(config) if leaders else ()
-    asked = [node for node in nodes if node[1] is None or node[1] in leaders]
-    told: dict[int, dict[str, int]] = {}
-    for answer in ask_each(config, GetPlacement(), asked) if asked else ():
-        if isinstance(answer, PlacementStatus):
-            told.update((each.group, each.lag) for each in answer.groups if each.lag)
+    told = _lags_told(config, {each.leader for each in unknown})
     groups = (replace(each, lag=each.lag or told.get(each.group, {})) for each in found.groups)
     return replace(found, groups=tuple(groups))
+
+
+def _lags_told(config: ClientConfig, leaders: Set[str]) -> dict[int, dict[str, int]]:
+    """By those who lead, of each group."""
+    nodes = all_nodes(config) if leaders else ()
+    asked = [node for node in nodes if node[1] is None or node[1] in leaders]
+    answers = ask_each(config, GetPlacement(), asked) if asked else ()
+    told = (
+        each for answer in answers if isinstance(answer, PlacementStatus) for each in answer.groups
+    )
+    return {each.group: each.lag for each in told if each.lag}
 
 
 def _print(found: PlacementStatus) -> None:

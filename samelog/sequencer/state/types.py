@@ -19,7 +19,7 @@ from samelog.archiver.compaction import HasCompactions
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.placement.values import Placement
+from samelog.placement.values import PlacedPartition, Placement
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
@@ -331,10 +331,8 @@ class State(msgspec.Struct):
         numbers = {number: number for number in self.partitions}
         placed = self.placement.partitions
         self.placement.partitions = {numbers.get(n, n): each for n, each in placed.items()}
-        numbered: Iterable[Partition | PlacedPartition] = (
-            *self.partitions.values(),
-            *placed.values(),
-        )
+        numbered: tuple[Partition | PlacedPartition, ...]
+        numbered = (*self.partitions.values(), *placed.values())
         for each in numbered:
             force_setattr(each, "topic_id", names.get(each.topic_id, each.topic_id))
             force_setattr(each, "number", numbers.get(each.number, each.number))

@@ -56,7 +56,7 @@ def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path) -> None:
         await write(nodes[0])
         there = nodes[:2]
         await until(lambda: rests(there, 1) and not works(there, 1), "rest without it")
-        assert held(nodes[0]) >= ENTRIES
+        assert max(held(node) for node in there) >= ENTRIES
         nodes[2] = make_node(tmp_path, 3, 2)
         await nodes[2].start()
         await until(lambda: 1 in nodes[2].data_groups.replicas, "it is back")

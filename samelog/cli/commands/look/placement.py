@@ -50,15 +50,14 @@ def _with_lags(config: ClientConfig, found: PlacementStatus) -> PlacementStatus:
     return replace(found, groups=tuple(groups))
 
 
-def _lags_told(config: ClientConfig, leaders: Set[str]) -> dict[int, dict[str, int]]:
+def _lags_told(config: ClientConfig, leaders: Set[str | None]) -> dict[int, dict[str, int]]:
     """By those who lead, of each group."""
-    nodes = all_nodes(config) if leaders else ()
-    asked = [node for node in nodes if node[1] is None or node[1] in leaders]
-    answers = ask_each(config, GetPlacement(), asked) if asked else ()
-    told = (
-        each for answer in answers if isinstance(answer, PlacementStatus) for each in answer.groups
-    )
-    return {each.group: each.lag for each in told if each.lag}
+    if not leaders:
+        return {}
+    asked = [node for node in all_nodes(config) if node[1] is None or node[1] in leaders]
+    answers = ask_each(config, GetPlacement(), asked)
+    told = (answer.groups for answer in answers if isinstance(answer, PlacementStatus))
+    return {each.group: each.lag for groups in told for each in groups if each.lag}
 
 
 def _print(found: PlacementStatus) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream
 
-Plan = Mapping[str, Any]
+ShownPlan = Mapping[str, Any]
 
 
 def is_of_all_nodes(path: str, query: Mapping[str, str]) -> bool:
@@ -32,7 +32,7 @@ async def body_of(node: NodeUpstream, target: str) -> bytes | None:
     return body if answer.status == HTTPStatus.OK else None
 
 
-def joined(plans: Sequence[Plan]) -> Plan:
+def joined(plans: Sequence[ShownPlan]) -> ShownPlan:
     """The plans of several nodes, in the order of partitions; of copies those that fail, or that
     are under way, are shown.
     """
@@ -45,5 +45,5 @@ def joined(plans: Sequence[Plan]) -> Plan:
     }
 
 
-def _urgency(copies: Plan) -> tuple[bool, bool]:
+def _urgency(copies: ShownPlan) -> tuple[bool, bool]:
     return bool(copies["problem"]), bool(copies["file"])

@@ -437,11 +437,6 @@ class Raft(Core):
             raise LookupError(f"entry {index} is not in the log")
         return term
 
-    @property
-    def applied_own_noop(self) -> bool:
-        """Whether this node leads and handed out its term's no-op, thus all older entries."""
-        return self.leadership is not None and self.applied >= self.leadership.noop_index
-
     def progress(self, node: int) -> ProgressStatus | None:
         """What the leader knows of a follower; None on other nodes or for the node itself."""
         lead = self.leadership

@@ -87,11 +87,15 @@ def session_rows(node: ServedNode) -> Iterator[SessionRow]:
 
 
 def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
-    """The inputs of each session in all groups that are here, in one go."""
+    """The inputs of each session in all groups that are here, in one go. Group 0 knows the inputs
+    of all partitions; where a partition is, its own group tells.
+    """
     found: defaultdict[str, list[GroupInput]] = defaultdict(list)
     for logs, raft in groups_here(node):
-        for entry in logs.machine.state.inputs.values():
-            found[entry.session].append(GroupInput(entry, logs, raft))
+        state = logs.machine.state
+        for entry in state.inputs.values():
+            if entry.partition in state.partitions:
+                found[entry.session].append(GroupInput(entry, logs, raft))
     return found
 
 

@@ -40,6 +40,11 @@ class MergeFilter(Protocol):
         as not asked.
         """
 
+    def look_ahead(self, partition: int, batches: bytes) -> bool:
+        """These follow a batch that it could not judge: find out what they take, too, if that is
+        of use. Whether it has room for more of the partition.
+        """
+
     def take_back(self) -> None:
         """What it said last is not planned, after all."""
 

@@ -348,7 +348,9 @@ class Planner:
             except LogFormatError as error:
                 if before is not None:
                     before.undo()
-                if not isinstance(error, CannotJudge):
+                if isinstance(error, CannotJudge):
+                    self._look_ahead(draft, data[start + size :])
+                else:
                     self.damaged[entry.number] = str(error)
                 break
             part = Range(
@@ -368,6 +370,13 @@ class Planner:
             if draft.runs >= most_runs or draft.size >= most_size:
                 break
         return taken
+
+    def _look_ahead(self, draft: Draft, behind: bytes) -> None:
+        """What follows a batch that cannot be judged yet comes with it, if filters have room."""
+        filters = self._filters_of(draft.partition)
+        room = [each.look_ahead(draft.partition, behind) for each in filters]
+        if not all(room):
+            draft.most_bytes = 0
 
     def _most_bytes(self, draft: Draft) -> int:
         """What may be taken of an input; nothing as long as a filter cannot judge what comes."""

@@ -23,7 +23,7 @@ from samelog.admin.views import (
 )
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
-from samelog.sequencer.admin.parts import ServedNode, groups_here
+from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
@@ -92,9 +92,8 @@ def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
     """
     found: defaultdict[str, list[GroupInput]] = defaultdict(list)
     for logs, raft in groups_here(node):
-        state = logs.machine.state
-        for entry in state.inputs.values():
-            if entry.partition in state.partitions:
+        for entry in logs.machine.state.inputs.values():
+            if parts_of(node, entry.partition) == (logs, raft):
                 found[entry.session].append(GroupInput(entry, logs, raft))
     return found
 

@@ -93,7 +93,8 @@ def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
     found: defaultdict[str, list[GroupInput]] = defaultdict(list)
     for logs, raft in groups_here(node):
         for entry in logs.machine.state.inputs.values():
-            if parts_of(node, entry.partition) == (logs, raft):
+            known = parts_of(node, entry.partition)
+            if known is not None and known[0] is logs:
                 found[entry.session].append(GroupInput(entry, logs, raft))
     return found
 

@@ -16,18 +16,22 @@ from samelog.admin.answers import NodeState
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
+from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.lives import HasForgotten
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, check_has_log
 from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.scrubber import ScrubPace
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
+from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
 from samelog.sequencer.raft.member_log import MemberLog
-from samelog.sequencer.raft.raft_home import raft_path
+from samelog.sequencer.raft.raft_home import home_of, raft_path
 from samelog.sequencer.state.commands import NodeStarted
 from samelog.store.disk.tail_memory import TailMemory
 
@@ -40,6 +44,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     Raises NodeDirectoryError, RaftStoreError.
     """
     config, clock, measures = given.config, given.clock, Measures(given.clock)
+    check_has_log(given.fs, config.data, home_of(config))
     directory = NodeDirectory.open(
         given.fs,
         config,
@@ -54,8 +59,10 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
-    kept = LogShares(), TailMemory(config.limits.tail_bytes)
-    return MemberParts(*made, MemberStatus(), RowFilters(), policy, *kept)
+    paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
+    memory = IdleMemory(clock.now()), TailMemory(config.limits.tail_bytes)
+    shared = policy, LogShares(), *paces, NodeQuotas(config.quotas), *memory
+    return MemberParts(*made, MemberStatus(), RowFilters(), *shared)
 
 
 async def come_up(

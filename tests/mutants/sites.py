@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 from samelog.placement.sites import Sites
 from samelog.placement.table import PlacementTable
-from samelog.sequencer import dispatch, group_replica, recovery, serving
+from samelog.sequencer import dispatch, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags, leading, staying
+from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
@@ -45,12 +45,12 @@ def voters_anywhere() -> Iterator[None]:
 def gateway_asks_its_copiers() -> Iterator[None]:
     """Whoever is up is asked for merged bytes: those who copy from the gateway, too."""
 
-    def sources(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
+    def to_all(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
         return list(peers)
 
     with (
-        patch.object(group_replica, "copy_sources", sources),
-        patch("tests.sequencer.test_sites.copy_sources", sources),
+        patch.object(sources, "copy_sources", to_all),
+        patch("tests.sequencer.test_sites.copy_sources", to_all),
     ):
         yield
 

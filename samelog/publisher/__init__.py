@@ -17,6 +17,7 @@ from samelog.publisher.errors import (
 )
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions, TopicPartition
+from samelog.replicator.push.refused import RefusedRecord
 from samelog.typed.misfits import RowMisfit
 from samelog.typed.schema import NobodyAnswers, NoSchema
 
@@ -34,6 +35,7 @@ __all__ = [
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "RefusedRecord",
     "RowMisfit",
     "SessionPosition",
     "ShippingStopped",

@@ -10,7 +10,7 @@ Also: what cannot be encoded is refused before anything is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
@@ -24,6 +24,8 @@ from samelog.publisher.records import NO_PRODUCER, BatchLimits
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from samelog.replicator.push.refused import RefusedRecord
 
 Timestamp: TypeAlias = int | datetime
 """Milliseconds since the epoch, or a datetime with a time zone."""
@@ -126,6 +128,7 @@ class PublisherKeywords(TypedDict, total=False):
     stage: str | None
     session_header: bool
     compression: str | Compression | None
+    on_refused: Callable[[RefusedRecord], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,7 @@ class PublisherOptions:
     stage: str | None
     has_session_header: bool
     codec: Codec
+    on_refused: Callable[[RefusedRecord], None] | None = None
 
 
 def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOptions:
@@ -177,6 +181,7 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
         stage=None if stage is None else check_session_name(stage),
         has_session_header=given.get("session_header", False),
         codec=_codec(given.get("compression"), disk.compression),
+        on_refused=given.get("on_refused"),
     )
 
 

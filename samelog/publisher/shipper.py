@@ -26,6 +26,7 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
+from samelog.replicator.push.refused import RefusedRecord
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext
@@ -61,10 +62,11 @@ class Shipper:
         config: ClientConfig,
         left: Places = (),
         on_topics: Callable[[Mapping[str, int], frozenset[str]], None] = lambda *_: None,
+        on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
         `on_topics`: told in another thread how many partitions topics have, and which are checked,
-        when that is news.
+        when that is news; `on_refused`: told there of records that the cluster refused.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -80,7 +82,7 @@ class Shipper:
         self._status_version = -1
         self._left = left
         self._is_released = False
-        self._on_topics = on_topics
+        self._on_topics, self._on_refused = on_topics, on_refused
         self._topics = ToldTopics({}, frozenset())
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
@@ -102,6 +104,7 @@ class Shipper:
             clock=SystemClock(),
             random=Random(),
             on_progress=self._note_progress,
+            on_refused=self._on_refused,
         )
         self._client = client
         client.start()

@@ -41,6 +41,7 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
+from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -163,7 +164,8 @@ def raft_parts(
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
     keys = _key_filter(machine, merging, given.clock)
-    planner.filters = [keys]
+    schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
+    planner.filters = [schemas, keys]
     coordinator = Coordinator(
         site.member.directory.record.number,
         machine=machine,
@@ -174,6 +176,7 @@ def raft_parts(
         is_there=site.presence.is_there,
         events=site.events,
     )
+    schemas.plan_inputs, schemas.hand_over = coordinator.plan_inputs, group.hand_over
     proposer = Proposer(group, replica, given.clock, site.peers.send)
     upgrade = Upgrade(machine, site.presence, given.clock, supported=given.level)
     staging = Staging(
@@ -205,7 +208,7 @@ def raft_parts(
         at_work=site.at_work,
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
-    return RaftParts(group, replica, *decided, entry_bytes, keys)
+    return RaftParts(group, replica, *decided, entry_bytes, keys, schemas)
 
 
 def _group(

@@ -39,6 +39,8 @@ from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.judging.process import BatchJudge
+from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
@@ -88,6 +90,7 @@ class MemberParts:
     filters: RowFilters
     policy: PolicyFile
     shares: LogShares
+    judge: BatchJudge
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ class RaftParts:
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
     keys: KeyFilter
+    schemas: SchemaFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +181,7 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
     yield from care.keys.troubles
+    yield from raft.schemas.troubles
     if names := ", ".join(care.archive.rounds.held):
         yield f"not archived, as consumer groups hold it: {names}"
     if why := care.archive.copies.trouble:

@@ -53,7 +53,8 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
-    return MemberParts(*made, MemberStatus(), RowFilters(), policy, LogShares())
+    kept = RowFilters(), policy, LogShares(), given.host.new_judge()
+    return MemberParts(*made, MemberStatus(), *kept)
 
 
 async def come_up(

@@ -17,7 +17,7 @@ from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.drafts import Draft, PlannerLimits
-from samelog.sequencer.merge.filters import MergeFilter
+from samelog.sequencer.merge.filters import GivenBatch, MergeFilter
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -31,7 +31,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.types import Input, Rejection
 from samelog.store.disk.files import DiskFault
 
 TERM = 3
@@ -375,8 +375,12 @@ class Without:
     def reset(self) -> None:
         pass
 
-    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+    def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
+        pass
+
+    def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
         self.asked += 1
+        batch = given.data
         said = [place % 2 == 0 for place, length in enumerate(runs) for _ in range(length)]
         found = kernels.decode_records(batch, 0, len(batch), "t", 0, decompress)
         said += [True] * (len(found) - len(said))

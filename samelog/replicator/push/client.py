@@ -26,6 +26,7 @@ from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
+from samelog.replicator.push.refused import RefusedRecord, RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
@@ -35,11 +36,12 @@ from samelog.runtime.loop import end_all, spawn
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
-from samelog.store.disk.files import FileSystem
+from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
+from samelog.wire.refusals import RefusedBatch, why_unfit
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +80,12 @@ class PushClient:
         clock: Clock,
         random: Random,
         on_progress: Callable[[], None] = lambda: None,
+        on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
         poll_s: float = POLL_S,
         new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
-        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
+        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved;
+        `on_refused` with records that the cluster refuses, once they are kept.
 
         `path` need not hold a session yet. `poll_s`: how often everything is looked at, because
         inotify can miss.
@@ -90,9 +94,10 @@ class PushClient:
         self._tls = tls
         self._clock = clock
         self._random = random
-        self._on_progress = on_progress
+        self._on_progress, self._on_refused = on_progress, on_refused
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
+        self._refused = RefusedRecords(fs, path)
         self._pin = ClusterPin(fs, path)
         self._progress = SessionProgress()
         self._nodes = KnownNodes(config)
@@ -214,6 +219,7 @@ class PushClient:
             session=name,
             session_id=session_id,
             roams=True,
+            refusals=True,
         )
 
     def _connect(self) -> None:
@@ -256,6 +262,19 @@ class PushClient:
         is_finished = ends is not None and merged >= ends.get(name, (0, 0))
         if merged[0] != merged_before[0] or is_finished:
             self._release_soon()
+
+    def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
+        """Keep what was refused of a batch. Raises LogFormatError."""
+        data = None
+        try:
+            data = self._session.tail(run, name).read_part(batch.roll, batch.start, batch.size)
+        except (KeyError, NoSuchFile):
+            log.error("what is refused of %s-%d, run %d, is not here any more", *name, run)
+        records = self._refused.keep(run, name, batch, data)
+        if records:
+            why = next(map(why_unfit, batch.told), "they do not fit the schema")
+            log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
+            self._on_refused(records)
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run: note what it has not got, and what may go."""

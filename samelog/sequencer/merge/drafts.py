@@ -15,6 +15,7 @@ from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
 from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
 from samelog.sequencer.state.transactions.commands import Begin, End
+from samelog.wire.refusals import RefusedBatch
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
@@ -105,6 +106,14 @@ class Draft(msgspec.Struct):
     most_bytes: int = 0
     """Of each input."""
     mirrored: MirrorDraft | None = None
+    version: int | None = None
+    """Of the topic's schema, if its records are checked."""
+    refused: list[RefusedBatch] = []
+
+    def refuse(self, batch: RefusedBatch) -> None:
+        """Records of a batch do not fit."""
+        self.refused.append(batch)
+        self.runs += batch.weight
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""

@@ -22,6 +22,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
     MergeTransactions,
+    MergeTyped,
     MirrorMerge,
     Range,
     Verdict,
@@ -132,6 +133,8 @@ def special_merge(fields: tuple[Any, ...], draft: Draft) -> Merge:
     if draft.mirrored is not None:
         return mirror_merge(fields[:-1], draft.mirrored)
     more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
+    if draft.version is not None:
+        return MergeTyped(*(*more, draft.left_out, draft.version, draft.refused))
     if draft.left_out:
         return MergeLeaving(*(*more, draft.left_out))
     return MergeTransactions(*more)

@@ -36,7 +36,7 @@ from samelog.sequencer.merge.drafts import (
     append_joined,
     newest,
 )
-from samelog.sequencer.merge.filters import CannotJudge, Judged, MergeFilter, filtered
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, Judged, MergeFilter, filtered
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
@@ -107,7 +107,8 @@ class Planner:
         self._closing.clear()
         self.damaged.clear()
         self._forget()
-        self._active = self.filters if self._machine.state.keyed else ()
+        state = self._machine.state
+        self._active = self.filters if state.keyed or state.enforced else ()
         for each in self.filters:
             each.reset()
 
@@ -130,7 +131,8 @@ class Planner:
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
         self._given_up.discard(index)
-        self._active = self.filters if self._machine.state.keyed else ()
+        state = self._machine.state
+        self._active = self.filters if state.keyed or state.enforced else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -334,7 +336,10 @@ class Planner:
         """
         taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
         most_runs, most_size = draft.runs + self._limits.entry_runs, draft.size + draft.most_bytes
-        for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
+        headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
+        for each in filters:
+            each.look_ahead(draft, entry, [data[h[0] : h[0] + h[1]] for h in headers])
+        for header in headers:
             start, size, crc = header[0], header[1], header[9]
             is_transactional = header[3] & TRANSACTIONAL != 0
             facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
@@ -343,8 +348,11 @@ class Planner:
             try:
                 verdict, detail, output = self._judge(entry, facts, draft, batch)
                 if filters:
-                    judged = verdict, detail, output
-                    (verdict, detail, output), runs = filtered(filters, judged, draft, batch)
+                    at = entry, place.roll, place.byte + start
+                    given, judged = GivenBatch(*at, batch, header[6]), (verdict, detail, output)
+                    (verdict, detail, output), runs = filtered(filters, judged, draft, given)
+                    if verdict is Verdict.REFUSED and before is not None:
+                        before.undo()
             except LogFormatError as error:
                 if before is not None:
                     before.undo()
@@ -394,7 +402,8 @@ class Planner:
         """What is booked before `_judge`."""
         run = self._machine.open_run_of(entry.session)
         dedup_id = "" if run is None or run.dedup_id is None else run.dedup_id
-        return Bookings(self._dedup, draft, entry, facts.producer_id, dedup_id)
+        views = self._dedup, self._transactions
+        return Bookings(views, draft, entry, facts.producer_id, dedup_id)
 
     def _judge_twin(
         self, entry: Input, run: Run, facts: BatchFacts, draft: Draft, batch: bytes
@@ -470,8 +479,8 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        more = draft.begins, draft.ends, draft.left_out, draft.mirrored
-        is_plain = more == ([], [], [], None)
+        more = draft.begins, draft.ends, draft.left_out, draft.mirrored, draft.version
+        is_plain = more == ([], [], [], None, None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
 
     def _forget(self) -> None:

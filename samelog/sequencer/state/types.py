@@ -40,6 +40,8 @@ from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.views.view import View
+from samelog.typed.enforcing import is_judged
+from samelog.wire.refusals import RefusedBatch
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
@@ -242,6 +244,8 @@ class Input(msgspec.Struct):
     roll: int = 0
     byte: int = 0
     last_id: int | None = None
+    refused: list[RefusedBatch] = []
+    """What its publisher has not said yet that it has kept, oldest first."""
 
     @property
     def place(self) -> SessionPosition:
@@ -318,6 +322,8 @@ class State(msgspec.Struct):
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
+    enforced: dict[str, None] = {}
+    """The topics whose records nodes check (`schema.enforce=node`)."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -339,6 +345,13 @@ class State(msgspec.Struct):
         """The texts of a topic's schema, from version 1 up to `newest`."""
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
+
+    def follow_enforcing(self, topic: Topic) -> None:
+        """A topic is made, or has other settings."""
+        if is_judged(topic.settings):
+            self.enforced[topic.topic_id] = None
+        else:
+            self.enforced.pop(topic.topic_id, None)
 
     def topic_of_view(self, view: View) -> Topic:
         """A view as a topic: of its own name, log and numbers, without partitions in the state."""
@@ -364,6 +377,7 @@ class State(msgspec.Struct):
             self.topics[command.topic_id] = topic
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
+        self.follow_enforcing(topic)
         if command.number not in self.partitions:
             self.add_empty(topic, command.number, command.numbers.index(command.number))
 

@@ -40,6 +40,7 @@ from samelog.wire.push.effects import (
     ClusterKnowledge,
     HoldersTold,
     InputName,
+    KeepRefused,
     ListFiles,
     PushEffect,
     PushPhase,
@@ -53,6 +54,7 @@ from samelog.wire.push.effects import (
     TopicTold,
 )
 from samelog.wire.push.inputs import RunInputs
+from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender
 
 READ_BYTES = 1 << 20
@@ -113,6 +115,8 @@ class PushSender:
                 self._run_closed(message.run_id, message.ends, now)
             case TopicOpened() | Holders():
                 self._told(message)
+            case RecordsRefused():
+                self._refused(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
@@ -275,6 +279,17 @@ class PushSender:
             if merged >= end:
                 del self._watched[message.handle]
                 self._send(Close(message.handle))
+
+    def _refused(self, message: RecordsRefused) -> None:
+        """Records of a batch will never be merged."""
+        handle, shipped = message.handle, self.inputs.by_handle.get(message.handle)
+        if shipped is not None and self._record is not None:
+            place = self._record.run, shipped.name
+        elif (watched := self._watched.get(handle)) is not None:
+            place = watched[:2]
+        else:
+            return
+        self.effects.append(KeepRefused(handle, *place, message.batch))
 
     # --- the end of a run ---------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Has records checked by their topic's schema before a leader plans them (docs/typed.md)."""

@@ -1,0 +1,243 @@
+"""Leaves out, when a leader plans, records that do not fit their topic's schema, where the topic's
+`schema.enforce` is `node`.
+
+What an input brings is checked in another process; until that has answered, the input is not
+planned, and all others are. Of a publisher's batch the records that do not fit are left out; a
+batch of a Kafka client is refused as a whole, as Kafka's brokers do, as if it had never come.
+
+Invariant: nothing is planned that was not checked by the version that the instruction names; what
+is refused of a publisher is told in the same instruction, and more is refused only when the
+publisher has kept what was before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any
+
+from samelog.config.authorisation import NODE_PREFIX
+from samelog.format.batch import read_header, runs_of
+from samelog.runtime.log import log_event
+from samelog.sequencer.judging.process import BatchJudge, CannotCheck
+from samelog.sequencer.judging.verdicts import Verdicts
+from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Topic
+from samelog.typed.judging import BatchMisfits
+from samelog.wire.refusals import RefusedBatch, ToldMisfit
+
+log = logging.getLogger(__name__)
+
+TASK_BYTES = 128 << 10
+"""Asked for together, unless one batch is larger: others have the process in between."""
+REFUSED_MOST = 8192
+"""What is refused of an input and not kept by its publisher, in numbers (RefusedBatch.weight)."""
+LOOK_S = 0.1
+AGAIN_AFTER_S = 2.0
+GIVE_AWAY_AFTER_S = 30.0
+"""Between two times that a node which cannot check gives the leadership away."""
+
+
+class SchemaFilter:
+    """One replica's. Implements merge.filters.MergeFilter."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        judge: BatchJudge,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self.plan_inputs: Callable[[Iterable[int]], None] = lambda numbers: None
+        """To be called when these may be planned again."""
+        self.hand_over: Callable[[], None] = lambda: None
+        """Let another voter lead, if one can."""
+        self.refused_records = 0
+        """That this leader has planned to leave out, or refuse."""
+        self._machine = machine
+        self._judge = judge
+        self._spawn = spawn
+        self._verdicts = Verdicts()
+        self._put_off: set[int] = set()
+        """Inputs that wait for room among what is asked."""
+        self._crowded: set[int] = set()
+        """Inputs whose publishers have to keep what was refused, first."""
+        self._troubles: dict[str, str] = {}
+        self._gave_at = -GIVE_AWAY_AFTER_S
+        self._last: Draft | None = None
+
+    @property
+    def troubles(self) -> list[str]:
+        """Topics that cannot be checked here, and why."""
+        state = self._machine.state
+        found = [(state.topics[each], why) for each, why in self._troubles.items() if self._is(each)]
+        return [f"records of {topic.name!r} cannot be checked: {why}" for topic, why in found]
+
+    def _is(self, topic_id: str) -> bool:
+        return topic_id in self._machine.state.enforced
+
+    def concerns(self, partition: int) -> bool:
+        """Whether records of a partition are to be checked; those of mirrors were."""
+        state = self._machine.state
+        known = state.partitions.get(partition)
+        is_meant = known is not None and known.topic_id in state.enforced
+        return is_meant and partition not in state.mirrors.places
+
+    def is_ready(self, partition: int, next_offset: int) -> bool:
+        """Each batch is asked for by itself."""
+        return True
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
+        """Have them checked that were not."""
+        topic = self._topic(draft.partition)
+        version = draft.version = len(topic.schemas)
+        if not version:
+            return
+        wanted = self._verdicts.begin(entry.number, version, batches)
+        if wanted is None:
+            self._put_off.add(entry.number)
+            return
+        texts = self._machine.state.schema_texts(topic.topic_id, version)
+        for together in _tasks(wanted):
+            self._spawn(self._ask(topic, texts, entry, together))
+
+    def _topic(self, partition: int) -> Topic:
+        state = self._machine.state
+        return state.topics[state.partitions[partition].topic_id]
+
+    async def _ask(
+        self, topic: Topic, texts: Sequence[str], entry: Input, batches: list[bytes]
+    ) -> None:
+        """Have some batches checked; then their input is planned again."""
+        version = len(texts)
+        found: Sequence[BatchMisfits] = ()
+        try:
+            key = f"{topic.topic_id} {version}"
+            found = await self._judge.judge(entry.session, key, texts, batches)
+            self._troubles.pop(topic.topic_id, None)
+        except CannotCheck as why:
+            await self._failed(topic, why)
+        finally:
+            self._verdicts.end(entry.number, version, batches, found)
+        again, self._put_off = {entry.number, *self._put_off}, set()
+        self.plan_inputs(again)
+
+    async def _failed(self, topic: Topic, why: CannotCheck) -> None:
+        """Nothing is taken unchecked: somebody else may lead, or it is tried again."""
+        if self._troubles.get(topic.topic_id) != str(why):
+            self._troubles[topic.topic_id] = str(why)
+            log_event(log, logging.ERROR, "records not checked", topic=topic.name, why=why)
+        now = asyncio.get_running_loop().time()
+        if why.is_for_long and now - self._gave_at >= GIVE_AWAY_AFTER_S:
+            self._gave_at = now
+            self.hand_over()
+        await asyncio.sleep(AGAIN_AFTER_S)
+
+    # --- judging ----------------------------------------------------------------------------------
+
+    def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int] | None:
+        """Which records fit, of those that stay; None: a Kafka client's batch has one that does
+        not. Raises CannotJudge.
+        """
+        self._last = None
+        version = draft.version
+        if not version:
+            return runs
+        found = self._verdicts.find(given.entry.number, version, given.data)
+        if found is None:
+            raise CannotJudge("its records are not checked yet")
+        if not found.records:
+            return runs
+        return self._without(draft, given, runs, found)
+
+    def _without(
+        self, draft: Draft, given: GivenBatch, runs: Sequence[int], found: BatchMisfits
+    ) -> Sequence[int] | None:
+        records = read_header(given.data).records
+        stays, bad = [*flags_of(runs, records)], [*found.records]
+        is_whole = self._is_whole(given)
+        if not is_whole:
+            bad = [record for record in bad if stays[record]]
+            if not bad:
+                return runs
+        unfit = set(bad)
+        fits = runs_of(record not in unfit for record in range(records))
+        self._refuse(draft, given, fits, [each for each in found.told if each[0] in unfit])
+        self.refused_records += records if is_whole else len(bad)
+        if is_whole:
+            return None
+        return runs_of(each and record not in unfit for record, each in enumerate(stays))
+
+    def _is_whole(self, given: GivenBatch) -> bool:
+        """Whether all of a batch is taken, or nothing: a Kafka client's."""
+        run = self._machine.open_run_of(given.entry.session)
+        is_twins = run is not None and run.dedup_id is not None
+        return self._is_nodes(given.entry) or (given.producer_id >= 0 and not is_twins)
+
+    def _is_nodes(self, entry: Input) -> bool:
+        return self._machine.state.sessions[entry.session].identity.startswith(NODE_PREFIX)
+
+    def _refuse(
+        self,
+        draft: Draft,
+        given: GivenBatch,
+        fits: list[int],
+        told: Sequence[tuple[int, str, str, str]],
+    ) -> None:
+        """Have the instruction tell of it. Raises CannotJudge."""
+        entry, place = given.entry, (given.roll, given.start, len(given.data))
+        misfits = tuple(ToldMisfit(*each) for each in told)
+        batch = RefusedBatch(entry.number, entry.run, *place, tuple(fits), misfits)
+        if not self._is_nodes(entry):
+            proposed = [each for each in draft.refused if each.input == entry.number]
+            if sum(each.weight for each in (*entry.refused, *proposed)) > REFUSED_MOST:
+                self._wait_for(entry)
+                raise CannotJudge("its publisher has to keep first what was refused before")
+        draft.refuse(batch)
+        self._last = draft
+
+    def _wait_for(self, entry: Input) -> None:
+        if entry.number not in self._crowded:
+            self._crowded.add(entry.number)
+            self._spawn(self._plan_when_kept(entry.number, len(entry.refused)))
+
+    async def _plan_when_kept(self, number: int, before: int) -> None:
+        """Its publisher may be away for long: then it waits, and nobody else does."""
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                entry = self._machine.state.inputs.get(number)
+                if entry is None or len(entry.refused) < before or not entry.refused:
+                    break
+        finally:
+            self._crowded.discard(number)
+        self.plan_inputs([number])
+
+    def take_back(self) -> None:
+        """What was said last is not planned."""
+        if self._last is not None:
+            batch = self._last.refused.pop()
+            self._last.runs -= batch.weight
+            self._last = None
+
+    def reset(self) -> None:
+        """What was said of bytes stays true."""
+        self._last = None
+
+
+def _tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Batches in groups that are asked for together."""
+    together: list[bytes] = []
+    size = 0
+    for batch in batches:
+        if together and size + len(batch) > TASK_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(batch)
+        size += len(batch)
+    if together:
+        yield together

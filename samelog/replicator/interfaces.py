@@ -256,6 +256,9 @@ class MergedReading(Protocol):
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
 
+    def detached(self, segment_base: int, byte: int, limit_bytes: int) -> Callable[[], bytes]:
+        """What reads the same when it is called, in any thread. Raises LogFormatError, then too."""
+
     def read_part(self, segment_base: int, byte: int, size_bytes: int) -> bytes:
         """Bytes of a batch that was read before."""
 

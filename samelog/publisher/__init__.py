@@ -17,7 +17,7 @@ from samelog.publisher.errors import (
 )
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions, TopicPartition
-from samelog.replicator.push.refused import RefusedRecord
+from samelog.format.directory_files import RefusedRecord
 from samelog.typed.misfits import RowMisfit
 from samelog.typed.schema import NobodyAnswers, NoSchema
 

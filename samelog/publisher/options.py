@@ -25,7 +25,7 @@ from samelog.publisher.records import NO_PRODUCER, BatchLimits
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from samelog.replicator.push.refused import RefusedRecord
+    from samelog.format.directory_files import RefusedRecord
 
 Timestamp: TypeAlias = int | datetime
 """Milliseconds since the epoch, or a datetime with a time zone."""

@@ -34,7 +34,7 @@ from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
     from samelog.publisher.shipper import Shipper
-    from samelog.replicator.push.refused import RefusedRecord
+    from samelog.format.directory_files import RefusedRecord
 
 log = logging.getLogger(__name__)
 

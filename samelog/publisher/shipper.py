@@ -26,7 +26,7 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
-from samelog.replicator.push.refused import RefusedRecord
+from samelog.format.directory_files import RefusedRecord
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext

@@ -18,6 +18,7 @@ from random import Random
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
@@ -26,7 +27,7 @@ from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
-from samelog.replicator.push.refused import RefusedRecord, RefusedRecords
+from samelog.replicator.push.refused import RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock

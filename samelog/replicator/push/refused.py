@@ -16,6 +16,7 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import InputName
 from samelog.store.disk.files import FileSystem
@@ -23,31 +24,6 @@ from samelog.wire.refusals import RefusedBatch, ToldMisfit
 
 REFUSED_FILE = "refused"
 _Place = tuple[int, int]
-
-
-class RefusedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them: which of the batch at (run, roll, start) it is, by the publisher's own numbers;
-    why, where that is told (of a batch only of the first ones); and what it was. `is_lost`: its
-    bytes were not here any more.
-    """
-
-    topic: str
-    partition: int
-    run: int
-    roll: int
-    start: int
-    record: int
-    together: int = 1
-    """How many of the batch were refused: their lines follow each other."""
-    column: str = ""
-    """Empty: the value as a whole does not fit."""
-    expected: str = ""
-    found: str = ""
-    timestamp: int = -1
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-    is_lost: bool = False
 
 
 _decoder = msgspec.json.Decoder(RefusedRecord)
@@ -148,7 +124,7 @@ def _records(
             timestamp=-1 if record is None else record.timestamp,
             key=None if record is None else record.key,
             value=None if record is None else record.value,
-            headers=() if record is None else record.headers,
+            headers=[] if record is None else [*record.headers],
             is_lost=record is None,
         )
 

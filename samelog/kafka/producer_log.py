@@ -296,8 +296,8 @@ def _left_of(merge: Merge, part: Range, before: int, records: int) -> int:
 
 
 def _refused(merge: Merge, part: Range) -> AppendResult:
-    """Records of a batch do not fit the topic's schema: none of it is taken. Its client may send the
-    others again, in another batch.
+    """Records of a batch do not fit the topic's schema: none of it is taken. Its client may send
+    the others again, in another batch.
     """
     if not isinstance(merge, MergeTyped):
         raise InvariantError(f"nothing says why {part} is refused")

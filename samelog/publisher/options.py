@@ -151,7 +151,6 @@ class PublisherOptions:
     stage: str | None
     has_session_header: bool
     codec: Codec
-    on_refused: Callable[[RefusedRecord], None] | None = None
 
 
 def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOptions:
@@ -181,7 +180,6 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
         stage=None if stage is None else check_session_name(stage),
         has_session_header=given.get("session_header", False),
         codec=_codec(given.get("compression"), disk.compression),
-        on_refused=given.get("on_refused"),
     )
 
 

@@ -91,7 +91,7 @@ class Publisher(Appender):
 
     def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
-        self._fs = OsFileSystem()
+        self._fs, self._on_refused = OsFileSystem(), options.get("on_refused")
         resolved = resolve(topic, session, options)
         super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)
         self._sync_lock = threading.Lock()
@@ -132,12 +132,11 @@ class Publisher(Appender):
 
     def _note_refused(self, records: Sequence[RefusedRecord]) -> None:
         """In the shipper's thread."""
-        on_refused = self._options.on_refused
-        if on_refused is None:
+        if self._on_refused is None:
             return
         for record in records:
             try:
-                on_refused(record)
+                self._on_refused(record)
             except Exception:  # the seam: it is kept, whatever becomes of it there
                 log.exception("on_refused has failed")
 

@@ -104,9 +104,9 @@ class Shipper:
             clock=SystemClock(),
             random=Random(),
             on_progress=self._note_progress,
-            on_refused=self._on_refused,
         )
         self._client = client
+        client.beside.refused.on_kept = self._on_refused
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()

@@ -27,7 +27,7 @@ TOLD = 16
 """So many records of a batch are told of in words."""
 STEP = 4096
 _MARK = SCHEMA_HEADER.encode()
-Values = Sequence[bytes | None]
+_Values = Sequence[bytes | None]
 
 
 class BatchMisfits(msgspec.Struct, frozen=True, array_like=True):
@@ -70,12 +70,13 @@ def _told(misfit: Misfit) -> tuple[int, str, str, str]:
     return misfit.index, misfit.column[short], misfit.expected[short], misfit.found
 
 
-def _values(strand: kernels.Strand, start: int, stop: int) -> Values:
+def _values(strand: kernels.Strand, start: int, stop: int) -> _Values:
     """Some values of a column, each as bytes of its own."""
     places = memoryview(strand.offsets).cast("i")[start : stop + 1]
     first = places[0]
     data = bytes(memoryview(strand.data)[first : places[-1]])
-    values: list[bytes | None] = [data[low - first : high - first] for low, high in pairwise(places)]
+    values: list[bytes | None]
+    values = [data[low - first : high - first] for low, high in pairwise(places)]
     if strand.nulls:
         for place in _nulls(strand, start, stop):
             values[place - start] = None
@@ -89,11 +90,11 @@ def _nulls(strand: kernels.Strand, start: int, stop: int) -> Iterator[int]:
 
 # --- versions -------------------------------------------------------------------------------------
 
-Marks = int | Mapping[int, int]
+_Said = int | Mapping[int, int]
 """The version that all records say, or of those that say one, by their number."""
 
 
-def _marks(columns: kernels.Columns) -> Marks:
+def _marks(columns: kernels.Columns) -> _Said:
     """The last mark of a record counts, as Kafka's clients take headers."""
     count = columns.header_keys.rows
     if not count:
@@ -115,7 +116,7 @@ def _marks(columns: kernels.Columns) -> Marks:
 UNMARKED = -1
 
 
-def _together(marks: Marks, start: int, count: int) -> Mapping[int, Sequence[int]]:
+def _together(marks: _Said, start: int, count: int) -> Mapping[int, Sequence[int]]:
     """Which of some records are judged by each version; UNMARKED: by the newest."""
     if isinstance(marks, int):
         return {marks: range(count)}
@@ -128,7 +129,7 @@ def _together(marks: Marks, start: int, count: int) -> Mapping[int, Sequence[int
 
 
 def _of_version(
-    schemas: Mapping[int, Schema], newest: int, version: int, values: Values
+    schemas: Mapping[int, Schema], newest: int, version: int, values: _Values
 ) -> list[Misfit]:
     """What does not fit a version; the indexes are those of the values."""
     schema = schemas.get(newest if version == UNMARKED else version)

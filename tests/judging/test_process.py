@@ -1,4 +1,4 @@
-"""The process that checks records: whatever becomes of it, a batch is checked or nothing is said."""
+"""The process that checks: whatever becomes of it, a batch is checked or nothing is said of it."""
 
 from __future__ import annotations
 

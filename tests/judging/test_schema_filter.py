@@ -1,4 +1,4 @@
-"""A leader merges no record that does not fit: what the planner leaves out, and what is told of it."""
+"""A leader merges no record that does not fit: what the planner leaves out, and tells of it."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_a_snapshot_has_what_was_refused_and_which_topics_are_checked() -> None:
     world.put(1, batch(BAD))
     world.run_dry()
     read = StateMachine.decode(world.machine.encode())
-    assert read.state.enforced == {"t": None}
+    assert read.state.schemas.enforced == {"t": None}
     assert read.state.inputs[1].refused == world.machine.state.inputs[1].refused
 
 

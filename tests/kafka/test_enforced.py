@@ -1,4 +1,4 @@
-"""A topic whose records nodes check: Kafka's clients and publishers of ours, and a leader is killed."""
+"""A topic that nodes check: Kafka's clients and publishers of ours, and a leader is killed."""
 
 from __future__ import annotations
 

@@ -179,6 +179,10 @@ JUDGING = (
         _TOLD + "what_is_refused_is_told_once_and_before_it_is_acknowledged",
     ),
     (268, keep_every_time, _KEPT + "what_is_refused_is_kept_once_whoever_tells_it"),
-    (269, take_what_killed_the_worker, _PROCESS + "one_that_was_killed_is_replaced_and_asked_again"),
+    (
+        269,
+        take_what_killed_the_worker,
+        _PROCESS + "one_that_was_killed_is_replaced_and_asked_again",
+    ),
     (269, ask_the_dead, _PROCESS + "one_that_was_killed_is_replaced_and_asked_again"),
 )

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
-from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
@@ -65,6 +65,13 @@ class PushStatus:
     gone: Mapping[InputName, int]
 
 
+class _FilesBeside(NamedTuple):
+    """What is kept in the session's directory beside what is shipped."""
+
+    pin: ClusterPin
+    refused: RefusedRecords
+
+
 class PushClient:
     """Ships one session. All calls and callbacks are in its event loop.
 
@@ -81,12 +88,10 @@ class PushClient:
         clock: Clock,
         random: Random,
         on_progress: Callable[[], None] = lambda: None,
-        on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
         poll_s: float = POLL_S,
         new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
-        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved;
-        `on_refused` with records that the cluster refuses, once they are kept.
+        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
 
         `path` need not hold a session yet. `poll_s`: how often everything is looked at, because
         inotify can miss.
@@ -95,11 +100,10 @@ class PushClient:
         self._tls = tls
         self._clock = clock
         self._random = random
-        self._on_progress, self._on_refused = on_progress, on_refused
+        self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
-        self._refused = RefusedRecords(fs, path)
-        self._pin = ClusterPin(fs, path)
+        self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path))
         self._progress = SessionProgress()
         self._nodes = KnownNodes(config)
         self._links = [self._make_link(*each) for each in self._nodes.all]
@@ -271,11 +275,11 @@ class PushClient:
             data = self._session.tail(run, name).read_part(batch.roll, batch.start, batch.size)
         except (KeyError, NoSuchFile):
             log.error("what is refused of %s-%d, run %d, is not here any more", *name, run)
-        records = self._refused.keep(run, name, batch, data)
+        records = self.beside.refused.keep(run, name, batch, data)
         if records:
             why = next(map(why_unfit, batch.told), "they do not fit the schema")
             log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
-            self._on_refused(records)
+            self.beside.refused.on_kept(records)
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run: note what it has not got, and what may go."""
@@ -306,7 +310,7 @@ class PushClient:
 
     def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        self._pin.meet(cluster_id)
+        self.beside.pin.meet(cluster_id)
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

@@ -191,9 +191,6 @@ class PushConversation(ReplicatorHandler):
                     self._events.on_reached(run, name, places)
                 case Send(message):
                     self._connection.send(message)
-                case KeepRefused(handle, run, name, batch):
-                    self._events.on_refused(run, name, batch)
-                    self._connection.send(RefusalsKept(handle, batch.roll, batch.start))
                 case SendMore():
                     self._turns.work()
                 case Follow(shipped):
@@ -222,6 +219,9 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):
                 self._events.on_holders(nodes)
+            case KeepRefused(handle, run, name, batch):
+                self._events.on_refused(run, name, batch)
+                self._connection.send(RefusalsKept(handle, batch.roll, batch.start))
             case Forked(fault):
                 self._events.on_fork(fault)
                 raise fault

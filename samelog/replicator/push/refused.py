@@ -9,7 +9,7 @@ once, as long as the file stays.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 
 import msgspec
@@ -38,6 +38,8 @@ class RefusedRecords:
         self._known: dict[tuple[int, InputName], _Place] | None = None
         """The newest batch that is in the file, by run and input."""
         self._end = 0
+        self.on_kept: Callable[[Sequence[RefusedRecord]], None] = lambda records: None
+        """Told of what is new, once it is durable."""
 
     def keep(
         self, run: int, name: InputName, batch: RefusedBatch, data: bytes | None

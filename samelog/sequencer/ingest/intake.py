@@ -170,7 +170,7 @@ class Intake(RunIntake):
         own = partial(own_producer, self._machine, entry.session)
         state = self._machine.state
         is_keyed = entry.partition in state.keyed
-        if state.enforced and not is_keyed:
+        if state.schemas.enforced and not is_keyed:
             is_keyed = self._is_filtered(entry)
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
         checked = self.checker.now(entry.session, fresh, own, limit)
@@ -182,7 +182,7 @@ class Intake(RunIntake):
     def _is_filtered(self, entry: Input) -> bool:
         """Whether records of an input may be left out when they are merged."""
         state = self._machine.state
-        is_checked = state.partitions[entry.partition].topic_id in state.enforced
+        is_checked = state.partitions[entry.partition].topic_id in state.schemas.enforced
         return is_checked or entry.partition in state.keyed
 
     def _longest_of_keyed(self) -> int:

@@ -22,7 +22,7 @@ from samelog.format.batch import read_header, runs_of
 from samelog.runtime.log import log_event
 from samelog.sequencer.judging.process import BatchJudge, CannotCheck
 from samelog.sequencer.judging.verdicts import Verdicts
-from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.drafts import Draft, LeftOut
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
@@ -66,23 +66,21 @@ class SchemaFilter:
         """Inputs whose publishers have to keep what was refused, first."""
         self._troubles: dict[str, str] = {}
         self._gave_at = -GIVE_AWAY_AFTER_S
-        self._last: Draft | None = None
+        self._last: LeftOut | None = None
 
     @property
     def troubles(self) -> list[str]:
         """Topics that cannot be checked here, and why."""
         state = self._machine.state
-        found = [(state.topics[each], why) for each, why in self._troubles.items() if self._is(each)]
-        return [f"records of {topic.name!r} cannot be checked: {why}" for topic, why in found]
-
-    def _is(self, topic_id: str) -> bool:
-        return topic_id in self._machine.state.enforced
+        known = [(state.topics.get(each), why) for each, why in self._troubles.items()]
+        found = [(topic.name, why) for topic, why in known if topic is not None]
+        return [f"records of {name!r} cannot be checked: {why}" for name, why in found]
 
     def concerns(self, partition: int) -> bool:
         """Whether records of a partition are to be checked; those of mirrors were."""
         state = self._machine.state
         known = state.partitions.get(partition)
-        is_meant = known is not None and known.topic_id in state.enforced
+        is_meant = known is not None and known.topic_id in state.schemas.enforced
         return is_meant and partition not in state.mirrors.places
 
     def is_ready(self, partition: int, next_offset: int) -> bool:
@@ -94,7 +92,7 @@ class SchemaFilter:
     def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
         """Have them checked that were not."""
         topic = self._topic(draft.partition)
-        version = draft.version = len(topic.schemas)
+        version = draft.left.version = len(topic.schemas)
         if not version:
             return
         wanted = self._verdicts.begin(entry.number, version, batches)
@@ -144,7 +142,7 @@ class SchemaFilter:
         not. Raises CannotJudge.
         """
         self._last = None
-        version = draft.version
+        version = draft.left.version
         if not version:
             return runs
         found = self._verdicts.find(given.entry.number, version, given.data)
@@ -193,12 +191,12 @@ class SchemaFilter:
         misfits = tuple(ToldMisfit(*each) for each in told)
         batch = RefusedBatch(entry.number, entry.run, *place, tuple(fits), misfits)
         if not self._is_nodes(entry):
-            proposed = [each for each in draft.refused if each.input == entry.number]
+            proposed = [each for each in draft.left.refused if each.input == entry.number]
             if sum(each.weight for each in (*entry.refused, *proposed)) > REFUSED_MOST:
                 self._wait_for(entry)
                 raise CannotJudge("its publisher has to keep first what was refused before")
-        draft.refuse(batch)
-        self._last = draft
+        draft.left.refuse(batch)
+        self._last = draft.left
 
     def _wait_for(self, entry: Input) -> None:
         if entry.number not in self._crowded:
@@ -220,8 +218,7 @@ class SchemaFilter:
     def take_back(self) -> None:
         """What was said last is not planned."""
         if self._last is not None:
-            batch = self._last.refused.pop()
-            self._last.runs -= batch.weight
+            self._last.take_back()
             self._last = None
 
     def reset(self) -> None:

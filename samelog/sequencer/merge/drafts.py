@@ -82,6 +82,28 @@ class MirrorDraft(msgspec.Struct):
             self.begins.append((producer_id, header[7], offset))
 
 
+class LeftOut(msgspec.Struct):
+    """What an instruction in the making leaves out of its ranges."""
+
+    runs: list[list[int]] = []
+    """Which records stay, of the ranges that say so."""
+    numbers: int = 0
+    """How many it takes to say that."""
+    version: int | None = None
+    """Of the topic's schema, if its records are checked."""
+    refused: list[RefusedBatch] = []
+    """Of those, what does not fit."""
+
+    def refuse(self, batch: RefusedBatch) -> None:
+        """Records of a batch do not fit."""
+        self.refused.append(batch)
+        self.numbers += batch.weight
+
+    def take_back(self) -> None:
+        """Those of the last batch do, for now."""
+        self.numbers -= self.refused.pop().weight
+
+
 class Draft(msgspec.Struct):
     """One partition's instruction in the making."""
 
@@ -99,21 +121,10 @@ class Draft(msgspec.Struct):
     """How many sequences."""
     begins: list[Begin] = []
     ends: list[End] = []
-    left_out: list[list[int]] = []
-    """Which records of the ranges stay that say so."""
-    runs: int = 0
-    """How many numbers it takes to say that."""
+    left: LeftOut = msgspec.field(default_factory=LeftOut)
     most_bytes: int = 0
     """Of each input."""
     mirrored: MirrorDraft | None = None
-    version: int | None = None
-    """Of the topic's schema, if its records are checked."""
-    refused: list[RefusedBatch] = []
-
-    def refuse(self, batch: RefusedBatch) -> None:
-        """Records of a batch do not fit."""
-        self.refused.append(batch)
-        self.runs += batch.weight
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""
@@ -190,9 +201,9 @@ def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
 
 
 def _leaving(draft: Draft, part: Range, runs: list[int]) -> Range:
-    draft.left_out.append(runs)
-    draft.runs += len(runs)
-    place = len(draft.left_out) - 1
+    draft.left.runs.append(runs)
+    draft.left.numbers += len(runs)
+    place = len(draft.left.runs) - 1
     return msgspec.structs.replace(part, verdict=int(Verdict.LEAVE_OUT), detail=place)
 
 
@@ -200,11 +211,11 @@ def _join_runs(draft: Draft, last: Range, runs: Sequence[int]) -> tuple[Verdict,
     """The verdict and detail of the last range, once it has grown by one with these runs."""
     before: list[int] = []
     if last.verdict == Verdict.LEAVE_OUT:
-        before, place = draft.left_out[last.detail], last.detail
+        before, place = draft.left.runs[last.detail], last.detail
     else:
-        draft.left_out.append(before)
-        place = len(draft.left_out) - 1
+        draft.left.runs.append(before)
+        place = len(draft.left.runs) - 1
     grown = joined(before, last.records + sum(before[1::2]), runs)
-    draft.runs += len(grown) - len(before)
-    draft.left_out[place] = grown
+    draft.left.numbers += len(grown) - len(before)
+    draft.left.runs[place] = grown
     return Verdict.LEAVE_OUT, place

@@ -75,7 +75,7 @@ def filtered(
     try:
         runs = _asked(filters, draft, given, before, asked)
         if runs is None:
-            return (Verdict.REFUSED, len(draft.refused) - 1, (0, 0)), []
+            return (Verdict.REFUSED, len(draft.left.refused) - 1, (0, 0)), []
         if runs == before:
             return judged, []
         output = _left_of(given.data, runs)
@@ -118,3 +118,16 @@ def flags_of(runs: Sequence[int], records: int) -> Iterator[bool]:
         yield from (place % 2 == 0 for _ in range(length))
         done += length
     yield from (True for _ in range(records - done))
+
+
+def look_ahead(
+    filters: Sequence[MergeFilter],
+    draft: Draft,
+    entry: Input,
+    data: bytes,
+    headers: Sequence[tuple[int, ...]],
+) -> None:
+    """Filters will be asked for these batches of an input."""
+    batches = [data[header[0] : header[0] + header[1]] for header in headers]
+    for each in filters:
+        each.look_ahead(draft, entry, batches)

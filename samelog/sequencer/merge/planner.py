@@ -36,16 +36,18 @@ from samelog.sequencer.merge.drafts import (
     append_joined,
     newest,
 )
-from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, Judged, MergeFilter, filtered
+from samelog.sequencer.merge.filters import (
+    CannotJudge,
+    GivenBatch,
+    Judged,
+    MergeFilter,
+    filtered,
+    look_ahead,
+)
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import (
-    Merge,
-    Range,
-    Sequence5,
-    Verdict,
-)
+from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
@@ -108,7 +110,7 @@ class Planner:
         self.damaged.clear()
         self._forget()
         state = self._machine.state
-        self._active = self.filters if state.keyed or state.enforced else ()
+        self._active = self.filters if state.keyed or state.schemas.enforced else ()
         for each in self.filters:
             each.reset()
 
@@ -132,7 +134,7 @@ class Planner:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
         self._given_up.discard(index)
         state = self._machine.state
-        self._active = self.filters if state.keyed or state.enforced else ()
+        self._active = self.filters if state.keyed or state.schemas.enforced else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -166,12 +168,8 @@ class Planner:
         merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
-        budget = EntryBudget(
-            limits.entry_bytes,
-            limits.entry_ranges,
-            limits.entry_sequences,
-            limits.entry_runs,
-        )
+        most = limits.entry_bytes, limits.entry_ranges, limits.entry_sequences, limits.entry_runs
+        budget = EntryBudget(*most)
         drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
             if budget.is_spent:
@@ -271,7 +269,7 @@ class Planner:
             if place.byte >= stop:
                 place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
-            ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.runs
+            ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.left.numbers
             size = draft.size
             data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
@@ -282,7 +280,7 @@ class Planner:
             keep_taken(draft.ranges[-1], taken, (data, scan), source)
             cost = max(taken, draft.size - size)  # what was compressed is merged unpacked
             share -= cost
-            learnt, runs = draft.learnt - learnt, draft.runs - runs
+            learnt, runs = draft.learnt - learnt, draft.left.numbers - runs
             budget.charge(cost, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
@@ -335,47 +333,48 @@ class Planner:
         range.
         """
         taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
-        most_runs, most_size = draft.runs + self._limits.entry_runs, draft.size + draft.most_bytes
+        most_runs = draft.left.numbers + self._limits.entry_runs
+        most_size = draft.size + draft.most_bytes
         headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
-        for each in filters:
-            each.look_ahead(draft, entry, [data[h[0] : h[0] + h[1]] for h in headers])
+        if filters:
+            look_ahead(filters, draft, entry, data, headers)
         for header in headers:
             start, size, crc = header[0], header[1], header[9]
             is_transactional = header[3] & TRANSACTIONAL != 0
             facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
-            batch, runs = data[start : start + size], list[int]()
-            before = self._bookings(entry, facts, draft) if filters else None
+            batch, at, runs = data[start : start + size], place.byte + start, list[int]()
             try:
-                verdict, detail, output = self._judge(entry, facts, draft, batch)
                 if filters:
-                    at = entry, place.roll, place.byte + start
-                    given, judged = GivenBatch(*at, batch, header[6]), (verdict, detail, output)
-                    (verdict, detail, output), runs = filtered(filters, judged, draft, given)
-                    if verdict is Verdict.REFUSED and before is not None:
-                        before.undo()
+                    given = GivenBatch(entry, place.roll, at, batch, header[6])
+                    (verdict, detail, output), runs = self._filter(filters, facts, draft, given)
+                else:
+                    verdict, detail, output = self._judge(entry, facts, draft, batch)
             except LogFormatError as error:
-                if before is not None:
-                    before.undo()
                 if not isinstance(error, CannotJudge):
                     self.damaged[entry.number] = str(error)
                 break
-            part = Range(
-                entry.number,
-                place.run,
-                place.roll,
-                place.byte + start,
-                place.byte + start + size,
-                output[0],
-                output[1],
-                crc + 1,
-                int(verdict),
-                detail,
-            )
+            where = entry.number, place.run, place.roll, at, at + size
+            part = Range(*where, *output, crc + 1, int(verdict), detail)
             append_joined(draft, part, runs)
             taken = start + size
-            if draft.runs >= most_runs or draft.size >= most_size:
+            if draft.left.numbers >= most_runs or draft.size >= most_size:
                 break
         return taken
+
+    def _filter(
+        self, filters: Sequence[MergeFilter], facts: BatchFacts, draft: Draft, given: GivenBatch
+    ) -> tuple[Judged, list[int]]:
+        """As `_judge`, and which records stay, if not all do. A batch that is refused, or cannot be
+        judged yet, is as if it had not come. Raises LogFormatError.
+        """
+        before, found = self._bookings(given.entry, facts, draft), None
+        try:
+            judged = self._judge(given.entry, facts, draft, given.data)
+            found = filtered(filters, judged, draft, given)
+        finally:
+            if found is None or found[0][0] is Verdict.REFUSED:
+                before.undo()
+        return found
 
     def _most_bytes(self, draft: Draft) -> int:
         """What may be taken of an input; nothing as long as a filter cannot judge what comes."""
@@ -437,13 +436,9 @@ class Planner:
             if facts.is_transactional:
                 begin = view.begin(entry.partition, facts, draft.next_offset)
                 draft.begins += [] if begin is None else [begin]
-            sequence = Sequence5(
-                facts.producer_id,
-                facts.epoch,
-                facts.sequence,
-                last_sequence(facts.sequence, facts.records),
-                draft.next_offset,
-            )
+            last = last_sequence(facts.sequence, facts.records)
+            sent = facts.producer_id, facts.epoch, facts.sequence, last
+            sequence = Sequence5(*sent, draft.next_offset)
             self._dedup.add_sequence(entry.partition, sequence)
             draft.sequences.setdefault(facts.producer_id, []).append(sequence)
             draft.learnt += 1
@@ -479,7 +474,7 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        more = draft.begins, draft.ends, draft.left_out, draft.mirrored, draft.version
+        more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version
         is_plain = more == ([], [], [], None, None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
 

@@ -374,7 +374,7 @@ class StateMachine:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
         if command.is_mirrored is not (command.partition in self.state.mirrors.places):
             return Rejection("MIRROR", f"partition {command.partition} is one of a mirror, or none")
-        if self.state.enforced and (why := why_unchecked(self.state, partition, command)):
+        if self.state.schemas.enforced and (why := why_unchecked(self.state, partition, command)):
             return Rejection("UNCHECKED", why)
         places = self.places_after(command, {})
         if places is None:

@@ -322,8 +322,6 @@ class State(msgspec.Struct):
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
-    enforced: dict[str, None] = {}
-    """The topics whose records nodes check (`schema.enforce=node`)."""
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
@@ -349,9 +347,9 @@ class State(msgspec.Struct):
     def follow_enforcing(self, topic: Topic) -> None:
         """A topic is made, or has other settings."""
         if is_judged(topic.settings):
-            self.enforced[topic.topic_id] = None
+            self.schemas.enforced[topic.topic_id] = None
         else:
-            self.enforced.pop(topic.topic_id, None)
+            self.schemas.enforced.pop(topic.topic_id, None)
 
     def topic_of_view(self, view: View) -> Topic:
         """A view as a topic: of its own name, log and numbers, without partitions in the state."""

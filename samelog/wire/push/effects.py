@@ -249,7 +249,9 @@ class HoldersTold(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...]
 
 
-News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | Forked | StatusChanged
+News = (
+    RunIsClosed | InputIsGone | TopicTold | HoldersTold | KeepRefused | Forked | StatusChanged
+)
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (
@@ -262,7 +264,6 @@ PushEffect = (
     | BeginAt
     | ListFiles
     | Reached
-    | KeepRefused
     | News
 )
 

@@ -113,17 +113,17 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
-            case TopicOpened() | Holders():
+            case TopicOpened() | Holders() | RecordsRefused():
                 self._told(message)
-            case RecordsRefused():
-                self._refused(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
                 raise _unexpected(message)
 
-    def _told(self, message: TopicOpened | Holders) -> None:
-        if isinstance(message, TopicOpened):
+    def _told(self, message: TopicOpened | Holders | RecordsRefused) -> None:
+        if isinstance(message, RecordsRefused):
+            self._refused(message)
+        elif isinstance(message, TopicOpened):
             is_checked = message.reason == CHECKED
             self.effects.append(TopicTold(message.topic, message.partitions, is_checked))
         else:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def why_unchecked(state: State, partition: Partition, command: Merge) -> str | None:
     """Why an instruction does not count, if records of its topic are checked."""
-    if partition.topic_id not in state.enforced or command.is_mirrored:
+    if partition.topic_id not in state.schemas.enforced or command.is_mirrored:
         return None
     newest = len(state.topics[partition.topic_id].schemas)
     if isinstance(command, MergeTyped):

@@ -72,7 +72,7 @@ def add_topic(
 def drop_partitions(state: State, topic: Topic) -> list[Input]:
     """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
     gone = set(topic.partition_numbers)
-    state.enforced.pop(topic.topic_id, None)
+    state.schemas.enforced.pop(topic.topic_id, None)
     for number in gone:
         state.partitions.pop(number, None)
         state.keyed.pop(number, None)
@@ -119,7 +119,7 @@ def is_barred(state: State, run: Run, number: int) -> bool:
 
 def _is_enforced(state: State, number: int) -> bool:
     partition = state.partitions.get(number)
-    return partition is not None and partition.topic_id in state.enforced
+    return partition is not None and partition.topic_id in state.schemas.enforced
 
 
 def on_its_way(state: State, number: int) -> WhyNot:

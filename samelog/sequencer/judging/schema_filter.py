@@ -72,9 +72,11 @@ class SchemaFilter:
     def troubles(self) -> list[str]:
         """Topics that cannot be checked here, and why."""
         state = self._machine.state
-        known = [(state.topics.get(each), why) for each, why in self._troubles.items()]
-        found = [(topic.name, why) for topic, why in known if topic is not None]
-        return [f"records of {name!r} cannot be checked: {why}" for name, why in found]
+        found = self._troubles.keys() & state.schemas.enforced.keys()
+        return [
+            f"records of {state.topics[each].name!r} cannot be checked: {self._troubles[each]}"
+            for each in sorted(found)
+        ]
 
     def concerns(self, partition: int) -> bool:
         """Whether records of a partition are to be checked; those of mirrors were."""

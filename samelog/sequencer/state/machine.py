@@ -69,6 +69,7 @@ from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.events import TELLERS, note_election, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
+    GONE,
     STATE_VERSION,
     Input,
     MemberLives,
@@ -79,6 +80,7 @@ from samelog.sequencer.state.types import (
     State,
     Topic,
     follows,
+    not_next,
 )
 from samelog.sequencer.state.views.changes import why_not_dropped
 from samelog.sequencer.state.views.commands import ViewCommand
@@ -367,11 +369,9 @@ class StateMachine:
 
     def merge(self, command: Merge) -> Merge | Rejection:
         """Apply an instruction, as `apply` does."""
-        partition = self.state.partitions.get(command.partition)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        partition = self.state.partitions.get(command.partition, GONE)
         if partition.next_offset != command.base_offset:
-            return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+            return not_next(partition, command)
         if command.is_mirrored is not (command.partition in self.state.mirrors.places):
             return Rejection("MIRROR", f"partition {command.partition} is one of a mirror, or none")
         if self.state.schemas.enforced and (why := why_unchecked(self.state, partition, command)):

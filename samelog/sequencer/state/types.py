@@ -23,6 +23,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
+    Merge,
     OpenRunCommand,
     Range,
     RecordEvent,
@@ -413,3 +414,14 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
+
+
+GONE = Partition(0, "", 0, next_offset=-1)
+"""Of a topic that was deleted."""
+
+
+def not_next(partition: Partition, command: Merge) -> Rejection:
+    """An instruction does not go on where its partition ends."""
+    if partition is GONE:
+        return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+    return Rejection("PRECONDITION", f"base offset {command.base_offset}")

@@ -157,20 +157,17 @@ class SchemaFilter:
     def _without(
         self, draft: Draft, given: GivenBatch, runs: Sequence[int], found: BatchMisfits
     ) -> Sequence[int] | None:
-        records = read_header(given.data).records
-        stays, bad = [*flags_of(runs, records)], [*found.records]
+        stays = [*flags_of(runs, read_header(given.data).records)]
         is_whole = self._is_whole(given)
-        if not is_whole:
-            bad = [record for record in bad if stays[record]]
-            if not bad:
-                return runs
-        unfit = set(bad)
-        fits = runs_of(record not in unfit for record in range(records))
-        self._refuse(draft, given, fits, [each for each in found.told if each[0] in unfit])
-        self.refused_records += records if is_whole else len(bad)
+        unfit = {record for record in found.records if is_whole or stays[record]}
+        if not unfit:
+            return runs
+        fits = [record not in unfit for record in range(len(stays))]
+        self._refuse(draft, given, fits, found)
+        self.refused_records += len(stays) if is_whole else len(unfit)
         if is_whole:
             return None
-        return runs_of(each and record not in unfit for record, each in enumerate(stays))
+        return runs_of(stays[record] and fit for record, fit in enumerate(fits))
 
     def _is_whole(self, given: GivenBatch) -> bool:
         """Whether all of a batch is taken, or nothing: a Kafka client's."""
@@ -182,16 +179,12 @@ class SchemaFilter:
         return self._machine.state.sessions[entry.session].identity.startswith(NODE_PREFIX)
 
     def _refuse(
-        self,
-        draft: Draft,
-        given: GivenBatch,
-        fits: list[int],
-        told: Sequence[tuple[int, str, str, str]],
+        self, draft: Draft, given: GivenBatch, fits: Sequence[bool], found: BatchMisfits
     ) -> None:
         """Have the instruction tell of it. Raises CannotJudge."""
         entry, place = given.entry, (given.roll, given.start, len(given.data))
-        misfits = tuple(ToldMisfit(*each) for each in told)
-        batch = RefusedBatch(entry.number, entry.run, *place, tuple(fits), misfits)
+        misfits = tuple(ToldMisfit(*each) for each in found.told if not fits[each[0]])
+        batch = RefusedBatch(entry.number, entry.run, *place, tuple(runs_of(fits)), misfits)
         if not self._is_nodes(entry):
             proposed = [each for each in draft.left.refused if each.input == entry.number]
             if sum(each.weight for each in (*entry.refused, *proposed)) > REFUSED_MOST:

@@ -60,10 +60,10 @@ def batch(*values: bytes | None, producer: int = -1, sequence: int = -1) -> byte
 class World:
     """A topic that is checked, sessions, a planner, and what is merged."""
 
-    def __init__(self, sessions: str = "a", **settings: str) -> None:
+    def __init__(self, sessions: str = "a", text: str = FIRST, **settings: str) -> None:
         self.machine = StateMachine()
         self.apply(CreateTopicCommand("t", "ticks", 1, NODE | settings, 0))
-        self.apply(SetSchemaCommand("t", 0, FIRST, 1))
+        self.apply(SetSchemaCommand("t", 0, text, 1))
         self.judge = InlineJudge()
         self.work: list[Coroutine[Any, Any, None]] = []
         self.schemas = SchemaFilter(self.machine, self.judge, self.work.append)
@@ -399,3 +399,10 @@ def test_a_verdict_is_of_the_very_bytes() -> None:
     assert known.find(2, 1, data) is None
     known.end(1, 1, [other], [FITS])
     assert known.find(1, 1, other) is FITS
+
+
+def test_records_of_compacted_topics_are_checked_and_tombstones_fit() -> None:
+    world = World(**{"cleanup.policy": "compact"})
+    world.put(1, batch(GOOD, None, BAD))
+    world.run_dry()
+    assert world.values == [GOOD, None]

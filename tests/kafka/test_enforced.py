@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -153,3 +154,26 @@ def test_leaders_are_killed_while_records_are_checked(
     found = values(world, checked, 41 + taken)
     assert set(found) == {GOOD}
     world.assert_identical(checked)
+
+
+def test_a_process_that_is_killed_while_it_checks_is_replaced(
+    world: World, checked: str
+) -> None:
+    with world.publisher(checked, checked) as publisher, wire_to(world) as wire:
+        publisher.append(GOOD)
+        publisher.wait_merged(timeout=PATIENCE_S)
+        node = psutil.Process(world.leader().pid)
+        before = {each.pid for each in workers_of(node)}
+        assert before
+        for each in workers_of(node):
+            each.kill()
+        publisher.append(GOOD)
+        publisher.wait_merged(timeout=PATIENCE_S)
+        assert produce(wire, checked, batch(BAD)).error_code == ErrorCode.invalid_record
+    assert values(world, checked, 2) == [GOOD] * 2
+
+
+def workers_of(node: psutil.Process) -> list[psutil.Process]:
+    """The processes of a node that check records."""
+    children = node.children(recursive=True)
+    return [each for each in children if "samelog.sequencer.judging.worker" in each.cmdline()]

@@ -43,11 +43,9 @@ file_argument = click.argument("file", type=click.File(encoding="utf-8"))
 def set_command(config: ClientConfig, *, topic: str, file: IO[str], follows: int | None) -> None:
     """Let the schema of TOPIC have another version, that of FILE (- is stdin).
 
-    Who refuses records that do not fit it says the setting schema.enforce: nobody (off), samelog's
-    own publishers (publisher), or these and nodes (node).
-
     It must be compatible with the newest one as the topic's setting schema.compatibility says:
-    none, backward (the default), forward or full.
+    none, backward (the default), forward or full. Who refuses records that do not fit says the
+    setting schema.enforce: nobody (off), samelog's own publishers (publisher), or nodes too (node).
 
     \b
     Examples:

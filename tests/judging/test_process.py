@@ -13,6 +13,7 @@ import pytest
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec
 from samelog.sequencer.judging.process import CannotCheck, ProcessJudge
 from tests.kafka.batches import batch, packed
+from tests.runtime.peers import until
 from tests.typed.known import schema_text
 
 TEXTS = [schema_text("a int32")]
@@ -66,8 +67,7 @@ def test_one_that_says_nothing_is_replaced() -> None:
         judge._stall_s = 0.2
         os.kill(pid_of(judge), signal.SIGSTOP)
         asked = asyncio.ensure_future(judged(judge, batch(BAD)))
-        while judge.started == 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: judge.started > 1)
         judge._stall_s = 60.0
         try:
             assert await asked == [[0]]

@@ -88,13 +88,14 @@ def test_nothing_counts_as_checked_when_none_answers() -> None:
     asyncio.run(main())
 
 
-def test_a_small_batch_that_unpacks_to_much_is_not_unpacked() -> None:
+def test_a_small_batch_that_unpacks_to_much_does_not_fit() -> None:
     bomb = packed(Codec.ZSTD, bytes(LIMIT_BYTES_DEFAULT + 1))
 
     async def body(judge: ProcessJudge) -> None:
-        with pytest.raises(CannotCheck, match="at most"):
-            await judged(judge, bomb)
-        assert await judged(judge, batch(BAD), who="another") == [[0]]
+        (found,) = await judge.judge("s", "t 1", TEXTS, [bomb])
+        assert found.records == [0]
+        assert "at most" in found.told[0][3]
+        assert await judged(judge, batch(GOOD)) == [[]]
         assert judge.started == 1
 
     run(body)

@@ -38,6 +38,7 @@ def test_it_reads_as_the_log_does(tmp_path: Path) -> None:
         assert data == merged.read(0, byte, 1000)
         byte += len(data)
     assert merged.detached(0, byte, 1000)() == b""
+    merged.close()
 
 
 def test_it_goes_on_when_the_log_is_closed_and_leaves_no_descriptor(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
-    from samelog.publisher.shipper import Shipper
     from samelog.format.directory_files import RefusedRecord
+    from samelog.publisher.shipper import Shipper
 
 log = logging.getLogger(__name__)
 

@@ -252,9 +252,7 @@ def test_a_version_that_came_meanwhile_has_it_judged_again() -> None:
     world.check()
     late = world.plan()
     world.apply(SetSchemaCommand("t", 1, SECOND, 2))
-    assert world.machine.apply(late[0]) == Rejection(
-        "UNCHECKED", "judged by version 1, there is 2"
-    )
+    assert world.machine.apply(late[0]) == Rejection("UNCHECKED", "judged by version 1, there is 2")
     world.planner.reset()
     world.run_dry()
     assert (world.merged[-1].version, world.values) == (2, [WIDE])

@@ -109,9 +109,7 @@ def test_a_transaction_with_a_refused_batch_can_only_be_aborted(
     assert failed[1] is None
 
 
-def test_publishers_keep_what_is_refused_and_lose_nothing_else(
-    world: World, checked: str
-) -> None:
+def test_publishers_keep_what_is_refused_and_lose_nothing_else(world: World, checked: str) -> None:
     told: list[RefusedRecord] = []
     directory = world.directory / "publishers" / checked
     with world.publisher(checked, checked, ship=False) as publisher:
@@ -156,9 +154,7 @@ def test_leaders_are_killed_while_records_are_checked(
     world.assert_identical(checked)
 
 
-def test_a_process_that_is_killed_while_it_checks_is_replaced(
-    world: World, checked: str
-) -> None:
+def test_a_process_that_is_killed_while_it_checks_is_replaced(world: World, checked: str) -> None:
     with world.publisher(checked, checked) as publisher, wire_to(world) as wire:
         publisher.append(GOOD)
         publisher.wait_merged(timeout=PATIENCE_S)

@@ -22,9 +22,7 @@ def batches(count: int, size: int = 100) -> bytes:
 
 
 def log_with(path: Path, *pieces: bytes) -> MergedLog:
-    merged = MergedLog.open(
-        OsFileSystem(), path / "t-0", topic="t", topic_id="id-1", partition=0
-    )
+    merged = MergedLog.open(OsFileSystem(), path / "t-0", topic="t", topic_id="id-1", partition=0)
     for data in pieces:
         merged.append(bytearray(data), base_offset=merged.next_offset, leader_epoch=1)
     return merged

@@ -1,5 +1,5 @@
-"""What it costs that nodes check records (`schema.enforce=node`): processor time of the process that
-checks, of the node that asks it, and how long the leader's event loop is held at a time.
+"""What it costs that nodes check records (`schema.enforce=node`): processor time of the process
+that checks, of the node that asks it, and how long the leader's event loop is held at a time.
 
 Records of about 100 bytes of JSON, in batches of 64 KiB, plain and compressed; and Arrow streams of
 a thousand rows, of which columns and shape are looked at only.
@@ -68,6 +68,7 @@ def batches_of(values: Sequence[bytes], codec: Codec = Codec.NONE) -> list[bytes
 def judged_us(text: str, batches: Sequence[bytes], records: int) -> float:
     """Processor time for each record, in this process."""
     schemas = {1: parse_schema(text)}
+    spent_s = 0.0
     for _ in range(2):  # once to warm up
         began = time.process_time()
         for batch in batches:

@@ -25,8 +25,10 @@ from samelog.sequencer.keys.keeper import STORE_KEYS
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge.drafts import Draft, Tail
+from samelog.sequencer.merge.filters import GivenBatch
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import open_keys, stored_keys
 
@@ -75,7 +77,7 @@ class Run:
         data = batch_of(self.number)
         self.number += BATCH
         draft = Draft(1, Tail(self.offset, 0, 0, 0), self.offset, self.offset)
-        runs = self.filter.staying(draft, data, ())
+        runs = self.filter.staying(draft, GivenBatch(Input(1, "s", 1), 0, 0, data), ())
         left = leave_out(data, runs) if runs else data
         known = stored_keys(kernels.keys_of(left, 0, len(left), decompress))
         self.keys.read(known)

@@ -41,7 +41,6 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
-from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -56,6 +55,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand

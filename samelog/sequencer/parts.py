@@ -40,7 +40,6 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.judging.process import BatchJudge
-from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
@@ -53,6 +52,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine

@@ -131,6 +131,7 @@ def test_leaders_are_killed_while_records_are_checked(
 ) -> None:
     answers: list[Any] = []
     producer = Producer({"bootstrap.servers": boot, "acks": "all", "linger.ms": 0})
+    first = world.leader()
     with world.publisher(checked, checked) as publisher:
         publisher.append(GOOD)
         publisher.wait_merged(timeout=PATIENCE_S)
@@ -140,13 +141,12 @@ def test_leaders_are_killed_while_records_are_checked(
             producer.poll(0)
             publisher.append(GOOD)
             if number == 15:
-                leader = world.leader()
-                leader.kill()
-                wait_for(lambda: world.leader() is not leader, "another leads")
-                leader.start()
+                first.kill()
+                wait_for(lambda: world.leader() is not first, "another leads")
+                first.start()
         publisher.wait_merged(timeout=PATIENCE_S)
     assert producer.flush(PATIENCE_S) == 0
-    world.wait_live(leader)
+    world.wait_live(first)
     taken = sum(each is None for each in answers)
     assert taken <= 30
     found = values(world, checked, 41 + taken)

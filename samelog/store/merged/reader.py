@@ -19,9 +19,9 @@ from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
 from samelog.format.transactions import Aborted
 from samelog.store.disk.batch_walk import batch_heads, valid_extent
+from samelog.store.disk.detached import DetachedRead
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.detached import DetachedRead
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.transaction_index import TransactionIndex

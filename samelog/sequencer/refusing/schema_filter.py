@@ -21,9 +21,9 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.batch import read_header, runs_of
 from samelog.runtime.log import log_event
 from samelog.sequencer.judging.process import BatchJudge, CannotCheck
-from samelog.sequencer.judging.verdicts import Verdicts
 from samelog.sequencer.merge.drafts import Draft, LeftOut
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
+from samelog.sequencer.refusing.verdicts import Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
 from samelog.typed.judging import BatchMisfits

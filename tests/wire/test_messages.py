@@ -227,7 +227,7 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
-    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, False, ""]
+    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, False, "", False]
     hello.append("something")
     assert decode_message(msgspec.msgpack.encode(hello)) == Hello(ConnectionRole.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]

@@ -36,6 +36,7 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask, node_status
 from samelog.admin.errors import AdminError
+from samelog.admin.mirror_requests import ListMirrors
 from samelog.admin.requests import (
     AdminRequest,
     CreatePartitions,
@@ -123,7 +124,7 @@ def test_list_describe_delete(cluster: FakeCluster) -> None:
         run_json(cluster, "topic", "delete", "flights", "--force")["topic_id"] == FLIGHTS.topic_id
     )
     assert [type(body) for body in cluster.nodes[0].asked] == [
-        *(ListTopics, ListTopics),
+        *(ListTopics, ListTopics, ListMirrors),
         *(DescribeTopic, DescribeTopic),
         DeleteTopic,
     ]

@@ -31,7 +31,7 @@ from samelog.http.routes import problem_of
 from samelog.http.server import HttpServer
 from samelog.runtime.clock import SystemClock
 from samelog.wire.errors import FaultCode
-from tests.cli.fake_nodes import Answer, FakeCluster
+from tests.cli.fake_nodes import Answer, FakeCluster, FakeNode
 from tests.console.seeded import document
 from tests.console.seeded_node import SeededApi
 from tests.patience import PATIENCE_S
@@ -390,3 +390,30 @@ def test_nothing_is_said_to_whoever_is_not_the_node(tmp_path: Path) -> None:
         assert (status, "the peer is samelog://node/n0" in text) == (503, True)
         assert not node.asked
         assert asyncio.run(post_by_proxy(cluster.config))[0] == 200
+
+
+def test_a_node_that_is_not_configured_is_asked_where_another_one_names_it(tmp_path: Path) -> None:
+    """Each names the next one; what names no address, or itself for ever, is what is answered."""
+    with FakeCluster(tmp_path) as cluster:
+        first, second, third = cluster.nodes
+        names_second = problem_of(FaultCode.NOT_LEADER, "ask n1", **there(second))
+        first.answer = lambda request: names_second
+        second.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n2", **there(third))
+        third.answer = lambda request: LeadershipMoved("n2")
+        config = replace(cluster.config, nodes=(first.address,), node_names=("n0",))
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, json.loads(text)) == (200, {"leader": "n2"})
+        third.answer = lambda request: names_second
+        assert asyncio.run(post_by_proxy(config))[0] == 421
+        second.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n9", leader="n9")
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, "ask n9" in text) == (421, True)
+        impostor = {**there(third), "leader": "n1"}
+        first.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n1", **impostor)
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, "the peer is samelog://node/n2" in text) == (503, True)
+
+
+def there(node: FakeNode) -> dict[str, str]:
+    """How a refusal names a node."""
+    return {"leader": node.name, "leader_address": str(node.address)}

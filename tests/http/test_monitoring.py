@@ -16,6 +16,7 @@ import yaml
 
 from samelog.http.metrics.table import (
     COMMON,
+    MIRROR,
     NODE,
     PUBLISHER,
     SIDECAR,
@@ -29,7 +30,7 @@ ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "samelog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
 PAGE = "https://docs.example.com/samelog/docs/operations.html"
-METRICS = by_name(COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
+METRICS = by_name(COMMON, MIRROR, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 TARGET = {"job", "instance"}
 SEVERITIES = {"critical", "warning"}

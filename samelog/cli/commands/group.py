@@ -5,6 +5,7 @@ Invariant: a reset is reported as done only when a majority of the nodes has it.
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 
 import click
@@ -25,7 +26,14 @@ from samelog.admin.requests import (
 )
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
-from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.output import (
+    client_option,
+    json_option,
+    print_json,
+    print_table,
+    utc,
+    wants_json,
+)
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
@@ -160,7 +168,7 @@ def processed(config: ClientConfig, topic: str, name: str) -> None:
             each.partition,
             "" if each.offset < 0 else each.offset,
             "" if each.lag is None else each.lag,
-            _time(each.at_ms) or "",
+            _shown_time(each.at_ms),
         )
         for each in found.partitions
     ]
@@ -309,7 +317,7 @@ def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[obje
 def _member_row(member: GroupMemberInfo) -> tuple[object, ...]:
     times = (member.joined_ms, member.moved_ms, member.polled_ms)
     named = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
-    return (*named, *(_time(each) or "" for each in times))
+    return (*named, *map(_shown_time, times))
 
 
 def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dict[str, object]:
@@ -338,6 +346,11 @@ def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dic
         for each in found.partitions
     ]
     return {**asdict(found.group), "members": members, "partitions": partitions}
+
+
+def _shown_time(at_ms: int) -> str:
+    """Shorter where people look: it may break between day and time."""
+    return utc(at_ms) if sys.stdout.isatty() else _time(at_ms) or ""
 
 
 def _time(at_ms: int) -> str | None:

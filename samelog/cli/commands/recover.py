@@ -19,7 +19,7 @@ from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
-from samelog.cli.live_names import complete_nodes, complete_topics
+from samelog.cli.live_names import complete_data_groups, complete_nodes, complete_topics
 from samelog.cli.output import (
     client_option,
     fail,
@@ -185,8 +185,14 @@ def _describe(found: Finding) -> None:
 
 
 @command.command("group")
-@click.argument("group", type=click.IntRange(min=1))
-@click.option("--from", "name", metavar="NODE", help="The node whose replica goes on.")
+@click.argument("group", type=click.IntRange(min=1), shell_complete=complete_data_groups)
+@click.option(
+    "--from",
+    "name",
+    metavar="NODE",
+    shell_complete=complete_nodes,
+    help="The node whose replica goes on.",
+)
 @click.option("--confirm", metavar="GROUP", type=int, help="The group again: yes, I want this.")
 @client_option
 @json_option
@@ -250,7 +256,14 @@ class NodeCopy(NamedTuple):
 @command.command("void")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--lost", "without", multiple=True, metavar="NODE", help="A node that is gone.")
+@click.option(
+    "--lost",
+    "without",
+    multiple=True,
+    metavar="NODE",
+    shell_complete=complete_nodes,
+    help="A node that is gone.",
+)
 @click.option("--confirm", metavar="TOPIC", help="The topic's name: yes, I want this.")
 @client_option
 @json_option

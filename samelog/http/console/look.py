@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import samelog
 from samelog.admin.requests import GetElections, ListSubscribers
+from samelog.admin.site_requests import ListSites
 from samelog.http.console import kinds
 from samelog.http.console.alarms import alarms
 from samelog.http.console.document import Document, Section, ShownRows
@@ -21,6 +23,7 @@ from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import list_subscribers
 from samelog.sequencer.admin.sessions import session_rows
+from samelog.sequencer.admin.siting.sites import list_sites
 from samelog.sequencer.admin.status import elections, node_info
 from samelog.sequencer.admin.topics import partition_info, partition_name, topic_info
 from samelog.wire.plain import to_json
@@ -172,6 +175,18 @@ def _sessions(node: ServedNode) -> ShownRows:
         yield session.session, row
 
 
+def _waiting(node: ServedNode) -> ShownRows:
+    """Of each topic how many bytes this node has that have no place in the order yet. A topic comes
+    again with each session that writes to it: the last row counts.
+    """
+    found = Counter[str]()
+    for logs in (node.logs, *(logs for logs, _, _ in node.data_groups.held)):
+        for entry in tuple(logs.machine.state.inputs.values()):
+            topic, _ = partition_name(node.logs.machine, entry.partition)
+            found[topic] += logs.sessions.unmerged_bytes(entry)
+            yield topic, {"topic": topic, "bytes": found[topic]}
+
+
 def _subscribers(node: ServedNode) -> ShownRows:
     for each in list_subscribers(node, ListSubscribers()).subscribers:
         yield f"{each.identity} {each.peer}", to_json(each)
@@ -185,6 +200,11 @@ def _groups(node: ServedNode) -> ShownRows:
             topic = partition_name(logs.machine, number)[0]
             lags[topic] = lags.get(topic, 0) + lag
         yield name, {**to_json(group_row(node, name, group)), "lags": lags}
+
+
+def _sites(node: ServedNode) -> ShownRows:
+    for each in list_sites(node, ListSites()).sites:
+        yield each.name, to_json(each)
 
 
 def _events(node: ServedNode) -> ShownRows:
@@ -203,9 +223,11 @@ SECTIONS: Mapping[str, Callable[[ServedNode], ShownRows]] = {
     "disk": _disk,
     "troubles": _troubles,
     "nodes": _nodes,
+    "sites": _sites,
     "topics": _topics,
     "partitions": _partitions,
     "sessions": _sessions,
+    "waiting": _waiting,
     "subscribers": _subscribers,
     "groups": _groups,
     "views": kinds.views,

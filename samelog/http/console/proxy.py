@@ -19,7 +19,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from samelog.config.tables.client import ClientConfig
-from samelog.config.values import Address
+from samelog.config.values import Address, parse_address
 from samelog.http.console.assets import INDEX, PAGES, assets, secure
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
@@ -29,6 +29,7 @@ COOKIE = "samelog-console"
 BODY_BYTES_MAX = 64 << 10
 EVENTS = "text/event-stream"
 CLOSE_S = 0.2
+HOPS_MAX = 3
 PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -140,14 +141,27 @@ class ConsoleProxy:
     async def _followed(
         self, answer: UpstreamAnswer, method: str, target: str, body: bytes | None
     ) -> UpstreamAnswer:
-        """A refusal that names the leader was not carried out: the leader is asked. Raises
-        NodeUnreachable.
+        """A refusal that names another node was not carried out: that one is asked, which may name
+        the leader of a data group. Raises NodeUnreachable.
         """
-        if answer.status != HTTPStatus.MISDIRECTED_REQUEST:
-            return answer
-        leader = json.loads(answer.kept or await answer.whole()).get("leader", "")
-        found = [node for _, node in self._nodes() if node.name == leader]
-        return await found[0].ask(method, target, body) if leader and found else answer
+        for _ in range(HOPS_MAX):
+            if answer.status != HTTPStatus.MISDIRECTED_REQUEST:
+                break
+            named = self._named(answer.kept or await answer.whole())
+            if named is None:
+                break
+            answer.close()
+            answer = await named.ask(method, target, body)
+        return answer
+
+    def _named(self, refusal: bytes) -> NodeUpstream | None:
+        """The node that a refusal names; a configured one is where its configuration says."""
+        told = json.loads(refusal)
+        name, address = told.get("leader", ""), parse_address(told.get("leader_address", ""))
+        known = next((node for _, node in self._nodes() if node.name == name), None)
+        if known is not None or not name or address is None:
+            return known
+        return NodeUpstream(self._config, address, name)
 
     def _nodes(self) -> Iterator[tuple[int, NodeUpstream]]:
         """The one that answered last, then the others."""

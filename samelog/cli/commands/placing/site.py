@@ -14,6 +14,7 @@ from samelog.admin.site_answers import SiteInfo, SiteRows
 from samelog.admin.site_requests import AlterSite, CreateSite, DropSite, ListSites
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.promote import promote
+from samelog.cli.live_names import complete_sites
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -78,7 +79,7 @@ def add(config: ClientConfig, *, name: str, reads_only: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sites)
 @client_option
 @json_option
 def remove(config: ClientConfig, *, name: str) -> None:
@@ -92,7 +93,7 @@ def remove(config: ClientConfig, *, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sites)
 @click.option("--votes/--reads-only", required=True, help="Whether its members may vote.")
 @client_option
 @json_option

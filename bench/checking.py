@@ -96,7 +96,7 @@ async def asked_us(text: str, batches: Sequence[bytes], records: int) -> tuple[f
 
 
 def longest_plan_ms(values: Sequence[bytes], text: str) -> float:
-    """Processor time of one call of a leader's planner, with inputs of 64 sessions that all have records."""
+    """Processor time of one call of a leader's planner, where 64 sessions have records."""
     names = [chr(0x4E00 + n) for n in range(64)]
     world = World("".join(names), text=text)
     data = b"".join(batches_of(values))

@@ -177,6 +177,8 @@ class Planner:
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
+            if draft.left.puts_off(entry.number):
+                continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'

@@ -101,19 +101,26 @@ class SchemaFilter:
         if wanted is None:
             self._put_off.add(entry.number)
             return
+        if not wanted:
+            return
+        draft.left.asked += 1
         texts = self._machine.state.schema_texts(topic.topic_id, version)
         for together in _tasks(wanted):
-            self._spawn(self._ask(topic, texts, entry, together))
+            self._spawn(self._ask(topic, texts, (entry, draft.left.later), together))
 
     def _topic(self, partition: int) -> Topic:
         state = self._machine.state
         return state.topics[state.partitions[partition].topic_id]
 
     async def _ask(
-        self, topic: Topic, texts: Sequence[str], entry: Input, batches: list[bytes]
+        self,
+        topic: Topic,
+        texts: Sequence[str],
+        who: tuple[Input, Sequence[int]],
+        batches: list[bytes],
     ) -> None:
-        """Have some batches checked; then their input is planned again."""
-        version = len(texts)
+        """Have some batches checked; then their input is planned again, and those that wait."""
+        version, (entry, later) = len(texts), who
         found: Sequence[BatchMisfits] = ()
         try:
             key = f"{topic.topic_id} {version}"
@@ -123,7 +130,7 @@ class SchemaFilter:
             await self._failed(topic, why)
         finally:
             self._verdicts.end(entry.number, version, batches, found)
-        again, self._put_off = {entry.number, *self._put_off}, set()
+        again, self._put_off = {entry.number, *later, *self._put_off}, set()
         self.plan_inputs(again)
 
     async def _failed(self, topic: Topic, why: CannotCheck) -> None:

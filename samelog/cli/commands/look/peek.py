@@ -187,15 +187,10 @@ def command(
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)
     deadline = time.monotonic() + timeout_s
     remedy = "give more time with --timeout"
-    looked = Looked()
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
-<<<<<<< HEAD
-        conditions = _conditions(client, ranges, where)
-        with closing(_records(nodes, ranges, deadline, conditions)) as records:
-=======
+        looked = Looked(_conditions(client, ranges, where))
         with closing(_records(nodes, ranges, deadline, looked)) as records:
->>>>>>> main
             chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
             rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
             with following(lambda: (looked.offsets, length_of(ranges), "looking"), is_bytes=False):
@@ -239,7 +234,6 @@ def _wholes(topic: str, state: TopicState, partition: int | None) -> list[Offset
     ]
 
 
-<<<<<<< HEAD
 def _conditions(
     client: ClientConfig, ranges: list[OffsetRange], where: str | None
 ) -> Mapping[PartitionName, RowCondition]:
@@ -254,20 +248,11 @@ def _conditions(
         fail(str(error))
 
 
-def _records(
-    nodes: Nodes,
-    ranges: list[OffsetRange],
-    deadline: float,
-    conditions: Mapping[PartitionName, RowCondition],
-) -> Generator[Record]:
-    """The records of ranges, a piece of a log at a time. Raises OperatorError at the deadline."""
-    for wanted in ranges:
-        condition = conditions.get(wanted.name)
-=======
 @dataclass(slots=True)
 class Looked:
-    """How many offsets were looked at."""
+    """What records are looked at for, and how many offsets were."""
 
+    conditions: Mapping[PartitionName, RowCondition]
     offsets: int = 0
 
 
@@ -281,7 +266,7 @@ def _records(
 ) -> Generator[Record]:
     """The records of ranges, a piece of a log at a time. Raises OperatorError at the deadline."""
     for number, wanted in enumerate(ranges):
->>>>>>> main
+        condition = looked.conditions.get(wanted.name)
         with closing(nodes.read(wanted)) as chunks:
             for chunk in chunks:
                 met = None if condition is None else condition.meeting(chunk.data, chunk.size)

@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -29,7 +30,7 @@ from tests.judging.test_schema_filter import World
 
 BATCH_BYTES = 64 << 10
 TASK_BATCHES = 2
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "symbol", "type": "string", "nullable": False},
     {"name": "price", "type": "float64"},
     {"name": "size", "type": "int64"},

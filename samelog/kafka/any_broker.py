@@ -71,6 +71,8 @@ class KafkaClient:
     """Of batches that could not be read."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""
+    client_id: str = ""
+    """What it calls itself in its newest request."""
 
     @property
     def who(self) -> tuple[str, str]:

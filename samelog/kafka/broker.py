@@ -257,6 +257,13 @@ class Broker(AnyBroker):
             return self.placed.here(topic, index).logs.merging.partition(number)
         return self._merging.partition(number)
 
+    def files_of(self, topic: Topic, index: int) -> MergedPartition:
+        """A partition as this node has it on its disk; it is not opened for that. Raises ApiError
+        if a data group has it elsewhere.
+        """
+        logs = self.placed.here(topic, index).logs if topic.is_placed else self.parts.logs
+        return logs.merging.look(topic.partition_numbers[index])
+
     def partition_number(self, key: str | UUID, index: int) -> int | None:
         """The cluster-wide number of a partition; None if there is none."""
         topic = self.topic(key)
@@ -311,6 +318,15 @@ class Broker(AnyBroker):
         topic = base_topic(self.machine.state, topic)
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
+
+    def majority_of(self, topic: Topic) -> int:
+        """How many nodes each record of a topic is on before it is acknowledged."""
+        if not topic.is_placed:
+            return self.majority
+        table, base = self.machine.state.placement, base_topic(self.machine.state, topic)
+        groups = {table.group_of(number) for number in base.partition_numbers}
+        copies = [len(table.groups[each].in_order) for each in groups if each in table.groups]
+        return min(copies, default=1) // 2 + 1
 
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         base = base_topic(self.machine.state, topic)
@@ -435,6 +451,8 @@ REJECTED = {
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
+    "INVALID_CONFIG": ErrorCode.invalid_config,
+    "MIRROR": ErrorCode.policy_violation,
     "RESERVED_TOPIC": ErrorCode.invalid_topic_exception,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,

@@ -20,7 +20,6 @@ from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
-from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.archiving import GroupReplication, MemberViews
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.peers import PeerSender
@@ -163,7 +162,7 @@ def raft_parts(
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
-    keys = _key_filter(machine, merging, given.clock)
+    keys = _key_filter(machine, merging)
     schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
     planner.filters = [schemas, keys]
     coordinator = Coordinator(
@@ -386,12 +385,12 @@ def care_parts(
     return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
 
 
-def _key_filter(machine: StateMachine, merging: Merging, clock: Clock) -> KeyFilter:
+def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
     def has_log(number: int) -> bool:
         here = merging.partitions.get(number)
         return here is not None and here.log.has_directory
 
-    return KeyFilter(machine, has_log, clock.now)
+    return KeyFilter(machine, has_log)
 
 
 def archiver_parts(

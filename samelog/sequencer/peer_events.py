@@ -182,6 +182,7 @@ class PeerEvents:
         """See peers.PeerListener."""
         self._node.peers.callers.add(server)
         self._node.peers.presence.dialled(server.number)
+        self._node.peers.links.is_there(server.number)
 
     def peer_introduced(self, node: int, *, is_new: bool) -> None:
         """A peer dials in: in another life, what it acknowledged before counts no more."""

@@ -68,6 +68,7 @@ def test_the_quorum_is_rafts(world: World, wires: list[Wire]) -> None:
     assert int(partition.error_code) == 0
     voters = {each.replica_id: each.log_end_offset for each in partition.current_voters}
     assert set(voters) == {node.node_id for node in answer.nodes}
+    assert all(each.name.isupper() for node in answer.nodes for each in node.listeners)
     assert partition.leader_id in voters
     assert min(voters.values()) > 0  # the leader knows of all
     assert partition.high_watermark <= max(voters.values())
@@ -152,3 +153,13 @@ def test_partitions_are_told_a_part_at_a_time(boot: str, wires: list[Wire], topi
         }
     a, b = names
     assert found == [("nobody", 3, []), (a, 0, [0, 1]), (a, 0, [2]), (b, 0, [0]), (b, 0, [1, 2])]
+
+
+def test_what_is_not_served_is_not_listed(wires: list[Wire]) -> None:
+    """Share groups, groups of Streams, delegation tokens: clients see that by themselves."""
+    asked = {"client_software_name": "test", "client_software_version": "1"}
+    listed = {each.api_key for each in wires[0].ask(18, 3, asked).api_keys}
+    assert not listed & {*range(38, 42), *range(76, 80), 88, 89}
+    share = {"key_type": 2, "coordinator_keys": ["group:topic:0"]}
+    (found,) = wires[0].ask(10, 6, share).coordinators
+    assert (int(found.error_code), found.node_id) == (42, -1)

@@ -82,13 +82,14 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     check_partitions(request.partitions)
-    check_settings(node, request.settings)
+    asked, everywhere = request.replication_factor, len(node.peers.members.all)
+    copies = 0 if asked is UNSET or asked == everywhere else asked
+    check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
-    copies = request.replication_factor
-    if copies is UNSET or copies == len(node.peers.members.all):
+    if not copies:
         await _propose(node, command, longer_s=longer_s)
         return _new_topic(node, request.topic)
 
@@ -151,9 +152,8 @@ def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
-    check_settings(node, request.settings)
-    topic = find_topic(node, request.topic)
-    copies = request.replication_factor
+    topic, copies = find_topic(node, request.topic), request.replication_factor
+    check_settings(node, request.settings, _copies(node, topic) if copies is UNSET else copies)
     if copies is not UNSET:
         await convert_topic(node, topic, copies)
     if request.settings or request.unset:
@@ -315,13 +315,23 @@ def check_partitions(count: int) -> None:
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
 
 
-def check_settings(node: ServedNode, settings: dict[str, str]) -> None:
-    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
-    majority = len(node.raft.group.raft.voters) // 2 + 1
+def check_settings(node: ServedNode, settings: dict[str, str], copies: int = 0) -> None:
+    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds. `copies` is
+    of a topic in data groups; 0: it is on every node.
+    """
+    majority = (copies or len(node.raft.group.raft.voters)) // 2 + 1
     for key, value in settings.items():
         problem = problem_with(key, value, majority, node.raft.replica.level)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
+
+
+def _copies(node: ServedNode, topic: Topic) -> int:
+    """On how many nodes each partition of a topic in data groups is; 0: it is in none."""
+    table = node.logs.machine.state.placement
+    groups = {table.group_of(number) for number in topic.partition_numbers if topic.is_placed}
+    found = [len(table.groups[each].in_order) for each in groups if each in table.groups]
+    return min(found, default=0)
 
 
 async def _propose(

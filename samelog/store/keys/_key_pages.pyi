@@ -1,0 +1,3 @@
+def look_up(
+    descriptor: int, root: int, layout: tuple[int, int, int], keys: list[bytes], waits: bool
+) -> list[int]: ...

@@ -375,17 +375,15 @@ class Without:
     def take_back(self) -> None:
         pass
 
-    def reset(self) -> None:
-        pass
+    reset = take_back
 
     def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
         pass
 
     def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
         self.asked += 1
-        batch = given.data
         said = [place % 2 == 0 for place, length in enumerate(runs) for _ in range(length)]
-        found = kernels.decode_records(batch, 0, len(batch), "t", 0, decompress)
+        found = kernels.decode_records(given.data, 0, len(given.data), "t", 0, decompress)
         said += [True] * (len(found) - len(said))
         return runs_of(
             stays and record.value not in self.values

@@ -241,11 +241,12 @@ def test_what_only_the_disk_knows_is_not_told_without_waiting() -> None:
     reader, writer = os.pipe()
     try:
         layout = 4096, 16, 0
-        assert look_up(reader, 2, layout, [b"k", b"l"], False) == [UNTOLD, UNTOLD]
+        assert look_up(reader, 2, layout, [b"k", b"l"], False, 2) == [UNTOLD, UNTOLD]
+        assert look_up(reader, 2, layout, [b"k", b"l"], False, 1) == [UNTOLD, UNTOLD]
         with pytest.raises(OSError, match="cannot be read"):
-            look_up(reader, 2, layout, [b"k"], True)
+            look_up(reader, 2, layout, [b"k"], True, 1)
         with pytest.raises(ValueError, match="page"):
-            look_up(reader, 1, layout, [b"k"], True)
+            look_up(reader, 1, layout, [b"k"], True, 1)
     finally:
         os.close(reader)
         os.close(writer)

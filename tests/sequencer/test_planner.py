@@ -348,11 +348,8 @@ def test_twins_merge_each_id_once_in_order() -> None:
     world.run_dry()
     parts = [part for merge in world.merged for part in merge.ranges]
     assert sum(part.records for part in parts) == 6
-    assert {Verdict(part.verdict) for part in parts} == {
-        Verdict.TAKE,
-        Verdict.DUPLICATE,
-        Verdict.SLICE,
-    }
+    verdicts = Verdict.TAKE, Verdict.DUPLICATE, Verdict.SLICE
+    assert {Verdict(part.verdict) for part in parts} == {*verdicts}
     assert world.machine.state.watermarks["feed"] == {1: 15}
 
 

@@ -61,12 +61,13 @@ cdef struct Tree:
     unsigned char *pages
 
 
-def look_up(int descriptor, uint64_t root, tuple layout, list keys, bint waits):
+def look_up(int descriptor, uint64_t root, tuple layout, list keys, bint waits, Py_ssize_t patience):
     """The offsets of keys, in their order, by the root of their tree: -1 for a key that is not there, and -2 for one
     of which that cannot be told without waiting for the disk.
 
-    `layout`: bytes of a page, of its header, and from where in it places count. Raises OSError, and ValueError if
-    this is no such tree.
+    `layout`: bytes of a page, of its header, and from where in it places count. `patience`: when so many cannot be
+    told, all others are not looked at: asking for a page that is not in memory has the disk read it, which takes a
+    while. Raises OSError, and ValueError if this is no such tree.
     """
     cdef Py_ssize_t count = len(keys), at
     cdef const unsigned char **names = <const unsigned char **>malloc((count + 1) * sizeof(void *))
@@ -90,7 +91,9 @@ def look_up(int descriptor, uint64_t root, tuple layout, list keys, bint waits):
             sizes[at] = <size_t>PyBytes_GET_SIZE(key)
         with nogil:
             for at in range(count):
-                found[at] = _find(&tree, names[at], sizes[at])
+                found[at] = _find(&tree, names[at], sizes[at]) if patience > 0 else WAITS
+                if found[at] == WAITS:
+                    patience -= 1
                 if found[at] < WAITS:
                     worst = found[at]
                     break

@@ -66,11 +66,16 @@ class KeyPages:
                 return _number(meta, _ROOT_AT)
         return None
 
-    def find(self, root: int, keys: list[bytes], *, waits: bool) -> list[int]:
-        """The offsets of keys, or ABSENT, UNTOLD. Raises OSError, ValueError."""
+    def find(
+        self, root: int, keys: list[bytes], *, waits: bool, patience: int | None = None
+    ) -> list[int]:
+        """The offsets of keys, or ABSENT, UNTOLD; `patience`: what is behind so many of which that
+        is not told is not looked at; None: all are. Raises OSError, ValueError.
+        """
         if root == _NOTHING:
             return [ABSENT] * len(keys)
-        return self._look_up(self._descriptor, root, self._layout, keys, waits)
+        most = len(keys) if patience is None else patience
+        return self._look_up(self._descriptor, root, self._layout, keys, waits, most)
 
     def close(self) -> None:
         """Nobody reads it any more."""
@@ -86,11 +91,11 @@ class KeySnapshot:
         self._root = root
         self._holders = 1
 
-    def find(self, keys: list[bytes], *, waits: bool) -> list[int]:
+    def find(self, keys: list[bytes], *, waits: bool, patience: int | None = None) -> list[int]:
         """The offsets of keys, or ABSENT; UNTOLD too, unless it waits. Raises OSError,
         ValueError.
         """
-        return self._pages.find(self._root, keys, waits=waits)
+        return self._pages.find(self._root, keys, waits=waits, patience=patience)
 
     def hold(self) -> None:
         """One more uses it."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
@@ -39,6 +39,17 @@ _OF_CONTENT = ("CorruptedError", "InvalidError", "PageNotFoundError", "VersionMi
 """What LMDB says of an index that is damaged, or none: of nothing else is it made anew."""
 
 KeyEntry = tuple[bytes, int]
+
+
+class LookUp(NamedTuple):
+    """Whether it waits for the disk, and how many keys may be untold (KeyPages.find)."""
+
+    waits: bool
+    patience: int | None = None
+
+
+GLANCE = LookUp(waits=False, patience=8)
+"""Behind so many keys that are not in memory, threads look for all others, too."""
 
 
 class KeysUnavailable(LogFormatError):
@@ -135,19 +146,20 @@ class LmdbKeys:
     def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """What can be told of keys without waiting for a disk: their offsets, or ABSENT."""
         with self._held() as snapshot:
-            found = {} if snapshot is None else self._told(snapshot, sorted(keys), waits=False)
+            found = {} if snapshot is None else self._told(snapshot, sorted(keys), GLANCE)
         return {key: offset for key, offset in found.items() if offset != UNTOLD}
 
     def _all_of(self, snapshot: KeySnapshot, keys: list[bytes]) -> dict[bytes, int]:
-        found = self._told(snapshot, keys, waits=False)
+        found = self._told(snapshot, keys, LookUp(waits=False))
         left = [key for key, offset in found.items() if offset == UNTOLD]
         if left:  # the disk is reading for all of them by now
-            found |= self._told(snapshot, left, waits=True)
+            found |= self._told(snapshot, left, LookUp(waits=True))
         return {key: offset for key, offset in found.items() if offset != ABSENT}
 
-    def _told(self, snapshot: KeySnapshot, keys: list[bytes], *, waits: bool) -> dict[bytes, int]:
+    def _told(self, snapshot: KeySnapshot, keys: list[bytes], how: LookUp) -> dict[bytes, int]:
         try:
-            return dict(zip(keys, snapshot.find(keys, waits=waits), strict=True))
+            found = snapshot.find(keys, waits=how.waits, patience=how.patience)
+            return dict(zip(keys, found, strict=True))
         except ValueError as error:
             raise CorruptLog(self._path, 0, str(error)) from error
         except OSError as error:

@@ -20,14 +20,17 @@ from samelog.admin.answers import (
     GroupDescription,
     GroupInfo,
     GroupPartition,
+    GroupPlacement,
     GroupRows,
     PartitionInfo,
+    PlacementStatus,
     Status,
     TopicDescription,
     TopicInfo,
 )
 from samelog.admin.client import all_nodes, ask, ask_each
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import (
     AdminRequest,
     DescribeGroup,
@@ -38,6 +41,7 @@ from samelog.admin.requests import (
     ListTopics,
     ResetGroup,
 )
+from samelog.admin.task_answers import TaskRows
 from samelog.admin.views import RaftMember, RaftStatus, ReadPartition, SubscriberRow, Subscribers
 from samelog.cli.commands.look.status import combine
 from samelog.cli.main import main
@@ -243,3 +247,25 @@ def test_everybody_is_asked_for_readers(cluster: FakeCluster, tmp_path: Path) ->
     result = CliRunner().invoke(main, arguments, input="y\n")
     assert result.exit_code == 1
     assert "flights is read by samelog://subscriber/s" in result.output
+
+
+def test_who_counts_for_nothing_is_told_when_a_group_is_recovered(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    done = TaskRows(False, (), (), ())
+    for node in cluster.nodes:
+        newest, suspect = {node.name: (2, 9)}, (node.name,) if node.name != "n1" else ()
+        names = ("n0", "n1", "n2")
+        group = GroupPlacement(3, None, names, 3, {}, newest=newest, suspect=suspect)
+        placement = PlacementStatus((group,), (), ())
+        known: dict[type, AdminAnswer] = {GetPlacement: placement, RecoverDataGroup: done}
+        node.answer = partial(_one_of, {**known, GetRaftStatus: members_of(cluster, node.name)})
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    looked = CliRunner().invoke(main, ["recover", "group", "3", "--config", str(file)])
+    assert looked.exit_code == 1
+    assert "n0: entry 9 of term 2, and counts for nothing" in looked.output
+    assert "n1: entry 9 of term 2\n" in looked.output
+    found = run_json(cluster, tmp_path, "recover", "group", "3", "--from", "n1", "--confirm", "3")
+    assert found["suspect"] == ["n0", "n2"]
+    assert RecoverDataGroup(3, "n1", ("n0", "n2")) in cluster.nodes[0].asked

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from samelog.sequencer.cluster.changes import ChangeRefused, Changes
+from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
@@ -90,3 +91,31 @@ def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> Non
         await until(lambda: any(node.raft.group.is_leader for node in others), "another leader")
 
     run_with(tmp_path, 3, body)
+
+
+@pytest.mark.parametrize(
+    ("voters", "joining", "is_full"), [(7, 0, True), (6, 1, True), (6, 0, False), (3, 0, False)]
+)
+def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: bool) -> None:
+    """A learner has no vote in group 0; of data groups it may have what any member has."""
+    machine, count = StateMachine(), voters + joining
+    machine.state.members = {
+        n: Member(n, f"n{n}", f"n{n}:1", "", voter=n < voters, promote=True) for n in range(count)
+    }
+    changes = Changes(
+        0,
+        group=cast(Any, None),
+        machine=machine,
+        members=cast(Any, None),
+        coordinator=cast(Any, None),
+        clock=cast(Any, None),
+        connected=list,
+        lives=cast(Any, None),
+    )
+    assert (changes._count_voters() >= VOTERS_LIMIT) == is_full
+    machine.state.members = {
+        n: msgspec.structs.replace(each, voter=True) for n, each in machine.state.members.items()
+    }
+    changes._check_new("learner", "n9:1", is_one_more_voter=False)
+    with pytest.raises(ChangeRefused, match="at most 7 voters") if is_full else nullcontext():
+        changes._check_new("voter", "n9:1", is_one_more_voter=True)

@@ -209,35 +209,37 @@ def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: i
       samelog recover group 3 --config client.toml
       samelog recover group 3 --from rt-sequencer-1 --confirm 3 --config client.toml
     """
-    newest = _newest_entries(config, group)
+    newest, suspect = _replicas(config, group)
     if name is None or confirm != group:
         if wants_json():
-            print_json({"group": group, "newest": newest, "done": False})
+            print_json({"group": group, "newest": newest, "suspect": suspect, "done": False})
         for node_name, (term, index) in newest.items():
-            talk(f"{node_name}: entry {index} of term {term}")
+            counts = ", and counts for nothing: it may have forgotten more" * (node_name in suspect)
+            talk(f"{node_name}: entry {index} of term {term}{counts}")
         fail(
             "WHAT OTHER NODES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; if this is "
             f"what you want: --from NODE --confirm {group}"
         )
-    ask(config, RecoverDataGroup(group, name))
-    done = {"group": group, "newest": newest, "done": True}
+    ask(config, RecoverDataGroup(group, name, tuple(suspect)))
+    done = {"group": group, "newest": newest, "suspect": suspect, "done": True}
     report(done, f"group {group} goes on with {name}; samelog status keeps the event")
 
 
-def _newest_entries(config: ClientConfig, group: int) -> dict[str, tuple[int, int]]:
-    """Node that answers and has a replica -> (term, index) of its newest entry."""
-    answers = ask_each(config, GetPlacement())
-    known = {
-        name: newest
-        for answer in answers
+def _replicas(config: ClientConfig, group: int) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Node that answers and has a replica -> (term, index) of its newest entry; and which of them
+    say that theirs counts for nothing.
+    """
+    found = [
+        each
+        for answer in ask_each(config, GetPlacement())
         if isinstance(answer, PlacementStatus)
         for each in answer.groups
         if each.group == group
-        for name, newest in each.newest.items()
-    }
+    ]
+    known = {name: newest for each in found for name, newest in each.newest.items()}
     if not known:
         fail(f"no node that answers has a replica of group {group}: samelog placement")
-    return known
+    return known, sorted(name for each in found for name in each.suspect)
 
 
 # --- records that no node has any more ------------------------------------------------------------

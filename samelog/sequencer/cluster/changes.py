@@ -242,7 +242,7 @@ class Changes:
         """Add a learner, that becomes a voter when it has caught up. Raises ChangeRefused."""
         await self._until_free()
         old = None if replaces is None else self._named(replaces)
-        self._check_new(name, address, old)
+        self._check_new(name, address, is_one_more_voter=promote and old is None)
         state = self._machine.state
         member = Member(
             state.next_member,
@@ -256,7 +256,7 @@ class Changes:
         await self._propose([*state.members.values(), member])
         return member
 
-    def _check_new(self, name: str, address: str, old: Member | None) -> None:
+    def _check_new(self, name: str, address: str, *, is_one_more_voter: bool) -> None:
         members = self._machine.state.members.values()
         self._refuse_while_joining()
         for member in members:
@@ -264,11 +264,20 @@ class Changes:
                 raise ChangeRefused(
                     FaultCode.ALREADY_EXISTS, f"{member.name} at {member.address} is a member"
                 )
-        voters = sum(member.voter or member.promote for member in members)
-        if old is None and voters >= VOTERS_LIMIT:
-            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"a cluster has at most {VOTERS_LIMIT}")
+        if is_one_more_voter and self._count_voters() >= VOTERS_LIMIT:
+            text = f"a cluster has at most {VOTERS_LIMIT} voters, and any number of learners"
+            remedy = f"samelog node add {name} {address} --learner"
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)
         if self._machine.state.next_member > MAX_NODE_ID:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
+
+    def _count_voters(self) -> int:
+        """Also those that are to become voters."""
+        sites, members = self._machine.state.placement.sites, self._machine.state.members
+        return sum(
+            member.voter or (member.promote and not sites.only_reads(member.number))
+            for member in members.values()
+        )
 
     def _refuse_while_joining(self) -> None:
         sites = self._machine.state.placement.sites

@@ -133,7 +133,7 @@ class LatestPosition(AdminAnswer, frozen=True):
 
 
 class LatestPositions(AdminAnswer, frozen=True):
-    """The ends of all partitions, or of one topic's."""
+    """The ends of the partitions that the node has, of all or of one topic."""
 
     positions: tuple[LatestPosition, ...]
 

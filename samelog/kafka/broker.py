@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -160,15 +160,23 @@ class Broker(AnyBroker):
         """Whether this node knows another node to be up."""
         return self.parts.peers.presence.is_there(number)
 
-    def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
-        """The node that a client in a rack had better read a partition of this index from
-        (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
+    def nearest(self, client: KafkaClient, rack: str, topic: Topic, index: int) -> int:
+        """The node that a client in a rack had better read a partition from (KIP-392); -1: this
+        one. Only the leader sends clients elsewhere: whom it sent stays there.
         """
-        if not rack or self.leader != self.number or self.config.kafka.rack == rack:
+        leads = self.leader_of(topic, index) == self.number
+        if not rack or not leads or self._is_in(rack, self.number, self.config.kafka.rack):
             return -1
-        near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
-        near = [number for number in near if self._is_live(number)]
+        whole = set(self.nodes_of(topic, index)) - set(self.behind(topic, index))
+        known = (end for end in self.endpoints(client.listener) if end.number in whole)
+        near = [end.number for end in known if self._is_in(rack, end.number, end.rack or "")]
+        near = [*filter(self._is_live, near)]
         return near[index % len(near)] if near else -1
+
+    def _is_in(self, rack: str, number: int, own: str) -> bool:
+        """Whether a node, whose rack is `own`, is in this rack, site, or `site/rack`."""
+        where = self.machine.state.rack_of(number)
+        return own == rack or f"{where}/".startswith(f"{rack}/")
 
     def _is_live(self, number: int) -> bool:
         """By its own word."""
@@ -331,6 +339,10 @@ class Broker(AnyBroker):
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         base = base_topic(self.machine.state, topic)
         return self.placed.members(base, index) if topic.is_placed else self.nodes()
+
+    def behind(self, topic: Topic, index: int) -> Collection[int]:
+        base = base_topic(self.machine.state, topic)
+        return self.placed.behind(base, index) if topic.is_placed else ()
 
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
         self.views.refuse_writes(topic)

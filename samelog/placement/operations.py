@@ -76,7 +76,7 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     if homeless:
         names = table.names(others) or "nobody"
         text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
-        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
+        remedy = "add a node (samelog node add), or have fewer copies: samelog topic alter"
         raise PlacementRefused("NO_MEMBER", text, remedy)
 
 
@@ -101,8 +101,10 @@ def check_removal(table: PlacementTable, name: str) -> None:
     if not held:
         return
     if alone := _alone(table, member.number):
-        text = f"{name} has the only copy of {_some(alone)}"
-        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
+        text, remedy = f"{name} has the only copy of {_some(alone)}", f"samelog node drain {name}"
+        if not table.is_heard(member.number):
+            remedy = f"start {name}, and drain it; if it is lost, delete the topics"
+        raise PlacementRefused("LAST_COPY", text, remedy)
     text = f"{name} has replicas of {_some(held)}"
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
 

@@ -144,4 +144,4 @@ def check_assignment(table: PlacementTable, members: Sequence[int]) -> None:
     if leaving:
         names = table.names(leaving)
         text = f"{names} is being drained"
-        raise PlacementRefused("DRAINING", text, f"samelog node drain --cancel {names}")
+        raise PlacementRefused("DRAINING", text, "samelog node drain NAME --end")

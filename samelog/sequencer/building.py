@@ -18,7 +18,6 @@ from samelog.archiver.node_archive import NodeArchive
 from samelog.archiver.parts import ArchiverParts
 from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
-from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.archiving import GroupReplication, MemberViews
 from samelog.sequencer.cluster.file_guard import FileGuard
@@ -214,6 +213,8 @@ def _group(
     site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
 ) -> tuple[RaftGroup, EntryBytes]:
     raft = _restored(site, store)
+    raft.read_snapshots(store.read_snapshot)
+    store.drop_data()
     entry_bytes = EntryBytes(
         raft,
         replica.machine,
@@ -274,7 +275,7 @@ def log_parts(
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
     config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
-    quotas = QuotaKeeper(machine, sessions, config.quotas)
+    quotas = QuotaKeeper(machine, sessions, site.member.quotas)
     intake = Intake(
         raft.replica,
         sessions,
@@ -291,6 +292,7 @@ def log_parts(
         events=site.events,
     )
     raft.entry_bytes.rounds = intake.rounds
+    intake.traffic = site.member.measures.traffic
     source = NodeLogSource(
         machine,
         merging,
@@ -298,7 +300,7 @@ def log_parts(
         catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
-    budget = Budget(config.pace.recovery_bytes_per_s)
+    budget = site.member.recovery
     repair = RepairParts(
         SessionRepair(
             pulls,
@@ -334,7 +336,7 @@ def care_parts(
         merging,
         repair,
         path=os.path.join(given.config.data, "scrub.json"),
-        config=given.config.scrub,
+        pace=site.member.scrub,
         in_thread=in_thread,
         clock=clock,
         at_work=site.at_work,

@@ -124,11 +124,8 @@ class GroupReplica:
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
-        record, clock, is_there = (
-            site.member.directory.record,
-            site.given.clock,
-            site.presence.is_there,
-        )
+        record, is_there = site.member.directory.record, site.presence.is_there
+        clock = site.given.clock
         self.reporter = Reporter(
             site.presence,
             record.boot,
@@ -184,6 +181,7 @@ class GroupReplica:
 
     def rest(self) -> None:
         """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
+        self.logs.quotas.count()
         self._tasks.rest()
 
     def close_files(self) -> None:
@@ -223,6 +221,7 @@ class GroupReplica:
 
     def close(self) -> None:
         """Close every file."""
+        self.logs.quotas.forget()
         self.logs.merging.close()
         self.care.archive.close()
         self.care.keys.close()

@@ -251,7 +251,7 @@ class Node:
         """
         self.member.status.config_problem = problem
         self.member.rights.grant(config.grants)
-        self.logs.quotas.limit(config.quotas)
+        self.member.quotas.limit(config.quotas)
         if self._server is not None:
             self._server.limits = config.limits
         for service in self.services.all:
@@ -438,6 +438,13 @@ class Node:
         self._settle_doubt()
         self._tell_logs()
         self._tell_state()
+        self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """If nothing has come or gone, nothing was committed, and no data group is at work."""
+        came, went = self.member.measures.traffic.total_bytes, self.member.connections.sent_bytes
+        done = self.raft.replica.applied_index, len(list(self.data_groups.working))
+        self.member.memory.look((came, went, *done), self._given.clock.now())
 
     def _tell_ended(self) -> None:
         """Senders here have finished runs that are not closed: every leader of a group, whoever it

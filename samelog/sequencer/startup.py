@@ -17,13 +17,17 @@ from samelog.admin.answers import NodeState
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
+from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.lives import HasForgotten
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, check_has_log
 from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.scrubber import ScrubPace
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
+from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
@@ -39,6 +43,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     Raises NodeDirectoryError, RaftStoreError.
     """
     config, clock, measures = given.config, given.clock, Measures(given.clock)
+    check_has_log(given.fs, config.data)
     directory = NodeDirectory.open(
         given.fs,
         config,
@@ -54,7 +59,9 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
     kept = RowFilters(), policy, LogShares(), given.host.new_judge()
-    return MemberParts(*made, MemberStatus(), *kept)
+    paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
+    shared = *paces, NodeQuotas(config.quotas), IdleMemory(clock.now())
+    return MemberParts(*made, MemberStatus(), *kept, *shared)
 
 
 async def come_up(

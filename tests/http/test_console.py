@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from samelog.admin.answers import LeadershipMoved
+from samelog.admin.answers import ArchivePlan, CopyProgress, LeadershipMoved, PlannedArchive
 from samelog.admin.requests import AdminRequest, GetIdentity, MoveLeadership
 from samelog.admin.views import Whoami
 from samelog.config.tables.client import ClientConfig
@@ -390,6 +391,39 @@ def test_nothing_is_said_to_whoever_is_not_the_node(tmp_path: Path) -> None:
         assert (status, "the peer is samelog://node/n0" in text) == (503, True)
         assert not node.asked
         assert asyncio.run(post_by_proxy(cluster.config))[0] == 200
+
+
+def test_plans_for_data_groups_are_those_of_all_nodes(tmp_path: Path) -> None:
+    """Each plans for those that it leads; one does not answer."""
+
+    def planned(name: str, partition: int, copies: CopyProgress) -> ArchivePlan:
+        row = PlannedArchive("t", partition, 0, 9, 1, 100, "time")
+        return ArchivePlan("", "", (row,), (f"held-{name}",), copies)
+
+    plans = {
+        "n0": planned("n0", 1, CopyProgress()),
+        "n1": planned("n1", 0, CopyProgress("s3://b", problem="full")),
+    }
+
+    def plan_of(name: str, request: AdminRequest[Any]) -> Answer:
+        return plans[name]
+
+    with FakeCluster(tmp_path) as cluster:
+        for node in cluster.nodes[:2]:
+            node.answer = partial(plan_of, node.name)
+        cluster.nodes[2].answer = lambda request: ConnectionError()
+
+        async def body() -> Any:
+            async with proxy(cluster.config) as (session, tested):
+                async with session.get(tested.link):
+                    pass
+                async with session.get("/archive/plan?data_groups=true") as answer:
+                    return await answer.json()
+
+        found = asyncio.run(body())
+    assert [each["partition"] for each in found["planned"]] == [0, 1]
+    assert found["held"] == ["held-n0", "held-n1"]
+    assert found["copies"]["problem"] == "full"
 
 
 def test_a_node_that_is_not_configured_is_asked_where_another_one_names_it(tmp_path: Path) -> None:

@@ -53,6 +53,25 @@ def test_what_each_node_has_of_a_partition(
     assert topic in {each.name for each in everything}
 
 
+def test_what_each_node_has_of_a_data_group(boot: str, topic: str, wires: list[Wire]) -> None:
+    name = f"{topic}-placed"
+    admin = AdminClient({"bootstrap.servers": boot})
+    made = NewTopic(name, 2, replica_assignment=[[0, 2], [1, 2]])
+    admin.create_topics([made])[name].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": boot, "acks": "all"})
+    for partition in range(2):
+        producer.produce(name, b"v" * 5_000, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+    def there(wire: Wire) -> set[int]:
+        (found,) = wire.ask(35, 4, {"topics": [{"topic": name, "partitions": [0, 1]}]}).results
+        rows = [each for known in found.topics for each in known.partitions]
+        assert all(each.offset_lag in (0, 1) for each in rows)
+        return {int(each.partition_index) for each in rows if each.partition_size > 5_000}
+
+    wait_for(lambda: [there(wire) for wire in wires] == [{0}, {1}, {0, 1}], "each has its own")
+
+
 def test_kafka_python_reads_log_directories(boot: str, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=boot)
     found = str(client.describe_log_dirs())

@@ -26,8 +26,10 @@ from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import CreatePartitions, CreateTopic, SetSchema
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.values import Address
 from tests.e2e.harness import World, wait_for
-from tests.kafka.wire import Wire
+from tests.kafka.wire import Wire, fetch
 from tests.patience import PATIENCE_S
 
 RECORDS = 300
@@ -150,7 +152,40 @@ def test_a_topic_that_is_deleted_leaves_its_groups(boot: str, admin: AdminClient
     assert read(boot, topic, PARTITIONS) == [b"y"] * PARTITIONS
 
 
+def test_who_has_a_rack_is_sent_to_a_replica_there_and_to_nobody_else(
+    world: World, boot: str, admin: AdminClient
+) -> None:
+    """Whichever node leads group 0: each node is a rack of its own."""
+    topic, nodes = f"near-{uuid.uuid4()}", world.cluster.nodes
+    for leader in range(len(nodes)):
+        near, far = ((leader + step) % len(nodes) for step in (1, 2))
+        name = f"{topic}-{leader}"
+        create(admin, NewTopic(name, 1, replica_assignment=[[leader, near]]))
+        wait_for(lambda n=name, w=leader: leads(admin, n) == w, "who shall lead")  # type: ignore[misc]
+        producer = Producer({"bootstrap.servers": boot, "acks": "all"})
+        producer.produce(name, b"x")
+        assert producer.flush(PATIENCE_S) == 0
+        with Wire(there(nodes[leader])) as wire:
+            sent = fetch(wire, name, 0, rack=nodes[near].name)
+            assert (sent.preferred_read_replica, sent.records) == (near, b"")
+            served = fetch(wire, name, 0, rack=nodes[far].name)
+            assert (served.preferred_read_replica, bool(served.records)) == (-1, True)
+
+
+def leads(admin: AdminClient, topic: str) -> int:
+    """Who leads the only partition."""
+    ((leader, _),) = partitions_of(admin, topic)
+    return leader
+
+
+def there(node: LocalNode) -> Address:
+    """Where it takes Kafka clients."""
+    assert node.kafka is not None
+    return node.kafka
+
+
 def test_records_stay_when_a_node_is_killed(world: World, boot: str, admin: AdminClient) -> None:
+
     topic = f"kept-{uuid.uuid4()}"
     create(admin, NewTopic(topic, PARTITIONS, 2))
     list(partitions_of(admin, topic))

@@ -68,6 +68,7 @@ from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
+from tests.mutants.resting import RESTING
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
@@ -104,7 +105,8 @@ def void_anything() -> Iterator[None]:
     """Any offsets can be given up, planned or not, and twice."""
 
     def void(self: StateMachine, command: VoidRecordsCommand) -> VoidRecordsCommand:
-        self.state.partitions[command.partition].voids.append(command)
+        partition = self.state.partitions[command.partition]
+        partition.voids = (*partition.voids, command)
         return command
 
     with patch.dict(state._APPLY, {VoidRecordsCommand: void}):
@@ -362,6 +364,7 @@ PLANTED = (
             *REPAIRING,
             *REPLAYING,
             *RESETS,
+            *RESTING,
             *SHARING,
             *SITES,
             *SPANNING,

@@ -8,11 +8,11 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from samelog.placement.sites import Sites
-from samelog.sequencer import group_replica, recovery, serving
+from samelog.sequencer import recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags
+from samelog.sequencer.sites import lags, sources
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
@@ -43,12 +43,12 @@ def voters_anywhere() -> Iterator[None]:
 def gateway_asks_its_copiers() -> Iterator[None]:
     """Whoever is up is asked for merged bytes: those who copy from the gateway, too."""
 
-    def sources(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
+    def to_all(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
         return list(peers)
 
     with (
-        patch.object(group_replica, "copy_sources", sources),
-        patch("tests.sequencer.test_sites.copy_sources", sources),
+        patch.object(sources, "copy_sources", to_all),
+        patch("tests.sequencer.test_sites.copy_sources", to_all),
     ):
         yield
 

@@ -396,7 +396,7 @@ def test_a_group_that_is_used_here_is_its_own() -> None:
 def test_versions_are_in_force_from_where_they_are_at_the_source() -> None:
     world = MirrorWorld()
     world.machine.apply(FollowSource([], [(world.number, [(0, 1), (70, 2)])]))
-    assert world.machine.state.partitions[world.number].schema_since == [(0, 1), (70, 2)]
+    assert world.machine.state.partitions[world.number].schema_since == ((0, 1), (70, 2))
 
 
 # --- what is stored -------------------------------------------------------------------------------

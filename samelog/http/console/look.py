@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import samelog
@@ -20,11 +20,11 @@ from samelog.http.console.alarms import alarms
 from samelog.http.console.document import Document, Section, ShownRows
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ReplicaParts, ServedNode
 from samelog.sequencer.admin.readers import list_subscribers
 from samelog.sequencer.admin.sessions import session_rows
 from samelog.sequencer.admin.siting.sites import list_sites
-from samelog.sequencer.admin.status import elections, node_info
+from samelog.sequencer.admin.status import elections, node_info, records_lacked
 from samelog.sequencer.admin.topics import partition_info, partition_name, topic_info
 from samelog.wire.plain import to_json
 
@@ -108,28 +108,50 @@ def _disk(node: ServedNode) -> ShownRows:
 
 def _troubles(node: ServedNode) -> ShownRows:
     """Sentences on what is wrong with this node; empty ones are all right."""
-    archive, merging, raft = node.care.archive, node.logs.merging, node.raft.group.raft
+    archive, raft = node.care.archive, node.raft.group.raft
+    held = ((node.logs, node.raft, node.care), *node.data_groups.held)
     is_voter = node.peers.number in raft.voters
     may_not_vote = "" if raft.may_vote or not is_voter else "it counts for nothing until let in"
     yield (
         "",
         {
-            "replica_halted": node.raft.group.halted,
+            "replica_halted": _joined(parts.group.halted for _, parts, _ in held),
             "may_not_vote": may_not_vote,
-            "intake_stopped": str(node.logs.intake.stopped or ""),
-            "diverged": "; ".join(merging.troubles.values()),
-            "damage": "; ".join((*node.care.scrubber.troubles, *node.care.file_guard.troubles)),
+            "intake_stopped": _joined(str(logs.intake.stopped or "") for logs, _, _ in held),
+            "diverged": _joined(_diverged(held)),
+            "damage": _joined(_damage(node, held)),
             "config_refused": node.member.status.config_problem,
             "policy_refused": archive.policy.problem,
             "policies_differ": ", ".join(archive.disagreements()),
-            "copies_fail": archive.copies.trouble or "",
-            "archive_held": ", ".join(archive.rounds.held),
+            "copies_fail": _joined(care.archive.copies.trouble for _, _, care in held),
+            "archive_held": ", ".join(_archive_held(held)),
         },
     )
 
 
+def _joined(texts: Iterable[str]) -> str:
+    """Each once; several groups may say the same."""
+    return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _diverged(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for logs, _, _ in held:
+        yield from logs.merging.troubles.values()
+
+
+def _archive_held(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for _, _, care in held:
+        yield from care.archive.rounds.held
+
+
+def _damage(node: ServedNode, held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for number, why in node.data_groups.damaged.items():
+        yield f"the replica of group {number} cannot begin: {why}"
+    for _, _, care in held:
+        yield from (*care.scrubber.troubles, *care.file_guard.troubles)
+
+
 def _nodes(node: ServedNode) -> ShownRows:
-    ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
     for number, member in tuple(node.peers.members.all.items()):
         known = node.raft.group.raft.progress(number)
         yield (
@@ -138,21 +160,9 @@ def _nodes(node: ServedNode) -> ShownRows:
                 **to_json(node_info(node, member)),
                 "connected": node.peers.presence.is_there(number),
                 "match_index": None if known is None else known.match,
-                "lag_records": _lag(node, number, ends),
+                "lag_records": records_lacked(node, number),
             },
         )
-
-
-def _lag(node: ServedNode, number: int, ends: Mapping[int, int]) -> int | None:
-    """Committed records that a node has not merged durably; None: not known here."""
-    view = node.raft.coordinator.views.get(number)
-    if number == node.peers.number:
-        durable: Mapping[int, int] = node.logs.merging.merged_durable(ends)
-    elif view is not None and view.merged_durable:
-        durable = view.merged_durable
-    else:
-        return None
-    return sum(max(0, end - durable.get(n, 0)) for n, end in ends.items())
 
 
 def _topics(node: ServedNode) -> ShownRows:

@@ -21,6 +21,7 @@ from aiohttp import web
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, parse_address
 from samelog.http.console.assets import INDEX, PAGES, assets, secure
+from samelog.http.console.gathering import body_of, is_of_all_nodes, joined
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
@@ -113,6 +114,8 @@ class ConsoleProxy:
         name = request.path.removeprefix("/ui/")
         if request.method == "GET" and name in assets():
             return assets()[name].response()
+        if request.method == "GET" and is_of_all_nodes(request.path, request.query):
+            return await self._gather(request.raw_path)
         if request.method not in ("GET", "POST"):
             raise HttpProblem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST are forwarded")
         body = await request.read() if request.method == "POST" else None
@@ -121,6 +124,15 @@ class ConsoleProxy:
             return await _relayed(request, answer)
         finally:
             answer.close()
+
+    async def _gather(self, target: str) -> web.StreamResponse:
+        """What all nodes of the configuration answer, joined. Raises HttpProblem."""
+        asked = (body_of(node, target) for _, node in self._nodes())
+        bodies = [body for body in await asyncio.gather(*asked) if body is not None]
+        if not bodies:
+            raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "no node answers")
+        headers = {"Cache-Control": "no-store"}
+        return web.json_response(joined([*map(json.loads, bodies)]), headers=headers)
 
     async def _ask(self, method: str, target: str, body: bytes | None) -> UpstreamAnswer:
         """The answer of a node; the leader's where a node points to it. Raises HttpProblem."""

@@ -40,7 +40,7 @@ from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, wher
 from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.parts import RaftParts
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import why_only_source
@@ -53,10 +53,15 @@ from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
 _CODES = {
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
-    "MIRROR": FaultCode.OUT_OF_RANGE,
-    "VIEWS_STAND": FaultCode.OUT_OF_RANGE,
+    "RESERVED_TOPIC": FaultCode.INVALID_NAME,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
+    "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
+    "PINNED": FaultCode.CHANGE_PENDING,
+    "TRANSACTION_OPEN": FaultCode.CHANGE_PENDING,
 }
+"""Whatever else is refused cannot be as it was asked for."""
 MERGED_S, LOOK_S = 8.0, 0.02
 
 
@@ -208,11 +213,12 @@ def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPos
         numbers = list(machine.state.partitions)
     else:
         numbers = list(find_topic(node, request.topic).partition_numbers)
-    return LatestPositions(tuple(_latest(node, number) for number in numbers))
+    held = ((number, parts_of(node, number)) for number in numbers)
+    found = (_latest(node, number, *parts) for number, parts in held if parts is not None)
+    return LatestPositions(tuple(found))
 
 
-def _latest(node: ServedNode, number: int) -> LatestPosition:
-    logs, raft = parts_of(node, number) or (node.logs, node.raft)
+def _latest(node: ServedNode, number: int, logs: LogParts, raft: RaftParts) -> LatestPosition:
     log = logs.merging.look(number).log
     return LatestPosition(
         *partition_name(node.logs.machine, number),
@@ -343,5 +349,5 @@ async def _propose(
 
 
 def _refused(rejection: Rejection) -> ChangeRefused:
-    code = _CODES.get(rejection.code, FaultCode.UNKNOWN_TOPIC)
+    code = _CODES.get(rejection.code, FaultCode.OUT_OF_RANGE)
     return ChangeRefused(code, rejection.message)

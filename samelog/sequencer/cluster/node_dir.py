@@ -347,10 +347,43 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
         if fs.exists(os.path.join(path, "node.json")):
             _check(read_record(fs, path), config)
             check_not_superseded(fs, path)
+            check_has_log(fs, path)
         else:
             _check_is_empty(fs, path)
     finally:
         lock.close()
+
+
+def check_has_log(fs: FileSystem, path: str) -> None:
+    """Raises NodeDirectoryError if the log of Raft is gone from a directory that had one: with an
+    empty one the node would promise anew what it has promised.
+    """
+    if not fs.exists(os.path.join(path, "node.json")):
+        return
+    if not _has_log(fs, path) and _had_log(fs, path, read_record(fs, path)):
+        raise NodeDirectoryError(
+            f"{path} has no Raft log any more (raft/wal.*), and this node has had one. Nothing was "
+            "changed. Remedy: put the directory raft back (if a recovery was interrupted, it is "
+            f"the newest set-aside.raft.*). Or keep a copy of {path}, and start the node with an "
+            "empty directory, without --bootstrap: it is filled from its peers"
+        )
+
+
+def _has_log(fs: FileSystem, path: str) -> bool:
+    """Of this format, or of the first one."""
+    places = os.path.join(path, "raft"), os.path.join(path, "raft", "0")
+    names = (name for each in places if fs.exists(each) for name in fs.list_directory(each))
+    return any(name.startswith("wal.") and name[4:].isdigit() for name in names)
+
+
+def _had_log(fs: FileSystem, path: str, record: NodeRecord) -> bool:
+    """Whether more was begun here than the directory: a first start makes the log before all else.
+    Who has bootstrapped knows the cluster's id from the log; who has joined was let in by it. Who
+    counts for nothing has promised nothing, as one that was given a new number.
+    """
+    more = any(fs.exists(os.path.join(path, name)) for name in ("merged", "sessions", "groups"))
+    begun = more or bool(record.cluster_id) or not record.voters
+    return record.may_vote and begun
 
 
 def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:

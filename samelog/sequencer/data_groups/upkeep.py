@@ -7,7 +7,7 @@ has the log and the merged bytes, by an entry that is committed without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -88,7 +88,8 @@ class DataGroupUpkeep:
         else:
             self._let_suspects_in()
             self._follow_topics()
-            self._hand_over(placed.preferred)
+            for member in filter(self._is_able, self._heirs(placed)):
+                self._hand_over(member)
 
     # --- placement --------------------------------------------------------------------------------
 
@@ -232,6 +233,16 @@ class DataGroupUpkeep:
         if is_free and progress.match == raft.last_index and self._presence.is_there(to):
             raft.transfer_leadership(to, self._clock.now())
             self._raft.pump()
+
+    def _is_able(self, member: int) -> bool:
+        """Whether a member is up, and takes in what is to be merged."""
+        now = self._clock.now()
+        return self._presence.is_there(member) and self._presence.takes_in(member, now)
+
+    def _heirs(self, placed: PlacedGroup) -> Iterable[int]:
+        """Who shall lead; or anybody else, as a leader that takes nothing in plans nothing."""
+        takes_in = self._replica.logs.intake.stopped is None
+        return (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

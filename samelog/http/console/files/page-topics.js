@@ -111,12 +111,17 @@ function held(topic, partitions) {
     `Held back from archiving, as a consumer group has not read it: partition ${found.join(", ")}.`) : null;
 }
 
+const notTold = (missing) => (missing.length ? h("p", { class: "note" },
+  `Other nodes have partition ${missing.join(", ")}: open the console of one of them, or samelog ui.`) : null);
+
 function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
-  if (!data.files.length) return none("No segment yet: nothing was published to this topic.");
+  const missing = notTold(data.missing ?? []);
+  if (!data.files.length) return missing ?? none("No segment yet: nothing was published to this topic.");
   return [
     legend(Object.entries(FATES)),
     held(topic, partitions),
+    missing,
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
     h("p", { class: "note" }, `The newest segment began ${ago(now(), data.files.at(-1).first_ms)}.`),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
@@ -125,8 +130,15 @@ function timeline(topic, data, partitions) {
 
 // --- one topic ------------------------------------------------------------------------------------
 
+const HERE = 8;
+// What other nodes have is not known here.
+const elsewhereRow = (each) => ({
+  key: String(each.partition),
+  cells: [String(each.partition), ...Array.from({ length: HERE }, () => number("–")), `on ${each.elsewhere}`],
+});
+
 const COUNTS = ["start_offset", "end_offset", "committed_offset", "durable_offset", "merged_offset"];
-const partitionRow = (each) => ofPartition(each, COUNTS,
+const partitionRow = (each) => each.elsewhere ? elsewhereRow(each) : ofPartition(each, COUNTS,
   number(bytes(each.size_bytes)),
   number(count(each.segments)),
   code(hex(each.checksum)),
@@ -135,7 +147,8 @@ const partitionRow = (each) => ofPartition(each, COUNTS,
 function figures(known, own) {
   const total = (field) => sum(own.map((each) => each[field]));
   return h("div", { class: "figures" },
-    figure("records kept", count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
+    figure(own.some((each) => each.elsewhere) ? "records kept here" : "records kept",
+      count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
     figure("size on this node", bytes(total("size_bytes")), plural(total("segments"), "segment")),
     figure("rate", perSecond(rate(`topic ${known.name}`)), "acknowledged",
       spark(rates(`topic ${known.name}`), "records per second")),
@@ -144,6 +157,29 @@ function figures(known, own) {
 
 const SCHEMA_MS = 30_000;
 let schema = { id: "", at: 0, found: null };
+
+const ASKED_MAX = 100;
+
+// Of a topic in data groups, each partition by who has it: what nobody here can tell is `missing`.
+async function filesOf(topic, partition) {
+  try {
+    return { ...await get("/log-history", { topic, partition }), missing: [] };
+  } catch {
+    return { files: [], more: false, missing: [partition] };
+  }
+}
+
+async function files(topic) {
+  const found = await get("/log-history", { topic });
+  const own = byTopic().get(topic) ?? [];
+  if (found.files.length || !own.some((each) => each.elsewhere || each.end_offset)) return found;
+  const pages = await Promise.all(own.slice(0, ASKED_MAX).map((each) => filesOf(topic, each.partition)));
+  return {
+    files: pages.flatMap((each) => each.files),
+    more: own.length > ASKED_MAX || pages.some((each) => each.more),
+    missing: pages.flatMap((each) => each.missing),
+  };
+}
 
 // Schemas may be long, and change seldom. Whoever may neither read nor write a topic is not told its own.
 async function schemaOf(id) {
@@ -157,7 +193,7 @@ async function schemaOf(id) {
 async function load({ id }) {
   if (isInternal(id)) return null;
   const found = live.document?.topics?.[id] ? null : await get(`/${path("topics", id)}`);
-  const shown = found?.topic.base ? found : await get("/log-history", { topic: id });
+  const shown = found?.topic.base ? found : await files(id);
   return { ...shown, schema: await schemaOf(id) };
 }
 

@@ -163,7 +163,7 @@ def _begin_at(partition: Partition, command: MirrorGap) -> None:
 
 def _void(state: State, partition: Partition, command: MirrorGap) -> None:
     partition.next_offset = command.next_offset
-    partition.voids.append(void_of(state, partition, command))
+    partition.voids = (*partition.voids, void_of(state, partition, command))
     partition.checked_offset, partition.checked_sum = partition.next_offset, None
     state.remember(_gap_event(state, partition, command))
 
@@ -269,7 +269,7 @@ def follow_source(machine: FollowingState, command: FollowSource) -> FollowSourc
     state = machine.state
     for number, since in command.since:
         if number in state.mirrors.places and number in state.partitions:
-            state.partitions[number].schema_since = list(since)
+            state.partitions[number].schema_since = tuple(since)
     moved = [
         (group, number)
         for group, positions in command.positions

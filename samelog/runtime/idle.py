@@ -12,6 +12,8 @@ import ctypes
 import time
 from collections.abc import Callable
 
+from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
+
 IDLE_S = 10.0
 """Whoever does something every few seconds keeps what it has."""
 
@@ -33,7 +35,14 @@ def give_memory_back() -> None:
 class IdleMemory:
     """Of one process."""
 
-    def __init__(self, now: float, give_back: Callable[[], None] = give_memory_back) -> None:
+    def __init__(
+        self,
+        now: float,
+        give_back: Callable[[], None] = give_memory_back,
+        *,
+        tails: TailMemory = NOTHING_KEPT,
+    ) -> None:
+        self.tails = tails
         self._give_back = give_back
         self._work: object = None
         self._since: float | None = now

@@ -355,7 +355,7 @@ class GroupReplica:
 
     def partition_opened(self, number: int) -> None:
         self._has_work()
-        self._site.member.tails.follow(self.logs.merging.partitions[number].log)
+        self._site.member.memory.tails.follow(self.logs.merging.partitions[number].log)
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:

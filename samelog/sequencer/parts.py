@@ -58,7 +58,6 @@ from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
-from samelog.store.disk.tail_memory import TailMemory
 from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
@@ -99,7 +98,6 @@ class MemberParts:
     scrub: ScrubPace
     quotas: NodeQuotas
     memory: IdleMemory
-    tails: TailMemory
 
 
 @dataclass(frozen=True, slots=True)

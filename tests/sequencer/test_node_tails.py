@@ -26,7 +26,7 @@ def test_readers_that_are_current_are_served_from_memory(
         (partition,) = node.logs.merging.partitions.values()
         whole = partition.log.read(0, 0, LIMIT)
         assert len(whole) == partition.log.end()[1]
-        tails = node.member.tails
+        tails = node.member.memory.tails
         assert bool(tails.reads) is is_kept
         assert bool(tails.held_bytes) is is_kept
         assert tails.held_bytes <= limit

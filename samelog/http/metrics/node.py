@@ -138,8 +138,8 @@ def _traffic(node: ServedNode) -> Iterator[Sample]:
 
 def _files(node: ServedNode) -> Iterator[Sample]:
     yield from common.disk(home_of(node.member.config), "raft_disk")
-    yield "samelog_tail_memory_bytes", (), node.member.tails.held_bytes
-    yield "samelog_tail_memory_reads_total", (), node.member.tails.reads
+    yield "samelog_tail_memory_bytes", (), node.member.memory.tails.held_bytes
+    yield "samelog_tail_memory_reads_total", (), node.member.memory.tails.reads
 
 
 def _latencies(node: ServedNode) -> Iterator[Sample]:

@@ -25,6 +25,7 @@ ALL = (
     "catch_up",
     "compaction",
     "filters",
+    "checking",
     "kafka_requests",
     "hostile",
     "groups",

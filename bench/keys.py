@@ -25,9 +25,10 @@ from samelog.sequencer.keys.keeper import STORE_KEYS
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge.drafts import Draft, Tail
-from samelog.sequencer.merge.filters import CannotJudge
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import open_keys, stored_keys
 
@@ -91,7 +92,7 @@ class Run:
         """Which records stay, once the index has said all that it is asked for."""
         while True:
             try:
-                return self.filter.staying(draft, data, ())
+                return self.filter.staying(draft, GivenBatch(Input(1, "s", 1), 0, 0, data), ())
             except CannotJudge:
                 work = self._threads.submit(self.keys.store.find, sorted(self.keys.asked))
                 self.keys.told(work.result())

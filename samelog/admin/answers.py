@@ -342,7 +342,8 @@ class SchemaPage(AdminAnswer, frozen=True):
     """Versions of a topic's schema, oldest first. With `more`, ask again from the one after the
     last. `newest` is 0 if there is no schema. `topic_id` is that of the topic's log. `since` is of
     the partition that was asked for: pairs of offset and version, from where on that version was in
-    force; for records before `next_offset` there will be no others.
+    force; for records before `next_offset` there will be no others. `enforce`: who refuses what
+    does not fit.
     """
 
     topic: str
@@ -353,6 +354,7 @@ class SchemaPage(AdminAnswer, frozen=True):
     since: tuple[tuple[int, int], ...] = ()
     topic_id: str = ""
     next_offset: int = 0
+    enforce: str = "off"
 
 
 class SchemaSet(AdminAnswer, frozen=True):

@@ -148,3 +148,28 @@ def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
         return msgspec.json.decode(checked(data), type=kind)
     except ValueError as error:
         raise CorruptLog(path, 0, f"unreadable ({error}); restore it") from error
+
+
+class RefusedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of `refused`: a record that the cluster refused. It is one of the batch at (run, roll,
+    start), by the publisher's own numbers; why, where that is told (of a batch only of the first
+    ones); and what it was. `is_lost`: its bytes were not here any more.
+    """
+
+    topic: str
+    partition: int
+    run: int
+    roll: int
+    start: int
+    record: int
+    together: int = 1
+    """How many of the batch were refused: their lines follow each other."""
+    column: str = ""
+    """Empty: the value as a whole does not fit."""
+    expected: str = ""
+    found: str = ""
+    timestamp: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: list[tuple[str, bytes | None]] = []
+    is_lost: bool = False

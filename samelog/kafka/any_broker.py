@@ -96,6 +96,8 @@ class AppendResult(msgspec.Struct, frozen=True):
     base_offset: int = -1
     append_ms: int = -1
     message: str | None = None
+    bad_records: tuple[tuple[int, str | None], ...] = ()
+    """The numbers of those that made it be refused, and why."""
 
 
 class ReadableLog(Protocol):

@@ -30,10 +30,11 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.commands import Merge, MergeLeaving, Range, Verdict
+from samelog.sequencer.state.commands import Merge, MergeLeaving, MergeTyped, Range, Verdict
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
+from samelog.wire.refusals import why_unfit
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""
@@ -249,6 +250,8 @@ class ProducerLog:
                 found = AppendResult(ErrorCode.none, offset if left else -1, stamp)
                 offset += left
                 before += batch.records
+            elif part.verdict == Verdict.REFUSED:
+                found = _refused(merge, part)
             elif part.verdict == Verdict.DUPLICATE:
                 found = AppendResult(ErrorCode.none, part.detail)
             else:
@@ -290,6 +293,19 @@ def _left_of(merge: Merge, part: Range, before: int, records: int) -> int:
     if not isinstance(merge, MergeLeaving):
         raise InvariantError(f"nothing says what is left out of {part}")
     return count_staying(merge.left_out[part.detail], before, records)
+
+
+def _refused(merge: Merge, part: Range) -> AppendResult:
+    """Records of a batch do not fit the topic's schema: none of it is taken. Its client may send
+    the others again, in another batch.
+    """
+    if not isinstance(merge, MergeTyped):
+        raise InvariantError(f"nothing says why {part} is refused")
+    batch = merge.refused[part.detail]
+    bad = tuple((told.record, why_unfit(told)) for told in batch.told)
+    count, version = sum(batch.runs[1::2]), merge.version
+    text = f"{count} of its records do not fit version {version} of the schema; record {bad[0][0]}"
+    return AppendResult(ErrorCode.invalid_record, message=f"{text}: {bad[0][1]}", bad_records=bad)
 
 
 def _answer(outcome: asyncio.Future[AppendResult], result: AppendResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.positions import SessionPosition
 from samelog.publisher.async_publisher import AsyncPublisher
 from samelog.publisher.errors import (
@@ -34,6 +35,7 @@ __all__ = [
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "RefusedRecord",
     "RowMisfit",
     "SessionPosition",
     "ShippingStopped",

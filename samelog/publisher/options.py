@@ -10,7 +10,7 @@ Also: what cannot be encoded is refused before anything is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
@@ -24,6 +24,8 @@ from samelog.publisher.records import NO_PRODUCER, BatchLimits
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from samelog.format.directory_files import RefusedRecord
 
 Timestamp: TypeAlias = int | datetime
 """Milliseconds since the epoch, or a datetime with a time zone."""
@@ -126,6 +128,7 @@ class PublisherKeywords(TypedDict, total=False):
     stage: str | None
     session_header: bool
     compression: str | Compression | None
+    on_refused: Callable[[RefusedRecord], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

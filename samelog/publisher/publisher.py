@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
 from samelog.publisher.appender import Appender
@@ -33,6 +33,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
+    from samelog.format.directory_files import RefusedRecord
     from samelog.publisher.shipper import Shipper
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,9 @@ class Publisher(Appender):
             smaller, when it is closed; so it gains much only where records share batches. Default:
             the config's, or "none".
         session_header: every record says whose it is, in the header `samelog.session`.
+        on_refused: called, in another thread, with each record that nodes refused because it does
+            not fit the topic's schema (`schema.enforce=node`). It is in `refused` of the session's
+            directory by then, and stays there.
 
     Raises:
         DirectoryInUse: another process, or another publisher of this one, has the session.
@@ -87,7 +91,7 @@ class Publisher(Appender):
 
     def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
-        self._fs = OsFileSystem()
+        self._fs, self._on_refused = OsFileSystem(), options.get("on_refused")
         resolved = resolve(topic, session, options)
         super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)
         self._sync_lock = threading.Lock()
@@ -109,7 +113,8 @@ class Publisher(Appender):
 
         try:
             left = self._writer.left_behind()
-            return Shipper(self._options.directory, config, left, self._learned)
+            heard = self._learned, self._note_refused
+            return Shipper(self._options.directory, config, left, *heard)
         except BaseException:
             self._writer.close()
             raise
@@ -124,6 +129,16 @@ class Publisher(Appender):
         self._lanes.learned(topics)
         self._checked = checked
         self._plain_lane = None
+
+    def _note_refused(self, records: Sequence[RefusedRecord]) -> None:
+        """In the shipper's thread."""
+        if self._on_refused is None:
+            return
+        for record in records:
+            try:
+                self._on_refused(record)
+            except Exception:  # the seam: it is kept, whatever becomes of it there
+                log.exception("on_refused has failed")
 
     def __enter__(self) -> Self:
         return self

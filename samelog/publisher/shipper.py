@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
@@ -61,10 +62,11 @@ class Shipper:
         config: ClientConfig,
         left: Places = (),
         on_topics: Callable[[Mapping[str, int], frozenset[str]], None] = lambda *_: None,
+        on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
         `on_topics`: told in another thread how many partitions topics have, and which are checked,
-        when that is news.
+        when that is news; `on_refused`: told there of records that the cluster refused.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -80,7 +82,7 @@ class Shipper:
         self._status_version = -1
         self._left = left
         self._is_released = False
-        self._on_topics = on_topics
+        self._on_topics, self._on_refused = on_topics, on_refused
         self._topics = ToldTopics({}, frozenset())
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
@@ -104,6 +106,7 @@ class Shipper:
             on_progress=self._note_progress,
         )
         self._client = client
+        client.beside.refused.on_kept = self._on_refused
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()

@@ -23,6 +23,7 @@ from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
 from samelog.wire.push.receiver import OpenedInput, OpenedRun
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.refusals import RefusedBatch
 
 __all__ = [
     "FilePosition",
@@ -102,6 +103,11 @@ class IntakeListener(Protocol):
         nothing is told: ask `is_released` when the newer one moves.
         """
 
+    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
+        """What was refused of an input, and its sender has not said that it has kept; told again
+        with everything that is told of the input, before it.
+        """
+
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
 
@@ -167,6 +173,9 @@ class SessionIntake(Protocol):
         """The sender has nothing below. Raises RequestRefused (OUT_OF_RANGE) unless that is all
         merged.
         """
+
+    def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
+        """The sender has kept what was refused, up to the batch that begins there."""
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has sent all of a run, or all it has of it."""
@@ -246,6 +255,9 @@ class MergedReading(Protocol):
 
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
+
+    def detached(self, segment_base: int, byte: int, limit_bytes: int) -> Callable[[], bytes]:
+        """What reads the same when it is called, in any thread. Raises LogFormatError, then too."""
 
     def read_part(self, segment_base: int, byte: int, size_bytes: int) -> bytes:
         """Bytes of a batch that was read before."""

@@ -53,6 +53,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
@@ -161,7 +162,8 @@ def raft_parts(
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
     keys = _key_filter(machine, merging)
-    planner.filters = [keys]
+    schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
+    planner.filters = [schemas, keys]
     coordinator = Coordinator(
         site.member.directory.record.number,
         machine=machine,
@@ -172,6 +174,7 @@ def raft_parts(
         is_there=site.presence.is_there,
         events=site.events,
     )
+    schemas.plan_inputs, schemas.hand_over = coordinator.plan_inputs, group.hand_over
     proposer = Proposer(group, replica, given.clock, site.peers.send)
     upgrade = Upgrade(machine, site.presence, given.clock, supported=given.level)
     staging = Staging(
@@ -203,7 +206,7 @@ def raft_parts(
         at_work=site.at_work,
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
-    return RaftParts(group, replica, *decided, entry_bytes, keys)
+    return RaftParts(group, replica, *decided, entry_bytes, keys, schemas)
 
 
 def _group(

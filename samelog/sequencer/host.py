@@ -23,6 +23,7 @@ from samelog.runtime.disk.threads import InThread
 from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
+from samelog.sequencer.judging.process import BatchJudge, ProcessJudge
 from samelog.sequencer.levels import SUPPORTED
 from samelog.store.disk.files import FileSystem
 from samelog.store.keys.key_store import KeyStore, open_keys
@@ -86,7 +87,8 @@ class Host:
     """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
     `boot()`: what identifies the host's present boot, empty if nothing does; `new_copier()`: what
     copies segments elsewhere; `open_http()`: the protocol of an administrator's connection to the
-    node's own port, None: there are none; `open_keys(fs, path)`: an index of keys.
+    node's own port, None: there are none; `open_keys(fs, path)`: an index of keys; `new_judge()`:
+    what checks records by schemas.
     """
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
@@ -97,6 +99,7 @@ class Host:
     new_copier: Callable[[], SegmentCopier] = ProcessCopier
     open_http: OpenProtocol | None = None
     open_keys: Callable[[FileSystem, str], KeyStore] = open_keys
+    new_judge: Callable[[], BatchJudge] = ProcessJudge
 
 
 REAL_HOST = Host()

@@ -283,6 +283,7 @@ class Node:
         for replicas in (self.group_replica, self.data_groups):
             await replicas.stop()
         await self._tasks.cancel()
+        await self.member.judge.close()
         for replicas in (self.group_replica, self.data_groups):
             await replicas.make_durable()
         for syncer in self.syncers:

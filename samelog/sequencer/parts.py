@@ -41,6 +41,7 @@ from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
+from samelog.sequencer.judging.process import BatchJudge
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
@@ -53,6 +54,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
@@ -90,6 +92,7 @@ class MemberParts:
     filters: RowFilters
     policy: PolicyFile
     shares: LogShares
+    judge: BatchJudge
     recovery: Budget
     """Of what is copied from others, into all groups."""
     scrub: ScrubPace
@@ -133,6 +136,7 @@ class RaftParts:
     snapshotter: Snapshotter
     entry_bytes: EntryBytes
     keys: KeyFilter
+    schemas: SchemaFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,7 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     yield from care.file_guard.troubles
     yield from care.scrubber.troubles
     yield from care.keys.troubles
+    yield from raft.schemas.troubles
     if names := ", ".join(care.archive.rounds.held):
         yield f"not archived, as consumer groups hold it: {names}"
     if why := care.archive.copies.trouble:

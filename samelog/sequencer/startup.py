@@ -58,9 +58,10 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
+    kept = RowFilters(), policy, LogShares(), given.host.new_judge()
     paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
-    shared = policy, LogShares(), *paces, NodeQuotas(config.quotas), IdleMemory(clock.now())
-    return MemberParts(*made, MemberStatus(), RowFilters(), *shared)
+    shared = *paces, NodeQuotas(config.quotas), IdleMemory(clock.now())
+    return MemberParts(*made, MemberStatus(), *kept, *shared)
 
 
 async def come_up(

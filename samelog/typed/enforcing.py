@@ -17,8 +17,15 @@ class Enforce(Enum):
     OFF = "off"
     PUBLISHER = "publisher"
     """samelog's own publishers check what they append."""
+    NODE = "node"
+    """Besides, nodes check what they merge, whoever brought it."""
 
 
 def is_checked(settings: Mapping[str, str]) -> bool:
     """Whether samelog's own publishers are to check what they append to a topic."""
     return settings.get(ENFORCE, Enforce.OFF.value) != Enforce.OFF.value
+
+
+def is_judged(settings: Mapping[str, str]) -> bool:
+    """Whether nodes check what they merge into a topic."""
+    return settings.get(ENFORCE) == Enforce.NODE.value

@@ -5,10 +5,9 @@ names have their grammar, both checked while decoding, so that no handler sees a
 a path. A later version of the protocol takes a new version number in Hello; it never changes one
 of these. A new kind of message between members needs a feature level (docs/upgrades.md).
 
-A position in a session log is (roll, byte) of the run that a handle stands for, in a merged log
-(base_offset, byte) of its segments. Three words are kept apart: a publisher *releases* the session
-bytes that are merged, the cluster *archives* the oldest records of a merged log, and whoever holds
-files *truncates* them, which is no matter of this protocol.
+A position in a session log is (roll, byte) of a handle's run, in a merged log (base_offset, byte).
+A publisher *releases* session bytes that are merged, the cluster *archives* the oldest records of a
+merged log; whoever holds files *truncates* them, which is no matter of this protocol.
 
 Invariant: `decode_message(encode_message(message)[HEADER_BYTES:]) == message`; any other bytes
 give a message or ProtocolFault, nothing else.
@@ -52,6 +51,7 @@ from samelog.wire.frames import (
     bad_header,
 )
 from samelog.wire.peer_messages import Forgotten, PeerMessage, Superseded
+from samelog.wire.refusals import RefusalMessage
 from samelog.wire.transaction_messages import TransactionMessage
 
 PROTOCOL_VERSION = 1
@@ -111,6 +111,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """PUSH, PULL: the sender goes to nodes that it is told of (Holders)."""
     rack: str = ""
     """PULL: where the sender is; it is told where all nodes are, if any has said so."""
+    refusals: bool = False
+    """PUSH: the sender keeps what is refused (RecordsRefused)."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -272,9 +274,6 @@ class TopicOpened(Message, frozen=True, tag=17):
 
     def __post_init__(self) -> None:
         check_topic_name(self.topic)
-
-
-# --- both directions of data --------------------------------------------------------------------
 
 
 class SessionStartsAt(Message, frozen=True, tag=20):
@@ -471,6 +470,7 @@ AnyMessage: TypeAlias = (
     | Superseded
     | PeerMessage
     | TransactionMessage
+    | RefusalMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

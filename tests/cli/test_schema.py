@@ -107,7 +107,7 @@ def test_a_version_is_shown_as_it_can_be_set(cluster: FakeCluster) -> None:
 
 def test_history_has_all_pages(cluster: FakeCluster) -> None:
     shown = run(cluster, "history", "ticks").stdout.splitlines()
-    assert shown[0] == "# ticks: schema.compatibility=backward"
+    assert shown[0] == "# ticks: schema.compatibility=backward, schema.enforce=off"
     assert [line.split()[0] for line in shown[2:]] == ["1", "2"]
     assert "1970-01-01 00:00:01  json    a int64, b string" in shown[3]
     found = json.loads(run(cluster, "history", "ticks", "--json").stdout)

@@ -5,7 +5,7 @@ Invariant: a record is noted before its first byte is written, and its place onc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 Name = tuple[str, int]
@@ -14,10 +14,10 @@ Name = tuple[str, int]
 
 @dataclass(slots=True)
 class Written:
-    """One append: where it ended, and the numbers of its records."""
+    """One append: where it ended, and the numbers of its records that may be merged."""
 
     end: tuple[int, int]
-    numbers: range
+    numbers: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class History:
         return self.published.get((session, number)) == (topic, partition)
 
     def written(
-        self, session: str, run_id: str, name: Name, end: tuple[int, int], numbers: range
+        self, session: str, run_id: str, name: Name, end: tuple[int, int], numbers: Sequence[int]
     ) -> None:
         """An append is in the file."""
         run = self.runs.setdefault((session, run_id, name), RunHistory())

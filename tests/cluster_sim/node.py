@@ -36,6 +36,7 @@ from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
+from tests.cluster_sim.checked import SimJudge
 from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.group_checker import record_groups
 from tests.cluster_sim.inode import Inode
@@ -239,7 +240,7 @@ class NodeActor(Actor):
         return tuple(PeerConfig(name=name, address=Address(host, PORT)) for name, host in pairs)
 
     async def run(self, process: Process) -> None:
-        fs = self.file_system(process)
+        fs, seed = self.file_system(process), self.world.options.seed
         host = Host(
             new_syncer=lambda directory: SimSyncer(fs),
             watch=lambda paths, on_change: _NoWatch(),
@@ -248,6 +249,7 @@ class NodeActor(Actor):
             boot=lambda: f"{self.host} {self.power_losses}",
             new_copier=lambda: SimCopier(self.world, fs, process),
             open_keys=FileKeys,
+            new_judge=lambda: SimJudge(random.Random(f"judge {process.name} {seed}")),
         )
         rng = random.Random(f"{process.name} {self.world.options.seed}")
         tls = cast(Any, self.tls())

@@ -96,6 +96,8 @@ class Options:
     """Of records, in topics whose keys count once; 0: there are none."""
     horizon: str = "unlimited"
     """So long they count."""
+    misfits: float = 0.0
+    """How many records do not fit the schema, which nodes check; 0: there is none."""
     data_groups: int = 0
     replicas: int = 0
     """Of each data group."""

@@ -18,6 +18,7 @@ from samelog.replicator.push.client import PushClient
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import make_value
+from tests.cluster_sim.checked import spoilt
 from tests.cluster_sim.compaction import keyed
 from tests.cluster_sim.first_keys import keyed_once
 from tests.cluster_sim.inotify import SimInotify
@@ -108,6 +109,9 @@ class PublisherActor(Actor):
         history = self.world.history
         numbers = history.next_numbers(self.session, name, chance.choice((1, 1, 1, 2, 5)))
         values = [make_value(self.session, n, options.value_bytes) for n in numbers]
+        unfit: list[int] = []
+        if self.world.are_checked:
+            values, unfit = spoilt(chance, options.misfits, values)
         whose = self.session, values, numbers
         data = (
             keyed(chance, options, values)
@@ -125,7 +129,11 @@ class PublisherActor(Actor):
             raise Violation("publishers write", f"{self.session} has written nothing")
         run = writer.directory.run(position.run)
         run_id = "" if run is None else run.run_id
-        history.written(self.session, run_id, name, (position.roll, position.byte), numbers)
+        end = position.roll, position.byte
+        fit = [number for place, number in enumerate(numbers) if place not in unfit]
+        history.written(self.session, run_id, name, end, fit)
+        whose_run = self.session, run_id, name
+        self.world.misfits.written(whose_run, end, [values[place] for place in unfit])
 
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")
@@ -159,6 +167,7 @@ class PublisherActor(Actor):
         for (run, name), merged in client._progress._merged.items():
             if run in run_ids:
                 checker.told_merged(self, run_ids[run], name, merged)
+                self.world.misfits.check_kept(self, run_ids[run], name, merged)
 
     def _unlinks(self, process: Process, path: str, inode: object) -> None:
         if re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1]):

@@ -21,7 +21,7 @@ from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.compaction import compactor
 from samelog.sequencer.keys import keeper
-from samelog.sequencer.levels import KEYS
+from samelog.sequencer.levels import ENFORCING, KEYS
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
@@ -29,9 +29,12 @@ from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
+from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.store.merged.log import MergedLog
+from samelog.typed.enforcing import ENFORCE, Enforce
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
+from tests.cluster_sim.checked import Misfits, lacks_schema
 from tests.cluster_sim.checker import Checker
 from tests.cluster_sim.compaction import compacts
 from tests.cluster_sim.data_groups import DataGroups
@@ -73,6 +76,9 @@ class World:
         self.network.split_chance = options.split_chance
         self.trace = Trace(self.loop.time, is_verbose=is_verbose)
         self.history = History()
+        self.misfits = Misfits()
+        self.are_checked = False
+        """Whether all topics have their schemas, which nodes check."""
         self.copies: dict[str, bytes] = {}
         """What the target of copies holds, by name."""
         self.checker = Checker(self)
@@ -202,20 +208,30 @@ class World:
             machine = node.raft.replica.machine
             if self.options.first_keys and machine.state.level < KEYS:
                 continue
+            if self.options.misfits and machine.state.level < ENFORCING:
+                continue
+            there = [each for name in missing if (each := machine.topic_named(name)) is not None]
             missing = [name for name in missing if machine.topic_named(name) is None]
+            if self.options.misfits:
+                schemas = [each for each in map(lacks_schema, there) if each is not None]
+                for schema in schemas:
+                    self.loop.call_in(process, 0.0, _propose, node, schema)
+                self.are_checked |= not (missing or schemas)
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
                 if self.options.keys:
                     settings |= compacts(self.options)
                 if self.options.first_keys:
                     settings |= {DEDUP_KEY: FIRST, DEDUP_KEY_HORIZON: self.options.horizon}
+                if self.options.misfits:
+                    settings[ENFORCE] = Enforce.NODE.value
                 if self.options.copies:
                     settings[ARCHIVE_COPY] = SEGMENTS
                 command = CreateTopicCommand(
                     uuid.uuid4().hex, name, self.options.partitions, settings, 0
                 )
                 self.loop.call_in(process, 0.0, _propose, node, command)
-        if missing:
+        if missing or (self.options.misfits and not self.are_checked):
             self.later(0.2, self._create_topics)
 
     # --- what happens -----------------------------------------------------------------------------
@@ -285,7 +301,7 @@ class _Handler(logging.Handler):
             world.violated(violation)
 
 
-def _propose(node: Node, command: CreateTopicCommand) -> None:
+def _propose(node: Node, command: CreateTopicCommand | SetSchemaCommand) -> None:
     """Whether it is committed is looked at later."""
     with suppress(NotLeader):
         node.raft.group.propose([command])

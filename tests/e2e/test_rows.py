@@ -83,3 +83,25 @@ def test_peek_shows_rows_of_values_that_are_no_text(single: World) -> None:
         publisher.append_rows([{"a": 3, "b": "three"}])
         publisher.wait_merged(timeout=PATIENCE_S)
     assert samelog("peek", "t", "--last", "1", *config).stdout == '{"a":3,"b":"three"}\n'
+
+
+def test_peek_shows_records_that_meet_a_condition(single: World) -> None:
+    file, config = single.directory / "schema.json", ("--config", single.cluster.client_file)
+    with single.publisher("a") as publisher:
+        publisher.append(b'{"a":5}', key=b"k")  # before there was a schema
+        publisher.wait_merged(timeout=PATIENCE_S)
+    keyed = samelog("peek", "t", "--where", "_key IS NOT NULL", *config)
+    assert keyed.stdout == '{"a":5}\n', keyed.stderr
+    file.write_text(schema_text("a int64"))
+    set_schema = ("schema", "set", "t", str(file), *config)
+    wait_for(lambda: samelog(*set_schema).returncode == 0, "schemas may be set")
+    with single.publisher("b") as publisher:
+        publisher.append_rows([{"a": number} for number in range(10)])
+        publisher.append(b"no row")
+        publisher.wait_merged(timeout=PATIENCE_S)
+    found = samelog("peek", "t", "--where", "a > 4 AND a < 7", "--max", "9", *config)
+    assert found.stdout.splitlines() == ['{"a":5}', '{"a":5}', '{"a":6}']
+    assert "offset 11" in found.stderr
+    bad = samelog("peek", "t", "--where", "b > 4", *config)
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert "'b'" in bad.stderr

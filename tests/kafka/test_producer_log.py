@@ -18,9 +18,10 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.levels import LEAVING
 from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.filters import GivenBatch
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.types import Input, Topic
 from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S
@@ -207,7 +208,7 @@ class WithoutB:
     def is_ready(self, partition: int, next_offset: int) -> bool:
         return True
 
-    def look_ahead(self, partition: int, batches: bytes) -> bool:
+    def look_behind(self, partition: int, batches: bytes) -> bool:
         raise AssertionError("it can judge everything")
 
     def take_back(self) -> None:
@@ -216,8 +217,11 @@ class WithoutB:
     def reset(self) -> None:
         pass
 
-    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
-        return [1, 1] if kernels.scan(batch).records == 3 else [0, 1]
+    def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
+        pass
+
+    def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
+        return [1, 1] if kernels.scan(given.data).records == 3 else [0, 1]
 
 
 def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.judging import JUDGING
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.limits import LIMITS
@@ -354,6 +355,7 @@ PLANTED = (
             *PASSING,
             *PATIENCE,
             *ENFORCING,
+            *JUDGING,
             *PROMISES,
             *PLACING,
             *DATA_GROUPS,

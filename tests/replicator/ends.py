@@ -169,6 +169,9 @@ class PushSenderScript(EndScript):
         self.known_merged[run, name] = places[2]
         self.trace.append(f"run {run} {_name(name)} reached {places}")
 
+    def on_refused(self, run: int, name: Any, batch: Any) -> None:
+        self.trace.append(f"run {run} {_name(name)}: {batch.place} refused, {batch.runs}")
+
     def on_run_closed(self, run: int, ends: Any) -> None:
         self.trace.append(f"run {run} closed at { {_name(k): v for k, v in ends.items()} }")
 

@@ -259,6 +259,9 @@ class FakeIntake:
             self.held[key] = HeldRun({merged[0]: bytearray()}, {merged[0]: merged[1]})
         self.move_soon()
 
+    def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
+        """Nothing is refused here."""
+
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has no more."""
         self.cluster.runs[session][run_id].asked_ends = ends

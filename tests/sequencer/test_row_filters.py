@@ -14,6 +14,7 @@ from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.filtering import pieces
 from samelog.sequencer.filtering.pieces import PieceSource, RowFilters
+from samelog.store.disk.detached import DetachedRead
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import Passing
 from samelog.typed.filters.selection import RowsWanted
@@ -192,3 +193,26 @@ def test_a_filter_that_is_none_and_a_log_that_is_damaged_are_refused(stream: Fak
         assert stream.suspicions == 1
 
     in_loop(main)
+
+
+def test_the_loop_reads_nothing(stream: FakeMerged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a filter looks into is read where it is looked into, even of a log that was closed."""
+    readers: set[int] = set()
+    read = DetachedRead.__call__
+
+    def noted(self: DetachedRead) -> bytes:
+        readers.add(threading.get_ident())
+        stream.log.close()
+        return read(self)
+
+    monkeypatch.setattr(DetachedRead, "__call__", noted)
+
+    async def main() -> None:
+        filters, source = RowFilters(), source_of(stream, Counted("TRUE"))
+        piece = await filters.piece(source, 1, 0)
+        assert piece.next_offset > 0
+        assert filters.looked_bytes > 0
+
+    in_loop(main)
+    assert len(readers) == 1
+    assert threading.get_ident() not in readers

@@ -38,6 +38,7 @@ from samelog.sequencer.state.views.places import (
     place_of,
 )
 from samelog.sequencer.state.views.view import VIEWS_MOST
+from samelog.typed.filters.operands import BadFilter
 from samelog.wire.bounds import RowsAsked
 from tests.typed.known import schema_text
 
@@ -216,14 +217,19 @@ def test_what_is_asked_of_a_view_names_its_columns_only(machine: StateMachine) -
     machine.apply(create())
     stream = stream_of(machine)
     whole = RowsAsked("b = 'x'", ("a",), 1, skips_unread=True)
-    assert narrowed(stream, None) == whole
+    assert narrowed(stream, None) == (whole, None)
     asked = RowsAsked("a > 1 -- so", (), 1, is_committed=True)
-    assert narrowed(stream, asked) == whole._replace(
-        where="(b = 'x'\n) AND (a > 1 -- so\n)", is_committed=True
-    )
-    for bad in (RowsAsked("b = 'y'", (), 1), RowsAsked("", ("b",), 1), RowsAsked("a", (), 1)):
-        with pytest.raises(RequestRefused):
-            narrowed(stream, bad)
+    wanted, condition = narrowed(stream, asked)
+    assert wanted == whole._replace(where="(b = 'x'\n) AND (a > 1 -- so\n)", is_committed=True)
+    assert condition is not None
+    condition.check()
+    with pytest.raises(RequestRefused):
+        narrowed(stream, RowsAsked("", ("b",), 1))
+    for bad in ("b = 'y'", "a", "a > 1) OR (a < 2"):
+        _, condition = narrowed(stream, RowsAsked(bad, (), 1))
+        assert condition is not None
+        with pytest.raises(BadFilter):
+            condition.check()
 
 
 def test_a_view_that_was_dropped_is_gone_for_who_reads_it(machine: StateMachine) -> None:

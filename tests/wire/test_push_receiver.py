@@ -36,6 +36,7 @@ from samelog.wire.push.acks import ACK_GAP_S
 from samelog.wire.push.effects import CHECKED, RollByte
 from samelog.wire.push.receiver import OpenedInput, OpenedRun, PushReceiver, PushRequest
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.refusals import RecordsRefused, RefusedBatch, ToldMisfit
 
 PUBLISHER = "samelog://publisher/p"
 GRANT = Grant(
@@ -375,3 +376,33 @@ def test_whatever_comes_only_open_handles_are_told_of_and_taken_for(
 
 def _positions(message: Ack) -> tuple[int, int, int]:
     return message.durable_byte, message.acknowledged_byte, message.merged_byte
+
+
+def refused(start: int, run: int = 0) -> RefusedBatch:
+    return RefusedBatch(0, run, 0, start, 10, (0, 1), (ToldMisfit(0, "a", "int32", "x"),))
+
+
+def test_what_is_refused_is_told_once_and_before_it_is_acknowledged() -> None:
+    hello = Hello(ConnectionRole.PUSH, session="s", session_id="id-1", refusals=True)
+    made = Conversation(hello)
+    made.ask(OpenRun(0, "run-0"))
+    made.ask(OpenInput(0, *FLIGHTS, "run-0"))
+    made.end.records_refused(0, [refused(0), refused(10, run=7)])
+    made.end.progressed(0, 0, ((0, 10), (0, 10), NOTHING), 2.0)
+    assert made.said() == [RecordsRefused(0, refused(0))]
+    assert [ack.acknowledged_byte for ack in made.end.acks.take(2.0)] == [10]
+    made.end.records_refused(0, [refused(0), refused(20)])
+    assert made.said() == [RecordsRefused(0, refused(20))]
+    held = made.end.kept(0)
+    assert held is not None
+    assert (held.number, held.run_number) == (0, 0)
+
+
+def test_a_sender_that_cannot_hear_what_is_refused_gets_no_acknowledgement_of_it() -> None:
+    made = talking()
+    made.end.records_refused(0, [refused(0)])
+    made.end.progressed(0, 0, ((0, 10), (0, 10), NOTHING), 2.0)
+    (told,) = made.said()
+    assert isinstance(told, Refused)
+    assert told.code is FaultCode.UNSUPPORTED_VERSION
+    assert made.end.acks.take(2.0) == []

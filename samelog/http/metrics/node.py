@@ -236,6 +236,8 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
     yield from _damages(held)
+    refused = (raft.schemas.refused_records for _, raft, _ in held)
+    yield "samelog_refused_records_total", (), sum(refused)
     yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
 
 

@@ -155,6 +155,8 @@ gauge samelog_partitions_missing_records: Partitions that wait for records which
 gauge samelog_damaged_files: Damaged files that no other node could repair.
 gauge samelog_damaged_inputs: Session partitions whose bytes on this node are damaged and cannot be
     merged; on the leader.
+counter samelog_refused_records_total: Records that this node, leading, left out or refused
+    because they do not fit their topic's schema, since its start.
 gauge samelog_damaged_replicas: Replicas of data groups on this node that cannot begin, or are
     halted, because of what is on its disk.
 gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog

@@ -352,5 +352,5 @@ class ProduceWork:
         if result.error is ErrorCode.none and write.topic is not None:
             stream = self._call.broker.partition(write.topic, write.index)
             start = -1 if stream is None else stream.log.start_offset
-        found = result.base_offset, result.append_ms, start, result.message
+        found = result.base_offset, result.append_ms, start, result.message, result.bad_records
         return ProducedPartition(write.index, result.error, *found)

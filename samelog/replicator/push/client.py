@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
@@ -26,6 +27,7 @@ from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
+from samelog.replicator.push.refused import RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
@@ -35,11 +37,12 @@ from samelog.runtime.loop import end_all, spawn
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
-from samelog.store.disk.files import FileSystem
+from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
+from samelog.wire.refusals import RefusedBatch, why_unfit
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,13 @@ class PushStatus:
     session_fault: LogFormatError | None
     lost: tuple[LostRange, ...]
     gone: Mapping[InputName, int]
+
+
+class _FilesBeside(NamedTuple):
+    """What is kept in the session's directory beside what is shipped."""
+
+    pin: ClusterPin
+    refused: RefusedRecords
 
 
 class PushClient:
@@ -93,7 +103,7 @@ class PushClient:
         self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
-        self._pin = ClusterPin(fs, path)
+        self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path))
         self._progress = SessionProgress()
         self._nodes = KnownNodes(config)
         self._links = [self._make_link(*each) for each in self._nodes.all]
@@ -214,6 +224,7 @@ class PushClient:
             session=name,
             session_id=session_id,
             roams=True,
+            refusals=True,
         )
 
     def _connect(self) -> None:
@@ -257,6 +268,19 @@ class PushClient:
         if merged[0] != merged_before[0] or is_finished:
             self._release_soon()
 
+    def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
+        """Keep what was refused of a batch. Raises LogFormatError."""
+        data = None
+        try:
+            data = self._session.tail(run, name).read_part(batch.roll, batch.start, batch.size)
+        except (KeyError, NoSuchFile):
+            log.error("what is refused of %s-%d, run %d, is not here any more", *name, run)
+        records = self.beside.refused.keep(run, name, batch, data)
+        if records:
+            why = next(map(why_unfit, batch.told), "they do not fit the schema")
+            log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
+            self.beside.refused.on_kept(records)
+
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run: note what it has not got, and what may go."""
         if not self._progress.close_run(run, ends):
@@ -286,7 +310,7 @@ class PushClient:
 
     def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        self._pin.meet(cluster_id)
+        self.beside.pin.meet(cluster_id)
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

@@ -33,6 +33,7 @@ from samelog.wire.push.effects import (
     HoldersTold,
     InputIsGone,
     InputName,
+    KeepRefused,
     ListFiles,
     News,
     ProgressTold,
@@ -47,6 +48,7 @@ from samelog.wire.push.effects import (
     TopicTold,
 )
 from samelog.wire.push.sender import PushSender
+from samelog.wire.refusals import RefusalsKept, RefusedBatch
 
 
 class PushEvents(ClusterKnowledge, Protocol):
@@ -59,6 +61,9 @@ class PushEvents(ClusterKnowledge, Protocol):
 
     def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
         """A node tells durable, acknowledged, merged."""
+
+    def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
+        """Keep, durably, what was refused of a batch. Raises LogFormatError."""
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run; told by every node."""
@@ -214,6 +219,9 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):
                 self._events.on_holders(nodes)
+            case KeepRefused(handle, run, name, batch):
+                self._events.on_refused(run, name, batch)
+                self._connection.send(RefusalsKept(handle, batch.roll, batch.start))
             case Forked(fault):
                 self._events.on_fork(fault)
                 raise fault

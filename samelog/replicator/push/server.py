@@ -9,7 +9,7 @@ Invariant: nothing is decided here; nothing reaches the intake that the receiver
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from samelog.wire.messages import (
     SessionReleased,
 )
 from samelog.wire.push.receiver import PushReceiver, PushRequest
+from samelog.wire.refusals import RefusalsKept, RefusedBatch
 
 
 class PushServer(ReplicatorHandler):
@@ -87,6 +88,8 @@ class PushServer(ReplicatorHandler):
                 self._seal(message)
             case SessionReleased():
                 self._start_at(message)
+            case RefusalsKept():
+                self._note_kept(message)
             case _:
                 raise unexpected(message)
 
@@ -217,7 +220,17 @@ class PushServer(ReplicatorHandler):
                 self._receiver.start_refused(message.handle, refused)
                 self._send()
 
+    def _note_kept(self, message: RefusalsKept) -> None:
+        held, place = self._receiver.kept(message.handle), (message.roll, message.start)
+        if held is not None:
+            self._intake.refusals_kept(held.number, held.run_number, *place)
+
     # --- from the intake ----------------------------------------------------------------------
+
+    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
+        """Tell it before anything that acknowledges it."""
+        self._receiver.records_refused(number, batches)
+        self._send()
 
     def on_progress(
         self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte

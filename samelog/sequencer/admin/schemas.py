@@ -45,6 +45,7 @@ from samelog.sequencer.state.types import Partition, Rejection, Topic
 from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
 from samelog.sequencer.state.views.places import base_topic
 from samelog.sequencer.state.views.view import View
+from samelog.typed.enforcing import ENFORCE, Enforce
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import NO_SCHEMA, Passing, projected
 from samelog.typed.filters.selection import RowsWanted
@@ -87,6 +88,7 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
         tuple(found),
         has_more,
         topic_id=topic.log_id,
+        enforce=topic.settings.get(ENFORCE, Enforce.OFF.value),
     )
     if request.partition is UNSET:
         return page

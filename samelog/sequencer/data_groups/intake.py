@@ -9,7 +9,7 @@ listener hears one word about the end of a run, when every group has ended its p
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from samelog.format.names import check_topic_name
@@ -27,6 +27,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
+from samelog.wire.refusals import RefusedBatch
 
 GROUP_BITS = 32
 _INPUT = (1 << GROUP_BITS) - 1
@@ -45,6 +46,11 @@ class _OfGroup:
         """See IntakeListener."""
         for listener in tuple(self._listeners):
             listener.on_progress(self._first | number, run, durable, acknowledged, merged)
+
+    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
+        """See IntakeListener."""
+        for listener in tuple(self._listeners):
+            listener.on_refused(self._first | number, batches)
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """Its part of it: that all groups have closed theirs, group 0 says."""
@@ -168,6 +174,11 @@ class RoutedIntake:
         """The sender has nothing below. Raises RequestRefused."""
         intake, own = self._of(number)
         intake.start_at(own, run_number, roll, byte)
+
+    def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
+        """The sender has kept what was refused. Raises RequestRefused."""
+        intake, own = self._of(number)
+        intake.refusals_kept(own, run_number, roll, start)
 
     # --- listeners --------------------------------------------------------------------------------
 

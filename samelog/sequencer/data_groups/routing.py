@@ -92,8 +92,9 @@ class RoutedLogs:
         if isinstance(stream, ViewStream):
             check = partial(check_owner, rights, stream.view, stream.base.topic)
             check()
-            whole = self._rows(stream, stream.base, narrowed(stream, asked), identity)
-            return replace(whole, check=check)
+            wanted, condition = narrowed(stream, asked)
+            whole = self._rows(stream, stream.base, wanted, identity)
+            return replace(whole, check=check, condition=condition)
         return None if asked is None else self._rows(stream, stream, asked, identity)
 
     def _rows(

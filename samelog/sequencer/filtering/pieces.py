@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from samelog.format.arrow import ArrowMissing
 from samelog.format.errors import LogFormatError
@@ -137,11 +138,12 @@ class RowFilters:
             used = await self._filter(source, who)
             await self._gather(used, offset)
             base, work = self._work(used.passing, source, offset)
-            piece = await self._thread.run(who, work, lambda _: False)
+            piece, looked = await self._thread.run(who, work, lambda _: False)
+            self.looked_bytes += looked
             if piece.next_offset >= source.end:
                 used.end, used.at_s = piece.next_offset, asyncio.get_running_loop().time()
         except LogFormatError as error:
-            if base >= 0:
+            if base >= 0 and offset >= source.stream.log.start_offset:  # it was not archived
                 source.stream.suspect(base)
             text = f"this node cannot read it: {error}"
             raise RequestRefused(FaultCode.NOT_READY, text, "ask another node") from error
@@ -170,14 +172,20 @@ class RowFilters:
         if offset == used.end:
             await asyncio.sleep(used.at_s + GATHER_S - asyncio.get_running_loop().time())
 
+    @staticmethod
     def _work(
-        self, passing: Passing, source: PieceSource, offset: int
-    ) -> tuple[int, Callable[[], PassedPiece]]:
+        passing: Passing, source: PieceSource, offset: int
+    ) -> tuple[int, Callable[[], tuple[PassedPiece, int]]]:
         """The segment that is looked into, and what the thread does. Raises LogFormatError."""
         found, stop = source.stream.log, source.end
         base, byte = found.locate(offset)
-        data = found.read(base, byte, PIECE_BYTES)
+        read = found.detached(base, byte, PIECE_BYTES)
         aborted = found.aborted(offset, stop) if source.is_committed else ()
-        self.looked_bytes += len(data)
         name, bounds = (source.stream.topic, source.stream.index), (offset, stop)
-        return base, partial(passing.piece, data, name, bounds, source.since(), aborted)
+        return base, partial(_passed, passing, read, name, bounds, source.since(), aborted)
+
+
+def _passed(passing: Passing, read: Callable[[], bytes], *given: Any) -> tuple[PassedPiece, int]:
+    """What passes, and of how many bytes. For the thread. Raises LogFormatError."""
+    data = read()
+    return passing.piece(data, *given), len(data)

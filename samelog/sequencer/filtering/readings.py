@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from samelog.replicator.interfaces import MergedStream
 from samelog.sequencer.filtering.pieces import PieceSource, RowFilters
+from samelog.sequencer.filtering.view_stream import ViewCondition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.typed.filters.passing import NO_SCHEMA, Passing
 from samelog.typed.filters.selection import RowsWanted
@@ -21,8 +22,12 @@ from samelog.wire.bounds import RowsAsked
 _parsed = lru_cache(maxsize=256)(parse_schema)
 
 
-def passing_of(schemas: Mapping[int, Schema], asked: RowsAsked) -> Passing:
+def passing_of(
+    schemas: Mapping[int, Schema], asked: RowsAsked, condition: ViewCondition | None = None
+) -> Passing:
     """The filter that is asked for. Raises BadFilter, ArrowMissing."""
+    if condition is not None:
+        condition.check()
     wanted = RowsWanted(asked.where or None, asked.columns or None)
     return Passing(wanted, schemas, asked.version, skips_unread=asked.skips_unread)
 
@@ -42,6 +47,8 @@ class RowsHere:
     who: str
     check: Callable[[], None] = lambda: None
     """Raises RequestRefused, if it may not be read any more."""
+    condition: ViewCondition | None = None
+    """What is asked of a view beside its own condition."""
 
     @property
     def end(self) -> int:
@@ -55,11 +62,11 @@ class RowsHere:
         topic = self.machine.state.topics[partition.topic_id]
         texts = self.machine.state.schema_texts(topic.topic_id, len(topic.schemas))
         schemas = {version: _parsed(text) for version, text in enumerate(texts, 1)}
-        is_read = self.asked.version != NO_SCHEMA
+        is_read, condition = self.asked.version != NO_SCHEMA, self.condition
         return PieceSource(
             self.base,
-            (self.base.topic_id, self.number, self.asked, len(texts) if is_read else 0),
-            lambda: passing_of(schemas, self.asked),
+            (self.base.topic_id, self.number, self.asked, len(texts) if is_read else 0, condition),
+            lambda: passing_of(schemas, self.asked, condition),
             lambda: tuple(partition.schema_since),
             self.asked.is_committed,
             (self.number, self.asked[:3]),

@@ -7,6 +7,7 @@ it; its offsets are those of its base.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from samelog.config.authorisation import Rights
 from samelog.replicator.interfaces import (
@@ -19,8 +20,8 @@ from samelog.sequencer.state.schemas import Schemas
 from samelog.sequencer.state.views.view import View
 from samelog.typed.arrow_types import import_arrow
 from samelog.typed.filters.filter import Filter
-from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import records_schema
+from samelog.typed.schema import Schema
 from samelog.typed.values.codec import reading_schema
 from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
@@ -88,31 +89,41 @@ def rows_of_view(view: View) -> RowsAsked:
     return RowsAsked(view.where, tuple(view.columns), view.version, skips_unread=True)
 
 
-def narrowed(stream: ViewStream, asked: RowsAsked | None) -> RowsAsked:
-    """What is asked of a view, of its base. Raises RequestRefused."""
+@dataclass(frozen=True, slots=True)
+class ViewCondition:
+    """What somebody asks of a view, which may name its columns only; `rows` are these, None: it has
+    no schema. Who has an equal one asks the same of the same view.
+    """
+
+    log_id: str
+    where: str
+    rows: Schema | None = field(compare=False)
+
+    def check(self) -> None:
+        """For threads: parsing takes its time. Raises BadFilter, ArrowMissing."""
+        records, rows = records_schema(), import_arrow().schema([])
+        Filter(self.where, rows if self.rows is None else reading_schema(self.rows), records)
+
+
+def narrowed(stream: ViewStream, asked: RowsAsked | None) -> tuple[RowsAsked, ViewCondition | None]:
+    """What is asked of a view, of its base, and what is to be checked before that is looked for.
+    Raises RequestRefused.
+    """
     whole = rows_of_view(stream.view)
     if asked is None:
-        return whole
-    try:
-        where = _both(stream, whole, asked)
-    except BadFilter as error:
-        raise RequestRefused(FaultCode.OUT_OF_RANGE, str(error)) from error
+        return whole, None
     columns = asked.columns or whole.columns
     unknown = sorted({*columns} - {*whole.columns}) if whole.columns else []
     if unknown:
         text = f"view {stream.topic!r} has no column {unknown[0]!r}"
         raise RequestRefused(FaultCode.OUT_OF_RANGE, text)
-    return whole._replace(where=where, columns=columns, is_committed=asked.is_committed)
-
-
-def _both(stream: ViewStream, whole: RowsAsked, asked: RowsAsked) -> str:
-    """Both conditions; that of the asker names columns of the view only. Raises BadFilter."""
-    if not asked.where:
-        return whole.where
-    schema, records = stream.view.schema, records_schema()
-    rows = import_arrow().schema([])
-    if schema is not None:
-        rows = reading_schema(stream.known().schema_of(schema))
-    Filter(asked.where, rows, records)
     parts = [part for part in (whole.where, asked.where) if part]
-    return " AND ".join(f"({part}\n)" for part in parts)
+    where = " AND ".join(f"({part}\n)" for part in parts) if asked.where else whole.where
+    wanted = whole._replace(where=where, columns=columns, is_committed=asked.is_committed)
+    return wanted, _condition(stream, asked.where) if asked.where else None
+
+
+def _condition(stream: ViewStream, where: str) -> ViewCondition:
+    schema = stream.view.schema
+    rows = None if schema is None else stream.known().schema_of(schema)
+    return ViewCondition(stream.topic_id, where, rows)

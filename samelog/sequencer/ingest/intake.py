@@ -169,7 +169,10 @@ class Intake(RunIntake):
         if fresh is None:
             return None
         own = partial(own_producer, self._machine, entry.session)
-        is_keyed = entry.partition in self._machine.state.keyed
+        state = self._machine.state
+        is_keyed = entry.partition in state.keyed
+        if state.schemas.enforced and not is_keyed:
+            is_keyed = self._is_filtered(entry)
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
         checked = self.checker.now(entry.session, fresh, own, limit)
         if checked is None:
@@ -177,13 +180,19 @@ class Intake(RunIntake):
         self._write(entry, held, at, without_long(checked.taken) if is_keyed else checked.taken)
         return None
 
+    def _is_filtered(self, entry: Input) -> bool:
+        """Whether records of an input may be left out when they are merged."""
+        state = self._machine.state
+        is_checked = state.partitions[entry.partition].topic_id in state.schemas.enforced
+        return is_checked or entry.partition in state.keyed
+
     def _longest_of_keyed(self) -> int:
-        """What a batch may unpack to where keys count once."""
+        """What a batch may unpack to where keys count once, or records are checked."""
         return max(SLICED_LIMIT_BYTES, self.longest_batch())
 
     async def _append_later(self, entry: Input, at: tuple[int, int], data: memoryview) -> None:
         own = own_producer(self._machine, entry.session)
-        is_keyed = entry.partition in self._machine.state.keyed
+        is_keyed = self._is_filtered(entry)
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
         taken = (await self.checker.later(entry.session, data, lambda: own, limit)).taken
         taken = without_long(taken) if is_keyed else taken
@@ -428,8 +437,14 @@ class Intake(RunIntake):
             entry, durable = inputs[number], place[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
+            if entry.refused:
+                self._tell_refused(entry)
             for listener in tuple(self._listeners):
                 listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
+
+    def _tell_refused(self, entry: Input) -> None:
+        for listener in tuple(self._listeners):
+            listener.on_refused(entry.number, entry.refused)
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

@@ -9,6 +9,7 @@ import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.replicator.interfaces import (
@@ -18,6 +19,7 @@ from samelog.replicator.interfaces import (
     ResumePoint,
     RunEnds,
 )
+from samelog.runtime.loop import spawn
 from samelog.sequencer.events import Ends, IntakeEvents
 from samelog.sequencer.ingest.node_sessions import check_owner
 from samelog.sequencer.ingest.quotas import QuotaKeeper
@@ -29,6 +31,7 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
+from samelog.sequencer.state.judging.commands import ForgetRefused
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
@@ -260,6 +263,17 @@ class RunIntake(ABC):
     async def _propose(self, command: AnyCommand) -> object:
         with answered():
             return await self._proposer.propose(command)
+
+    def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
+        """The sender has kept what was refused, up to the batch that begins there."""
+        entry, place = self._machine.state.inputs.get(number), (run_number, roll, start)
+        if entry is not None and any(each.place <= place for each in entry.refused):
+            spawn(self._forget_refused(ForgetRefused(number, *place)), "what was refused")
+
+    async def _forget_refused(self, command: ForgetRefused) -> None:
+        """A sender that is not heard is told again when it connects again."""
+        with suppress(RequestRefused):
+            await self._propose(command)
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has finished a run."""

@@ -10,7 +10,7 @@ an earlier one; nothing is planned of a partition whose keys are not known up to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import runs_of
@@ -18,9 +18,10 @@ from samelog.format.compression import decompress
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.drafts import Draft
-from samelog.sequencer.merge.filters import CannotJudge
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
 from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
 from samelog.store.keys.key_pages import ABSENT
 from samelog.store.keys.key_store import NoKeys, stored_keys
 
@@ -54,10 +55,13 @@ class KeyFilter:
             return False
         return known.covered_to == next_offset and not known.is_crowded
 
-    def staying(self, draft: Draft, batch: bytes, runs: Sequence[int]) -> Sequence[int]:
+    def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
+        """Nothing is to be prepared."""
+
+    def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
         """Which records have a key that is new, or none."""
-        keys = stored_keys(kernels.keys_of(batch, 0, len(batch), decompress))
-        known, stays = self.partitions[draft.partition], [*_flags(runs, len(keys))]
+        keys = stored_keys(kernels.keys_of(given.data, 0, len(given.data), decompress))
+        known, stays = self.partitions[draft.partition], [*flags_of(runs, len(keys))]
         asked = {key for key, is_in in zip(keys, stays, strict=True) if is_in and key is not None}
         flags, new = self._judge(draft, keys, stays, self._find(known, asked))
         self._last, self._before = known, draft.next_offset
@@ -103,7 +107,7 @@ class KeyFilter:
             raise CannotJudge("the index is asked")
         return found
 
-    def look_ahead(self, partition: int, batches: bytes) -> bool:
+    def look_behind(self, partition: int, batches: bytes) -> bool:
         """Ask for the keys of these, too; whether there is room for more."""
         known = self.partitions[partition]
         if not (known.is_asking and known.asks_more):
@@ -125,12 +129,3 @@ class KeyFilter:
         """What was proposed may be lost."""
         for known in self.partitions.values():
             known.forget_proposals()
-
-
-def _flags(runs: Sequence[int], records: int) -> Iterator[bool]:
-    """Record by record, what runs say."""
-    done = 0
-    for place, length in enumerate(runs):
-        yield from (place % 2 == 0 for _ in range(length))
-        done += length
-    yield from (True for _ in range(records - done))

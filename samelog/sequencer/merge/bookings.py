@@ -10,6 +10,7 @@ from typing import Any
 
 from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.types import Input
 
 
@@ -17,11 +18,18 @@ class Bookings:
     """What was booked of one producer and one input before a batch is judged."""
 
     def __init__(
-        self, dedup: DedupView, draft: Draft, entry: Input, producer_id: int, dedup_id: str
+        self,
+        views: tuple[DedupView, TransactionView],
+        draft: Draft,
+        entry: Input,
+        producer_id: int,
+        dedup_id: str,
     ) -> None:
-        self._draft, self._learnt = draft, draft.learnt
+        self._draft, self._learnt, self._begins = draft, draft.learnt, len(draft.begins)
+        dedup, transactions = views
         places = [
             *dedup.places(entry, producer_id, dedup_id),
+            transactions.place(producer_id, entry.partition),
             *_places_in(draft, entry, producer_id, dedup_id),
         ]
         self._before = [(known, key, _copied(known.get(key))) for known, key in places]
@@ -29,6 +37,7 @@ class Bookings:
     def undo(self) -> None:
         """Put everything back."""
         self._draft.learnt = self._learnt
+        del self._draft.begins[self._begins :]
         for known, key, value in self._before:
             if value is None:
                 known.pop(key, None)

@@ -15,6 +15,7 @@ from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
 from samelog.sequencer.state.commands import Range, Sequence5, Verdict
 from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
 from samelog.sequencer.state.transactions.commands import Begin, End
+from samelog.wire.refusals import RefusedBatch
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
@@ -81,6 +82,41 @@ class MirrorDraft(msgspec.Struct):
             self.begins.append((producer_id, header[7], offset))
 
 
+ASKED_INPUTS = 8
+
+
+class LeftOut(msgspec.Struct):
+    """What an instruction in the making leaves out of its ranges."""
+
+    runs: list[list[int]] = []
+    """Which records stay, of the ranges that say so."""
+    numbers: int = 0
+    """How many it takes to say that."""
+    version: int | None = None
+    """Of the topic's schema, if its records are checked."""
+    refused: list[RefusedBatch] = []
+    """Of those, what does not fit."""
+    asked: int = 0
+    """Of how many inputs somebody is asked whether it fits."""
+    later: list[int] = []
+    """Inputs that are looked at when the first of those answers has come."""
+
+    def puts_off(self, number: int) -> bool:
+        """Enough is asked for at a time, so an input is not looked at now."""
+        if self.asked >= ASKED_INPUTS:
+            self.later.append(number)
+        return self.asked >= ASKED_INPUTS
+
+    def refuse(self, batch: RefusedBatch) -> None:
+        """Records of a batch do not fit."""
+        self.refused.append(batch)
+        self.numbers += batch.weight
+
+    def take_back(self) -> None:
+        """Those of the last batch do, for now."""
+        self.numbers -= self.refused.pop().weight
+
+
 class Draft(msgspec.Struct):
     """One partition's instruction in the making."""
 
@@ -98,10 +134,7 @@ class Draft(msgspec.Struct):
     """How many sequences."""
     begins: list[Begin] = []
     ends: list[End] = []
-    left_out: list[list[int]] = []
-    """Which records of the ranges stay that say so."""
-    runs: int = 0
-    """How many numbers it takes to say that."""
+    left: LeftOut = msgspec.field(default_factory=LeftOut)
     most_bytes: int = 0
     """Of each input."""
     mirrored: MirrorDraft | None = None
@@ -181,9 +214,9 @@ def append_joined(draft: Draft, part: Range, runs: Sequence[int] = ()) -> None:
 
 
 def _leaving(draft: Draft, part: Range, runs: list[int]) -> Range:
-    draft.left_out.append(runs)
-    draft.runs += len(runs)
-    place = len(draft.left_out) - 1
+    draft.left.runs.append(runs)
+    draft.left.numbers += len(runs)
+    place = len(draft.left.runs) - 1
     return msgspec.structs.replace(part, verdict=int(Verdict.LEAVE_OUT), detail=place)
 
 
@@ -191,11 +224,11 @@ def _join_runs(draft: Draft, last: Range, runs: Sequence[int]) -> tuple[Verdict,
     """The verdict and detail of the last range, once it has grown by one with these runs."""
     before: list[int] = []
     if last.verdict == Verdict.LEAVE_OUT:
-        before, place = draft.left_out[last.detail], last.detail
+        before, place = draft.left.runs[last.detail], last.detail
     else:
-        draft.left_out.append(before)
-        place = len(draft.left_out) - 1
+        draft.left.runs.append(before)
+        place = len(draft.left.runs) - 1
     grown = joined(before, last.records + sum(before[1::2]), runs)
-    draft.runs += len(grown) - len(before)
-    draft.left_out[place] = grown
+    draft.left.numbers += len(grown) - len(before)
+    draft.left.runs[place] = grown
     return Verdict.LEAVE_OUT, place

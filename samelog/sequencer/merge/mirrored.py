@@ -22,6 +22,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
     MergeTransactions,
+    MergeTyped,
     MirrorMerge,
     Range,
     Verdict,
@@ -132,6 +133,9 @@ def special_merge(fields: tuple[Any, ...], draft: Draft) -> Merge:
     if draft.mirrored is not None:
         return mirror_merge(fields[:-1], draft.mirrored)
     more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
-    if draft.left_out:
-        return MergeLeaving(*(*more, draft.left_out))
+    left = draft.left
+    if left.version is not None:
+        return MergeTyped(*(*more, left.runs, left.version, left.refused))
+    if left.runs:
+        return MergeLeaving(*(*more, left.runs))
     return MergeTransactions(*more)

@@ -36,16 +36,20 @@ from samelog.sequencer.merge.drafts import (
     append_joined,
     newest,
 )
-from samelog.sequencer.merge.filters import CannotJudge, Judged, MergeFilter, filtered
+from samelog.sequencer.merge.filters import (
+    CannotJudge,
+    GivenBatch,
+    InputWaits,
+    Judged,
+    MergeFilter,
+    filtered,
+    look_ahead,
+    look_behind,
+)
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import (
-    Merge,
-    Range,
-    Sequence5,
-    Verdict,
-)
+from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
@@ -107,7 +111,8 @@ class Planner:
         self._closing.clear()
         self.damaged.clear()
         self._forget()
-        self._active = self.filters if self._machine.state.keyed else ()
+        state = self._machine.state
+        self._active = self.filters if state.keyed or state.schemas.enforced else ()
         for each in self.filters:
             each.reset()
 
@@ -130,7 +135,8 @@ class Planner:
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
         self._given_up.discard(index)
-        self._active = self.filters if self._machine.state.keyed else ()
+        state = self._machine.state
+        self._active = self.filters if state.keyed or state.schemas.enforced else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -164,12 +170,8 @@ class Planner:
         merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
-        budget = EntryBudget(
-            limits.entry_bytes,
-            limits.entry_ranges,
-            limits.entry_sequences,
-            limits.entry_runs,
-        )
+        most = limits.entry_bytes, limits.entry_ranges, limits.entry_sequences, limits.entry_runs
+        budget = EntryBudget(*most)
         drafts: dict[int, Draft] = {}
         for entry, place in self._in_turn(available):
             if budget.is_spent:
@@ -177,6 +179,8 @@ class Planner:
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
+            if draft.left.puts_off(entry.number):
+                continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
@@ -269,7 +273,7 @@ class Planner:
             if place.byte >= stop:
                 place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
-            ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.runs
+            ranges, learnt, runs = len(draft.ranges), draft.learnt, draft.left.numbers
             size = draft.size
             data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
@@ -280,7 +284,7 @@ class Planner:
             keep_taken(draft.ranges[-1], taken, (data, scan), source)
             cost = max(taken, draft.size - size)  # what was compressed is merged unpacked
             share -= cost
-            learnt, runs = draft.learnt - learnt, draft.runs - runs
+            learnt, runs = draft.learnt - learnt, draft.left.numbers - runs
             budget.charge(cost, len(draft.ranges) - ranges, learnt, runs)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
@@ -333,50 +337,50 @@ class Planner:
         range.
         """
         taken, filters = 0, self._filters_of(entry.partition) if self._active else ()
-        most_runs, most_size = draft.runs + self._limits.entry_runs, draft.size + draft.most_bytes
-        for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
+        most_runs = draft.left.numbers + self._limits.entry_runs
+        most_size = draft.size + draft.most_bytes
+        headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
+        if filters:
+            look_ahead(filters, draft, entry, data, headers)
+        for header in headers:
             start, size, crc = header[0], header[1], header[9]
-            is_transactional = header[3] & TRANSACTIONAL != 0
-            facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
-            batch, runs = data[start : start + size], list[int]()
-            before = self._bookings(entry, facts, draft) if filters else None
+            facts = BatchFacts(header[2], *header[6:9], header[3] & TRANSACTIONAL != 0)
+            batch, at, runs = data[start : start + size], place.byte + start, list[int]()
             try:
-                verdict, detail, output = self._judge(entry, facts, draft, batch)
                 if filters:
-                    judged = verdict, detail, output
-                    (verdict, detail, output), runs = filtered(filters, judged, draft, batch)
-            except LogFormatError as error:
-                if before is not None:
-                    before.undo()
-                if isinstance(error, CannotJudge):
-                    self._look_ahead(draft, data[start + size :])
+                    given = GivenBatch(entry, place.roll, at, batch, header[6])
+                    (verdict, detail, output), runs = self._filter(filters, facts, draft, given)
                 else:
+                    verdict, detail, output = self._judge(entry, facts, draft, batch)
+            except LogFormatError as error:
+                if not isinstance(error, CannotJudge):
                     self.damaged[entry.number] = str(error)
+                elif not isinstance(error, InputWaits):
+                    look_behind(filters, draft, data[start + size :])
                 break
-            part = Range(
-                entry.number,
-                place.run,
-                place.roll,
-                place.byte + start,
-                place.byte + start + size,
-                output[0],
-                output[1],
-                crc + 1,
-                int(verdict),
-                detail,
-            )
-            append_joined(draft, part, runs)
+            where = entry.number, place.run, place.roll, at, at + size
+            append_joined(draft, Range(*where, *output, crc + 1, int(verdict), detail), runs)
             taken = start + size
-            if draft.runs >= most_runs or draft.size >= most_size:
+            if draft.left.numbers >= most_runs or draft.size >= most_size:
                 break
         return taken
 
-    def _look_ahead(self, draft: Draft, behind: bytes) -> None:
-        """What follows a batch that cannot be judged yet comes with it, if filters have room."""
-        filters = self._filters_of(draft.partition)
-        room = [each.look_ahead(draft.partition, behind) for each in filters]
-        if not all(room):
-            draft.most_bytes = 0
+    def _filter(
+        self, filters: Sequence[MergeFilter], facts: BatchFacts, draft: Draft, given: GivenBatch
+    ) -> tuple[Judged, list[int]]:
+        """As `_judge`, and which records stay, if not all do. A batch that is refused, or cannot be
+        judged yet, is as if it had not come. Raises LogFormatError.
+        """
+        before = self._bookings(given.entry, facts, draft)
+        try:
+            judged = self._judge(given.entry, facts, draft, given.data)
+            found = filtered(filters, judged, draft, given)
+        except LogFormatError:
+            before.undo()
+            raise
+        if found[0][0] is Verdict.REFUSED:
+            before.undo()
+        return found
 
     def _most_bytes(self, draft: Draft) -> int:
         """What may be taken of an input; nothing as long as a filter cannot judge what comes."""
@@ -403,7 +407,8 @@ class Planner:
         """What is booked before `_judge`."""
         run = self._machine.open_run_of(entry.session)
         dedup_id = "" if run is None or run.dedup_id is None else run.dedup_id
-        return Bookings(self._dedup, draft, entry, facts.producer_id, dedup_id)
+        views = self._dedup, self._transactions
+        return Bookings(views, draft, entry, facts.producer_id, dedup_id)
 
     def _judge_twin(
         self, entry: Input, run: Run, facts: BatchFacts, draft: Draft, batch: bytes
@@ -437,13 +442,9 @@ class Planner:
             if facts.is_transactional:
                 begin = view.begin(entry.partition, facts, draft.next_offset)
                 draft.begins += [] if begin is None else [begin]
-            sequence = Sequence5(
-                facts.producer_id,
-                facts.epoch,
-                facts.sequence,
-                last_sequence(facts.sequence, facts.records),
-                draft.next_offset,
-            )
+            last = last_sequence(facts.sequence, facts.records)
+            sent = facts.producer_id, facts.epoch, facts.sequence, last
+            sequence = Sequence5(*sent, draft.next_offset)
             self._dedup.add_sequence(entry.partition, sequence)
             draft.sequences.setdefault(facts.producer_id, []).append(sequence)
             draft.learnt += 1
@@ -479,8 +480,8 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-        more = draft.begins, draft.ends, draft.left_out, draft.mirrored
-        is_plain = more == ([], [], [], None)
+        more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version
+        is_plain = more == ([], [], [], None, None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
 
     def _forget(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.state.commands import Verdict
@@ -82,6 +83,10 @@ class TransactionView:
         self.is_proposed = True
         self._begun[facts.producer_id, partition] = part.number
         return Begin(facts.producer_id, facts.epoch, part.number, offset)
+
+    def place(self, producer: int, partition: int) -> tuple[dict[tuple[int, int], int], Any]:
+        """Where it is noted that a proposed instruction begins a transaction: a dict and a key."""
+        return self._begun, (producer, partition)
 
     def _part(self, partition: int, producer: int) -> JoinedInLog | None:
         """The producer's transaction in a partition, until its marker is proposed."""

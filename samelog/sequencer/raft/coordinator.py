@@ -240,9 +240,11 @@ class Coordinator:
     def plan_again(self, partition: int) -> None:
         """What kept a partition from being planned is over."""
         inputs = self._machine.state.inputs.values()
-        self._unsettled.to_plan.update(
-            each.number for each in inputs if each.partition == partition
-        )
+        self.plan_inputs(each.number for each in inputs if each.partition == partition)
+
+    def plan_inputs(self, numbers: Iterable[int]) -> None:
+        """The same of some inputs."""
+        self._unsettled.to_plan.update(numbers)
         self.plan_soon()
 
     def plan_soon(self) -> None:

@@ -21,10 +21,18 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import GROUPS, LEAVING, MIRRORS, TRANSACTIONS, OtherVersion
+from samelog.sequencer.levels import (
+    ENFORCING,
+    GROUPS,
+    LEAVING,
+    MIRRORS,
+    TRANSACTIONS,
+    OtherVersion,
+)
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.judging.commands import ForgetRefused
 from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.mirrors.commands import MirrorCommand
 from samelog.sequencer.state.placement.commands import PlacementCommand
@@ -40,6 +48,7 @@ from samelog.sequencer.state.transactions.commands import (
     TransactionCommand,
 )
 from samelog.sequencer.state.views.commands import ViewCommand
+from samelog.wire.refusals import RefusedBatch
 
 
 class Verdict(IntEnum):
@@ -52,6 +61,7 @@ class Verdict(IntEnum):
     SLICE = 4
     INVALID_TRANSACTION = 5
     LEAVE_OUT = 6
+    REFUSED = 7
 
 
 class CommandError(OtherVersion):
@@ -109,7 +119,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest
     of the input bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown),
     or the records to drop of a sliced batch, or the place in `left_out` of a range of which some
-    records are left out.
+    records are left out, or that in `refused` of a batch that was refused.
     """
 
     input: Unsigned32
@@ -238,7 +248,18 @@ class MergeLeaving(MergeTransactions, frozen=True, tag=100):
     left_out: list[list[int]] = msgspec.field(default_factory=list)
 
 
-AnyMerge = Merge | MergeTransactions | MergeLeaving | MirrorMerge
+class MergeTyped(MergeLeaving, frozen=True, tag=145):
+    """A merge instruction for a topic whose records nodes check: `version` of its schema counted
+    (0: it has none). `refused` tells of every batch with records that do not fit; those of a
+    publisher are left out, a batch of a Kafka client is refused as a whole.
+    """
+
+    needs: ClassVar[int] = ENFORCING
+    version: int = 0
+    refused: list[RefusedBatch] = msgspec.field(default_factory=list)
+
+
+AnyMerge = Merge | MergeTransactions | MergeLeaving | MergeTyped | MirrorMerge
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -410,6 +431,7 @@ AnyCommand = (
     | MergeTransactions
     | MirrorMerge
     | MergeLeaving
+    | MergeTyped
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted
@@ -437,6 +459,7 @@ AnyCommand = (
     | TransactionCommand
     | CompactionCommand
     | TellKeys
+    | ForgetRefused
     | NoteElection
 )
 

@@ -29,6 +29,7 @@ from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
     MergeTransactions,
+    MergeTyped,
     MirrorMerge,
     NodeStarted,
     OpenInputCommand,
@@ -38,6 +39,7 @@ from samelog.sequencer.state.commands import (
     VoidRecordsCommand,
 )
 from samelog.sequencer.state.feeds.changes import GROUP_AND_TRANSACTION_CHANGES, merged
+from samelog.sequencer.state.judging.changes import note_refused, why_unchecked
 from samelog.sequencer.state.mirrors.changes import (
     follow_source,
     problem_with_ends,
@@ -67,6 +69,7 @@ from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.events import TELLERS, note_election, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
+    GONE,
     STATE_VERSION,
     Input,
     MemberLives,
@@ -77,6 +80,7 @@ from samelog.sequencer.state.types import (
     State,
     Topic,
     follows,
+    not_next,
 )
 from samelog.sequencer.state.views.changes import why_not_dropped
 from samelog.sequencer.state.views.commands import ViewCommand
@@ -366,13 +370,13 @@ class StateMachine:
 
     def merge(self, command: Merge) -> Merge | Rejection:
         """Apply an instruction, as `apply` does."""
-        partition = self.state.partitions.get(command.partition)
-        if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        partition = self.state.partitions.get(command.partition, GONE)
         if partition.next_offset != command.base_offset:
-            return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+            return not_next(partition, command)
         if command.is_mirrored is not (command.partition in self.state.mirrors.places):
             return Rejection("MIRROR", f"partition {command.partition} is one of a mirror, or none")
+        if self.state.schemas.enforced and (why := why_unchecked(self.state, partition, command)):
+            return Rejection("UNCHECKED", why)
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
@@ -398,6 +402,8 @@ class StateMachine:
         if reason is None:
             merged(self, command)
             settle(self.state, command)
+            if isinstance(command, MergeTyped):
+                note_refused(self.state, command)
         return reason
 
     def places_after(
@@ -457,12 +463,6 @@ class StateMachine:
             settings = self.state.topics[partition.topic_id].settings
             keyed.merged(command.base_offset, command.next_offset, command.append_ms, settings)
 
-    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
-        return void_records(self.state, command)
-
-    def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
-        return archive_records(self.state, command)
-
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         return Checkpoint(news_of(self.state.partitions, command))
 
@@ -480,13 +480,14 @@ _APPLY: dict[type, Any] = {
     MergeTransactions: StateMachine.merge,
     MirrorMerge: StateMachine.merge,
     MergeLeaving: StateMachine.merge,
+    MergeTyped: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
     NoteElection: note_election,
-    VoidRecordsCommand: StateMachine._void_records,
+    VoidRecordsCommand: lambda machine, command: void_records(machine.state, command),
     Expire: StateMachine._expire,
-    ArchiveCommand: StateMachine._archive,
+    ArchiveCommand: lambda machine, command: archive_records(machine.state, command),
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),

@@ -36,6 +36,8 @@ class Schemas(msgspec.Struct, dict=True):
     size_bytes: int = 0
     views: dict[str, View] = {}
     """By id; their schemas' texts are among the others. Changed by what is below only."""
+    enforced: dict[str, None] = {}
+    """The topics whose records nodes check (`schema.enforce=node`)."""
 
     @cached_property
     def index(self) -> ViewIndex:

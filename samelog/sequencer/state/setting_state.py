@@ -26,12 +26,14 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.feeds.noting import begin as begin_feeds
+from samelog.sequencer.state.judging.changes import JUDGING_CHANGES, why_not_enforced
 from samelog.sequencer.state.keys.key_state import TellKeys, blocks_between, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
 from samelog.sequencer.state.views.changes import VIEW_CHANGES
+from samelog.typed.enforcing import is_judged
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -109,7 +111,10 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
         settings.pop(key, None)
     if (why := problem_with_keys(topic.settings, settings)) is not None:
         return "INVALID_CONFIG", why
+    if is_judged(settings) and (why := why_not_enforced(state, topic)) is not None:
+        return "INVALID_CONFIG", why
     topic.settings = settings
+    state.follow_enforcing(topic)
     return None
 
 
@@ -167,6 +172,7 @@ CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     AddPartitions: _add_partitions,
     **dict.fromkeys(ACCESS_COMMANDS, _change_access),
     **SCHEMA_CHANGES,
+    **JUDGING_CHANGES,
     **MIRROR_CHANGES,
     **SITE_CHANGES,
     **VIEW_CHANGES,

@@ -24,6 +24,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
+    Merge,
     OpenRunCommand,
     Range,
     RecordEvent,
@@ -41,6 +42,8 @@ from samelog.sequencer.state.setting_commands import Advertised
 from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.views.view import View
+from samelog.typed.enforcing import is_judged
+from samelog.wire.refusals import RefusedBatch
 
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
@@ -246,6 +249,8 @@ class Input(msgspec.Struct):
     roll: int = 0
     byte: int = 0
     last_id: int | None = None
+    refused: list[RefusedBatch] = []
+    """What its publisher has not said yet that it has kept, oldest first."""
 
     @property
     def place(self) -> SessionPosition:
@@ -362,6 +367,13 @@ class State(msgspec.Struct):
         versions = self.topics[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
+    def follow_enforcing(self, topic: Topic) -> None:
+        """A topic is made, or has other settings."""
+        if is_judged(topic.settings):
+            self.schemas.enforced[topic.topic_id] = None
+        else:
+            self.schemas.enforced.pop(topic.topic_id, None)
+
     def topic_of_view(self, view: View) -> Topic:
         """A view as a topic: of its own name, log and numbers, without partitions in the state."""
         schemas = [] if view.schema is None else [view.schema]
@@ -386,6 +398,7 @@ class State(msgspec.Struct):
             self.topics[command.topic_id] = topic
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
+        self.follow_enforcing(topic)
         if command.number not in self.partitions:
             self.add_empty(topic, command.number, command.numbers.index(command.number))
 
@@ -423,3 +436,14 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
+
+
+GONE = Partition(0, "", 0, next_offset=-1)
+"""Of a topic that was deleted."""
+
+
+def not_next(partition: Partition, command: Merge) -> Rejection:
+    """An instruction does not go on where its partition ends."""
+    if partition is GONE:
+        return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+    return Rejection("PRECONDITION", f"base offset {command.base_offset}")

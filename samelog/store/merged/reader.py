@@ -19,6 +19,7 @@ from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
 from samelog.format.transactions import Aborted
 from samelog.store.disk.batch_walk import batch_heads, valid_extent
+from samelog.store.disk.detached import DetachedRead
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.segment_chain import SegmentChain
@@ -167,6 +168,13 @@ class MergedReader:
         data = file.pread(min(limit_bytes, size - byte), byte)
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         return memoryview(data)[: scan.end] if scan.end else self._read_one(file, byte, size)
+
+    def detached(self, base: int, byte: int, limit_bytes: int) -> DetachedRead:
+        """As `read`, by whoever calls it, in any thread, even when the log is closed. Raises as
+        `read`.
+        """
+        size = self._chain.size_of(base)
+        return DetachedRead(self._segment_files.log(base), byte, size, limit_bytes)
 
     def read_part(self, base: int, byte: int, size_bytes: int) -> bytes:
         """Bytes of a batch that was read before. Raises as `read`."""

@@ -18,6 +18,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import SessionStartsAt
+from samelog.wire.refusals import RefusedBatch
 
 InputName = tuple[str, int]
 """(topic, partition): an input of a session that is known."""
@@ -195,6 +196,15 @@ class Reached(msgspec.Struct, frozen=True):
     places: ProgressTold
 
 
+class KeepRefused(msgspec.Struct, frozen=True):
+    """Keep, durably, what was refused of a batch, before anything that comes later; then say so."""
+
+    handle: int
+    run: int
+    name: InputName
+    batch: RefusedBatch
+
+
 class RunIsClosed(msgspec.Struct, frozen=True):
     """The cluster has closed a run; told by every node."""
 
@@ -239,7 +249,7 @@ class HoldersTold(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...]
 
 
-News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | Forked | StatusChanged
+News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | KeepRefused | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (

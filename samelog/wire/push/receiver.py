@@ -10,6 +10,7 @@ nothing for a handle that has ended, or whose run is closed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -34,9 +35,11 @@ from samelog.wire.messages import (
 from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.effects import CHECKED, InputName, ProgressTold, RollByte, RunEnds
 from samelog.wire.receiver import ResumePoint
+from samelog.wire.refusals import RecordsRefused, RefusedBatch
 
 MAX_HANDLES = 1 << 16
 MAX_RUNS = 1 << 12
+UPGRADE = "publish with a newer version of samelog"
 ABOUT_BYTES = frozenset({FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY})
 """What is wrong with the bytes of one input only: its handle ends, not the connection."""
 ABOUT_START = frozenset({FaultCode.TOPIC_GONE, FaultCode.OUT_OF_RANGE})
@@ -98,6 +101,8 @@ class HeldInput:
     run_id: str
     run_number: int
     end: RollByte | None = None
+    told: tuple[int, int, int] = (-1, -1, -1)
+    """The last batch of which was told what was refused."""
 
 
 class PushReceiver:
@@ -112,6 +117,7 @@ class PushReceiver:
         self.session = hello.session
         self.session_id = hello.session_id
         self.identity = identity
+        self._hears_refusals = hello.refusals
         self.messages: list[AnyMessage] = []
         """To be sent in this order; whoever does takes them off."""
         self.acks = Acknowledgements()
@@ -297,6 +303,25 @@ class PushReceiver:
                 merged = held.end if is_merged else (0, 0)
                 is_changed |= self.acks.reached(handle, (held.end, held.end, merged), now)
         return is_changed
+
+    def records_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
+        """Tell, once, what was refused of the runs of an input; that input is not for who would not
+        keep it.
+        """
+        for handle in tuple(self._handles.get(number, ())):
+            held = self._inputs[handle]
+            news = [b for b in batches if b.run == held.run_number and b.place > held.told]
+            if news and not self._hears_refusals:
+                text = "records do not fit the schema (schema.enforce), and it cannot be told which"
+                self._forget(handle)
+                self._refuse(handle, ProtocolFault(FaultCode.UNSUPPORTED_VERSION, text, UPGRADE))
+            elif news:
+                held.told = news[-1].place
+                self.messages += [RecordsRefused(handle, each) for each in news]
+
+    def kept(self, handle: int) -> HeldInput | None:
+        """Of what the sender has kept what was refused; None: the handle has ended."""
+        return self._inputs.get(handle)
 
     def run_closed(self, session: str, run_id: str, ends: RunEnds, now: float) -> None:
         """Tell it, once, behind what was reached before; nothing more is taken for the run."""

@@ -40,6 +40,7 @@ from samelog.wire.push.effects import (
     ClusterKnowledge,
     HoldersTold,
     InputName,
+    KeepRefused,
     ListFiles,
     PushEffect,
     PushPhase,
@@ -53,6 +54,7 @@ from samelog.wire.push.effects import (
     TopicTold,
 )
 from samelog.wire.push.inputs import RunInputs
+from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender
 
 READ_BYTES = 1 << 20
@@ -111,15 +113,17 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
-            case TopicOpened() | Holders():
+            case TopicOpened() | Holders() | RecordsRefused():
                 self._told(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
                 raise _unexpected(message)
 
-    def _told(self, message: TopicOpened | Holders) -> None:
-        if isinstance(message, TopicOpened):
+    def _told(self, message: TopicOpened | Holders | RecordsRefused) -> None:
+        if isinstance(message, RecordsRefused):
+            self._refused(message)
+        elif isinstance(message, TopicOpened):
             is_checked = message.reason == CHECKED
             self.effects.append(TopicTold(message.topic, message.partitions, is_checked))
         else:
@@ -275,6 +279,17 @@ class PushSender:
             if merged >= end:
                 del self._watched[message.handle]
                 self._send(Close(message.handle))
+
+    def _refused(self, message: RecordsRefused) -> None:
+        """Records of a batch will never be merged."""
+        handle, shipped = message.handle, self.inputs.by_handle.get(message.handle)
+        if shipped is not None and self._record is not None:
+            place = self._record.run, shipped.name
+        elif (watched := self._watched.get(handle)) is not None:
+            place = watched[:2]
+        else:
+            return
+        self.effects.append(KeepRefused(handle, *place, message.batch))
 
     # --- the end of a run ---------------------------------------------------------------------
 

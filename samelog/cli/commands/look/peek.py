@@ -31,11 +31,14 @@ from samelog.cli.output import (
 )
 from samelog.cli.record_text import as_line, as_value
 from samelog.format._kernels import Record, decode_records
+from samelog.format.arrow import ArrowMissing
 from samelog.format.compression import decompress
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 if TYPE_CHECKING:
+    from samelog.cli.conditions import RowCondition
     from samelog.cli.value_rows import PartitionRows
+    from samelog.config.tables.client import ClientConfig
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
     from samelog.spark.plan.catalogue import TopicState
 
@@ -125,6 +128,11 @@ class Beginning:
     help="Show only records whose value matches this regular expression (RE2).",
 )
 @click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Show only records that meet this, over the columns of their schema, as in SQL.",
+)
+@click.option(
     "--max",
     "limit",
     type=click.IntRange(min=1),
@@ -151,6 +159,7 @@ def command(
     timeout_s: float,
     key: str | None,
     pattern: Any,
+    where: str | None,
     **place: int | None,
 ) -> None:
     """Print some records of TOPIC as the nodes have them, without copying the topic.
@@ -167,6 +176,7 @@ def command(
       samelog peek flights --partition 2 --offset 1500 --max 20 --config client.toml
       samelog peek flights --at 2026-11-20T08:00 --key EWR --config client.toml
       samelog peek flights --last 100000 --grep 'dest.*(LAX|SFO)' --config client.toml
+      samelog peek flights --where "dep_delay > 60 AND origin = 'EWR'" --config client.toml
     """
     from samelog.cli.value_rows import PartitionRows
     from samelog.config.load import load_client
@@ -177,9 +187,9 @@ def command(
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)
     deadline = time.monotonic() + timeout_s
     remedy = "give more time with --timeout"
-    looked = Looked()
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
+        looked = Looked(_conditions(client, ranges, where))
         with closing(_records(nodes, ranges, deadline, looked)) as records:
             chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
             rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
@@ -224,10 +234,25 @@ def _wholes(topic: str, state: TopicState, partition: int | None) -> list[Offset
     ]
 
 
+def _conditions(
+    client: ClientConfig, ranges: list[OffsetRange], where: str | None
+) -> Mapping[PartitionName, RowCondition]:
+    if where is None:
+        return {}
+    from samelog.cli.conditions import RowCondition
+    from samelog.typed.filters.operands import BadFilter
+
+    try:
+        return {each.name: RowCondition(client, *each.name, where) for each in ranges}
+    except (BadFilter, ArrowMissing) as error:
+        fail(str(error))
+
+
 @dataclass(slots=True)
 class Looked:
-    """How many offsets were looked at."""
+    """What records are looked at for, and how many offsets were."""
 
+    conditions: Mapping[PartitionName, RowCondition]
     offsets: int = 0
 
 
@@ -241,10 +266,13 @@ def _records(
 ) -> Generator[Record]:
     """The records of ranges, a piece of a log at a time. Raises OperatorError at the deadline."""
     for number, wanted in enumerate(ranges):
+        condition = looked.conditions.get(wanted.name)
         with closing(nodes.read(wanted)) as chunks:
             for chunk in chunks:
+                met = None if condition is None else condition.meeting(chunk.data, chunk.size)
                 for record in decode_records(chunk.data, 0, chunk.size, *wanted.name, decompress):
-                    if wanted.start <= record.offset < wanted.end:
+                    is_met = met is None or record.offset in met
+                    if is_met and wanted.start <= record.offset < wanted.end:
                         yield record
                 looked.offsets = length_of(ranges[:number]) + chunk.next_offset - wanted.start
                 if time.monotonic() >= deadline and (wanted, chunk.next_offset) != _end(ranges):

@@ -45,7 +45,8 @@ def set_command(config: ClientConfig, *, topic: str, file: IO[str], follows: int
     """Let the schema of TOPIC have another version, that of FILE (- is stdin).
 
     It must be compatible with the newest one as the topic's setting schema.compatibility says:
-    none, backward (the default), forward or full.
+    none, backward (the default), forward or full. Who refuses records that do not fit says the
+    setting schema.enforce: nobody (off), samelog's own publishers (publisher), or nodes too (node).
 
     \b
     Examples:

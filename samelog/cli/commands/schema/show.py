@@ -68,8 +68,9 @@ def history(config: ClientConfig, *, topic: str) -> None:
         print_json(found.versions)
         return
     columns = ("version", "set", "format", "columns", "fingerprint")
-    title = f"{found.topic}: schema.compatibility={found.compatibility}"
-    print_table(columns, [_row(each) for each in found.versions], title=title)
+    settings = f"schema.compatibility={found.compatibility}, schema.enforce={found.enforce}"
+    rows = [_row(each) for each in found.versions]
+    print_table(columns, rows, title=f"{found.topic}: {settings}")
 
 
 def _row(each: SchemaInfo) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.transactions.state import LogTransactions
 from samelog.sequencer.state.types import Input, Partition, Run, Session, State, Topic
 from samelog.typed.schema import parse_schema
+from samelog.wire.refusals import RefusedBatch
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -44,6 +45,7 @@ class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
     roll: int
     byte: int
     last_id: int | None
+    refused: list[RefusedBatch] = []
 
 
 class CarriedPartition(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +121,8 @@ def _inputs(state: State, number: int) -> Iterator[CarriedInput]:
         if entry.partition == number and session.runs and not is_nodes:
             whose = session.name, session.session_id, session.identity, session.idle_since_ms
             run = msgspec.structs.replace(session.runs[-1], ends=[])
-            yield CarriedInput(*whose, run, entry.roll, entry.byte, entry.last_id)
+            place = entry.roll, entry.byte, entry.last_id
+            yield CarriedInput(*whose, run, *place, entry.refused)
 
 
 def _seal(state: State, command: PassPartition) -> WhyNot:
@@ -263,6 +266,7 @@ def _take_up(state: State, carried: Carried) -> None:
         state.topics[topic.topic_id] = topic
         state.names[topic.name] = topic.topic_id
         topic.partition_numbers = carried.numbers
+        state.follow_enforcing(topic)
     state.partitions[number] = carried.partition
     state.next_partition = max(state.next_partition, number + 1)
 
@@ -311,6 +315,7 @@ def _take_up_input(state: State, number: int, carried: CarriedInput) -> None:
         return  # nothing comes of that run any more
     entry = Input(state.next_input, carried.session, number, run.number)
     entry.roll, entry.byte, entry.last_id = carried.roll, carried.byte, carried.last_id
+    entry.refused = [each._replace(input=entry.number) for each in carried.refused]
     state.next_input += 1
     state.inputs[entry.number] = entry
     session = state.sessions[carried.session]

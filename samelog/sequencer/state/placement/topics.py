@@ -59,6 +59,7 @@ def add_topic(
         state.add_partition(topic)
     state.topics[topic.topic_id] = topic
     state.names[topic.name] = topic.topic_id
+    state.follow_enforcing(topic)
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
@@ -71,6 +72,7 @@ def add_topic(
 def drop_partitions(state: State, topic: Topic) -> list[Input]:
     """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
     gone = set(topic.partition_numbers)
+    state.schemas.enforced.pop(topic.topic_id, None)
     for number in gone:
         state.partitions.pop(number, None)
         state.keyed.pop(number, None)
@@ -105,14 +107,19 @@ def why_no_input(
     if run is None:
         return "RUN_CLOSED", f"session {command.session!r} has no open run"
     if run.stage is not None:
-        return "KEYED", "a topic whose keys count once takes no staged records"
+        return "KEYED", "a topic whose keys count once, or that nodes check, takes nothing staged"
     return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
 
 
 def is_barred(state: State, run: Run, number: int) -> bool:
     """Whether an open run may not write to a partition that is here."""
-    is_staged = run.stage is not None and number in state.keyed
+    is_staged = run.stage is not None and (number in state.keyed or _is_enforced(state, number))
     return is_staged or on_its_way(state, number) is not None
+
+
+def _is_enforced(state: State, number: int) -> bool:
+    partition = state.partitions.get(number)
+    return partition is not None and partition.topic_id in state.schemas.enforced
 
 
 def on_its_way(state: State, number: int) -> WhyNot:

@@ -1,0 +1,1 @@
+"""The process that checks records by their topic's schema, and who asks it (docs/typed.md)."""

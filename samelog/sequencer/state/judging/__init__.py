@@ -1,0 +1,1 @@
+"""What the replicated state knows of records that nodes check."""

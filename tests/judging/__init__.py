@@ -1,0 +1,1 @@
+"""Records that nodes check."""

@@ -1,0 +1,188 @@
+"""Planted bugs in records that nodes check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.replicator.push.refused import RefusedRecords
+from samelog.sequencer.judging.process import ProcessJudge, WorkerGone, _Worker
+from samelog.sequencer.judging.worker import JudgeAnswer
+from samelog.sequencer.merge.bookings import Bookings
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
+from samelog.sequencer.refusing import schema_filter
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
+from samelog.sequencer.refusing.verdicts import Verdicts
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.placement import topics
+from samelog.typed import judging
+from samelog.typed.judging import FITS, BatchMisfits
+from samelog.wire.push.receiver import PushReceiver
+
+
+@contextmanager
+def merge_what_nobody_checked() -> Iterator[None]:
+    """Any instruction counts for a topic that nodes check, by whatever version."""
+    with patch.object(machine, "why_unchecked", lambda state, partition, command: None):
+        yield
+
+
+@contextmanager
+def plan_before_the_verdict() -> Iterator[None]:
+    """What is not checked yet is planned."""
+    original = SchemaFilter.staying
+
+    def staying(
+        self: SchemaFilter, draft: Any, given: GivenBatch, runs: Sequence[int]
+    ) -> Sequence[int] | None:
+        try:
+            return original(self, draft, given, runs)
+        except CannotJudge:
+            return runs
+
+    with patch.object(SchemaFilter, "staying", staying):
+        yield
+
+
+@contextmanager
+def stage_what_nobody_checks() -> Iterator[None]:
+    """Records may be staged for a topic that nodes check."""
+    with patch.object(topics, "_is_enforced", lambda state, number: False):
+        yield
+
+
+@contextmanager
+def judge_any_mark_by_the_newest() -> Iterator[None]:
+    """A mark that is no version counts as none."""
+    with patch.object(judging, "_marks", lambda columns: {}):
+        yield
+
+
+@contextmanager
+def take_the_crc_for_the_batch() -> Iterator[None]:
+    """A verdict counts for other bytes of the same CRC and length."""
+
+    def find(self: Verdicts, number: int, version: int, batch: bytes) -> BatchMisfits | None:
+        known = self._known.get((number, version, batch[17:21], len(batch)))
+        return None if known is None else known[1]
+
+    with patch.object(Verdicts, "find", find):
+        yield
+
+
+@contextmanager
+def learn_what_was_refused() -> Iterator[None]:
+    """A refused batch teaches its sequence, and begins its transaction."""
+    with patch.object(Bookings, "undo", lambda self: None):
+        yield
+
+
+@contextmanager
+def merge_the_rest_of_a_clients_batch() -> Iterator[None]:
+    """Of a Kafka client's batch the records that fit are merged, and it sends them again."""
+    with patch.object(SchemaFilter, "_is_whole", lambda self, given: False):
+        yield
+
+
+@contextmanager
+def forget_what_was_refused() -> Iterator[None]:
+    """Nobody remembers what was refused."""
+    with patch.object(machine, "note_refused", lambda state, command: None):
+        yield
+
+
+@contextmanager
+def refuse_without_end() -> Iterator[None]:
+    """What a publisher does not keep grows for ever."""
+    with patch.object(schema_filter, "REFUSED_MOST", 1 << 30):
+        yield
+
+
+@contextmanager
+def acknowledge_what_is_not_told() -> Iterator[None]:
+    """A publisher is told nothing of what is refused, and acknowledged all of it."""
+    with patch.object(PushReceiver, "records_refused", lambda self, number, batches: None):
+        yield
+
+
+@contextmanager
+def keep_every_time() -> Iterator[None]:
+    """Every node's word is kept, as if it were another record."""
+    original = RefusedRecords.keep
+
+    def keep(self: RefusedRecords, *given: Any) -> Any:
+        self._look().clear()
+        return original(self, *given)
+
+    with patch.object(RefusedRecords, "keep", keep):
+        yield
+
+
+@contextmanager
+def take_what_killed_the_worker() -> Iterator[None]:
+    """What the process that checks has ended over counts as checked."""
+    original = _Worker.ask
+
+    def ask(self: _Worker, key: str, texts: Any, batches: Any, stall_s: float) -> JudgeAnswer:
+        try:
+            return original(self, key, texts, batches, stall_s)
+        except WorkerGone:
+            return JudgeAnswer([FITS] * len(batches))
+
+    with patch.object(_Worker, "ask", ask):
+        yield
+
+
+@contextmanager
+def ask_the_dead() -> Iterator[None]:
+    """A process that has ended is asked for ever."""
+    with patch.object(ProcessJudge, "_end", lambda self: None):
+        yield
+
+
+_FILTER = "tests/judging/test_schema_filter.py::test_"
+_BYTES = "tests/typed/test_judging.py::test_"
+_PROCESS = "tests/judging/test_process.py::test_"
+_TOLD = "tests/wire/test_push_receiver.py::test_"
+_KEPT = "tests/replicator/test_refused.py::test_"
+JUDGING = (
+    (265, merge_what_nobody_checked, _FILTER + "an_instruction_that_names_no_version_is_rejected"),
+    (265, plan_before_the_verdict, _FILTER + "nothing_is_planned_before_it_is_checked"),
+    (
+        265,
+        stage_what_nobody_checks,
+        _FILTER + "what_is_staged_is_not_for_a_topic_that_nodes_check",
+    ),
+    (
+        266,
+        judge_any_mark_by_the_newest,
+        _BYTES + "a_mark_decides_and_one_that_is_no_version_does_not_fit",
+    ),
+    (266, take_the_crc_for_the_batch, _FILTER + "a_verdict_is_of_the_very_bytes"),
+    (267, learn_what_was_refused, _FILTER + "a_refused_batch_begins_no_transaction"),
+    (
+        267,
+        merge_the_rest_of_a_clients_batch,
+        _FILTER + "a_kafka_clients_batch_is_refused_as_a_whole_and_teaches_no_sequence",
+    ),
+    (268, forget_what_was_refused, _FILTER + "what_is_refused_is_told_in_the_instruction"),
+    (
+        268,
+        refuse_without_end,
+        _FILTER + "more_is_refused_only_when_what_was_before_is_kept",
+    ),
+    (
+        268,
+        acknowledge_what_is_not_told,
+        _TOLD + "what_is_refused_is_told_once_and_before_it_is_acknowledged",
+    ),
+    (268, keep_every_time, _KEPT + "what_is_refused_is_kept_once_whoever_tells_it"),
+    (
+        269,
+        take_what_killed_the_worker,
+        _PROCESS + "one_that_was_killed_is_replaced_and_asked_again",
+    ),
+    (269, ask_the_dead, _PROCESS + "one_that_was_killed_is_replaced_and_asked_again"),
+)

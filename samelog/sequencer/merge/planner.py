@@ -179,7 +179,7 @@ class Planner:
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
-            if draft.left.puts_off(entry.number):
+            if draft.left.asked and draft.left.puts_off(entry.number):
                 continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)

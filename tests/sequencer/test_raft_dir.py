@@ -259,15 +259,3 @@ def test_one_directory_in_the_other_is_refused(tmp_path: Path, raft_dir: str) ->
     with pytest.raises(KeyProblem) as problem:
         config_of(tmp_path, raft=raft_dir).check()
     assert problem.value.key == "node.raft_dir"
-
-
-def test_a_node_that_has_voted_does_not_begin_without_its_raft_files(tmp_path: Path) -> None:
-    config = config_of(tmp_path, raft=None)
-    started(config)
-    directory = begin(config)
-    directory.belongs_to("cluster")
-    directory.close()
-    (tmp_path / "data" / "raft").rename(tmp_path / "raft")
-    assert "has no directory raft any more" in refused(config)
-    (tmp_path / "raft").rename(tmp_path / "data" / "raft")
-    begin(config).close()

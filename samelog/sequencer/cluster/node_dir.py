@@ -345,14 +345,7 @@ def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
 
 
 def _raft_home(fs: FileSystem, config: NodeConfig, known: NodeRecord) -> File | None:
-    return raft_home.take_home(
-        fs, config, known.made.directory_id, has_promised=_has_promised(known)
-    )
-
-
-def _has_promised(known: NodeRecord) -> bool:
-    """Whether Raft's files have something that the node must not forget."""
-    return known.may_vote and bool(known.cluster_id)
+    return raft_home.take_home(fs, config, known.made.directory_id)
 
 
 def _given(lock: File | None) -> list[File]:
@@ -382,8 +375,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
         if fs.exists(os.path.join(path, "node.json")):
             _check(record := read_record(fs, path), config)
             check_not_superseded(fs, path)
-            promised = _has_promised(record)
-            raft_home.check_home(fs, config, record.made.directory_id, has_promised=promised)
+            raft_home.check_home(fs, config, record.made.directory_id)
             check_has_log(fs, path, raft_home.home_of(config))
         else:
             _check_is_empty(fs, path)

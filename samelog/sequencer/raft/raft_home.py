@@ -96,21 +96,17 @@ def make_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> File | N
     return lock
 
 
-def take_home(
-    fs: FileSystem, config: NodeConfig, directory_id: str, *, has_promised: bool
-) -> File | None:
+def take_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> File | None:
     """Of a data directory that is not new: the lock of the one that Raft's files are in, if that is
     another. Raises as `check_home`.
     """
-    check_home(fs, config, directory_id, has_promised=has_promised)
+    check_home(fs, config, directory_id)
     return _lock(fs, config.place.raft_dir) if config.place.raft_dir else None
 
 
-def check_home(
-    fs: FileSystem, config: NodeConfig, directory_id: str, *, has_promised: bool = False
-) -> None:
+def check_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> None:
     """Raises RaftStoreError unless Raft's files of this data directory are where they are looked
-    for. `has_promised`: there have been some, as the node has voted.
+    for.
     """
     told, home = _read(fs, config.data), config.place.raft_dir
     if told is not None and told.directory_id != directory_id:
@@ -121,11 +117,6 @@ def check_home(
             where = os.path.join(config.data, FOLDER)
             text = f"node.raft_dir is {home}, and Raft's files are in {where} as before"
             raise RaftStoreError(f"{text}: {_REMEDY}")
-        if has_promised and not fs.exists(raft_path(config)):
-            text = f"{config.data} has no directory raft any more, with what the node has promised"
-            raise RaftStoreError(
-                f"{text}: bring it back, or start the node with an empty directory"
-            )
         return
     if not home:
         text = f"Raft's files of {config.data} are in {told.other}, and node.raft_dir is not set"

@@ -9,7 +9,6 @@ Invariant: while there is something to do, nothing is given back; and once only 
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable
 
 from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
@@ -17,19 +16,11 @@ from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 IDLE_S = 10.0
 """Whoever does something every few seconds keeps what it has."""
 
-_given_at = float("-inf")
-
-
 def give_memory_back() -> None:
-    """Have the C library return what is freed; at most once in IDLE_S, for all who share a process.
-    Does nothing where there is no malloc_trim.
-    """
-    global _given_at  # noqa: PLW0603 - a process has one heap
-    if time.monotonic() - _given_at >= IDLE_S:
-        library = ctypes.CDLL(None)
-        if hasattr(library, "malloc_trim"):
-            library.malloc_trim(0)
-        _given_at = time.monotonic()
+    """Have the C library return what is freed. Does nothing where there is no malloc_trim."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
 
 
 class IdleMemory:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import psutil
-import pytest
 
-from samelog.runtime import idle
 from samelog.runtime.idle import IDLE_S, IdleMemory, give_memory_back
 from samelog.runtime.loop import keep_freed_memory
 
@@ -26,12 +24,6 @@ def test_it_is_given_back_once_after_a_while_without_work() -> None:
     assert given == [9.0 + IDLE_S, 101.0 + IDLE_S]
 
 
-@pytest.fixture
-def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "_given_at", float("-inf"))
-
-
-@pytest.mark.usefixtures("_anew")
 def test_blocks_that_were_freed_are_the_systems_again() -> None:
     keep_freed_memory()
     blocks = [bytearray(BLOCK_BYTES) for _ in range(BLOCKS)]

@@ -16,6 +16,7 @@ from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 IDLE_S = 10.0
 """Whoever does something every few seconds keeps what it has."""
 
+
 def give_memory_back() -> None:
     """Have the C library return what is freed. Does nothing where there is no malloc_trim."""
     library = ctypes.CDLL(None)

@@ -33,21 +33,22 @@ def wires(world: World) -> Iterator[list[Wire]]:
 
 
 @pytest.fixture(params=[2, 3], ids=["in data groups", "on every node"])
-def view(world: World, boot: str, request: Any) -> str:
+def view(world: World, wires: list[Wire], boot: str, request: Any) -> str:
     """The name of one, on a topic with so many copies."""
     config, number = world.cluster.client_config(), uuid.uuid4().hex
     base, name = f"base_{number}", f"view_{number}"
     wait_for(lambda: ask(config, GetUpgrade()).level == SUPPORTED, "the cluster knows of views")
     admin = AdminClient({"bootstrap.servers": boot})
     admin.create_topics([NewTopic(base, 2, request.param)])[base].result(PATIENCE_S)
+    wait_for(lambda: all(is_known(wire, base) for wire in wires), "every node knows its base")
     ask(config, SetSchema(base, SCHEMA, 0))
     ask(config, CreateView(name, f"SELECT a FROM {base} WHERE a > 1"))
     return name
 
 
-def is_known(wire: Wire, view: str) -> bool:
+def is_known(wire: Wire, topic: str) -> bool:
     answer = wire.ask(75, 0, {"topics": [], "response_partition_limit": 2000, "cursor": None})
-    return view in {each.name for each in answer.topics}
+    return topic in {each.name for each in answer.topics}
 
 
 def test_a_view_is_neither_changed_nor_moved(wires: list[Wire], view: str) -> None:

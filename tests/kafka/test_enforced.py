@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from samelog.format.compression import Codec
 from samelog.kafka.codec.error_codes import ErrorCode
@@ -20,6 +17,7 @@ from samelog.publisher import RefusedRecord
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, packed
+from tests.kafka.new_topics import create_at_level
 from tests.kafka.test_producing import of, produce
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
@@ -31,17 +29,7 @@ GOOD, BAD = b'{"a":1}', b'{"a":"x"}'
 @pytest.fixture
 def checked(world: World, boot: str, tmp_path: Path) -> str:
     """A topic that nodes check."""
-    name, admin = f"checked-{uuid.uuid4()}", AdminClient({"bootstrap.servers": boot})
-    deadline = time.monotonic() + PATIENCE_S
-    while True:  # a new cluster is at its level a moment after its start
-        made = admin.create_topics([NewTopic(name, 1, config={"schema.enforce": "node"})])
-        try:
-            made[name].result(10)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            break
+    name = create_at_level(boot, f"checked-{uuid.uuid4()}", {"schema.enforce": "node"})
     file = tmp_path / "schema.json"
     file.write_text(schema_text("a int32"))
     config = ("--config", world.cluster.client_file)

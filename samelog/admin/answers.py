@@ -203,6 +203,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     shall have, how many entries each member lacks, by the node that leads it (else empty), whether
     it has yet to begin its logs anew, as a hard reset asked, and of the replica at the node that
     answers, by its name: term and index of the newest entry, and that it counts for nothing.
+    `readers`: who has a replica that never votes, in sites that only read.
     """
 
     group: int
@@ -213,6 +214,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     is_resetting: bool = False
     newest: dict[str, tuple[int, int]] = {}
     suspect: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):

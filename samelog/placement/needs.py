@@ -55,12 +55,18 @@ class Outlook:
         least.
         """
         rest = [each for each in group.members if each != loses]
-        able = [each for each in self.states.in_service if each not in group.members]
+        able = [each for each in self.states.in_service if each not in group.everybody]
         return min(
             [each for each in group.wanted if each in able] or able,
             key=lambda each: (self.domains.shared(each, rest), self.holdings.count(each), each),
             default=None,
         )
+
+    def reader_for(self, group: PlacedGroup, site: str) -> int | None:
+        """Who in a site that only reads had best get a replica: groups are dealt out in turn."""
+        there = self.states.may_read(site)
+        able = [each for each in there if each not in group.everybody]
+        return able[group.number % len(able)] if able else None
 
     def need(
         self,
@@ -217,6 +223,35 @@ def _swapped(look: Outlook, members: Iterable[int], out: int) -> tuple[tuple[int
     )
 
 
+def _reading(look: Outlook, group: PlacedGroup) -> Need | None:
+    """One replica that only reads in each site that only reads, and none elsewhere (rule 300)."""
+    there: dict[str, list[int]] = {}
+    for each in group.readers:
+        there.setdefault(look.table.site_read_in(each.member), []).append(each.member)
+    for site in [*look.table.sites_to_read_in, ""]:
+        need = _read_in(look, group, site, there.get(site, []))
+        if need is not None:
+            return need
+    return None
+
+
+def _read_in(look: Outlook, group: PlacedGroup, site: str, there: list[int]) -> Need | None:
+    """Of one site; where it is empty, nobody is to read. `there`: who has such a replica."""
+    good = [each for each in there if site and not look.states.reads_no_more(each)]
+    bad = [each for each in there if each not in good]
+    if site and not good:
+        gets = look.reader_for(group, site)
+        if gets is not None:
+            loses, reason = next(iter(bad), None), f"to be read in site {site}"
+            return look.need(TaskKind.READ, group, reason, gets=gets, loses=loses)
+        bad = [each for each in bad if look.table.is_leaving(each)]
+    loses = next(iter([*bad, *good[1:]]), None)
+    if loses is None:
+        return None
+    reason = f"{look.table.names([loses])} need not read it"
+    return look.need(TaskKind.READ, group, reason, loses=loses)
+
+
 _JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (
     _orphan,
     _lost,
@@ -226,4 +261,5 @@ _JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (
     _surplus,
     _leader,
     _spread,
+    _reading,
 )

@@ -50,7 +50,7 @@ def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyCha
     reached is given up by this, which takes nothing from anybody.
     """
     member = _member(table, name)
-    if table.is_draining(member.number):
+    if table.is_leaving(member.number):
         return []
     if table.is_heard(member.number):
         _check_homes(table, states, member)
@@ -90,7 +90,7 @@ def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:
     """A member may have replicas again. Raises PlacementRefused."""
     member = _member(table, name)
     return (
-        [DrainMember(member.number, is_draining=False)] if table.is_draining(member.number) else []
+        [DrainMember(member.number, is_draining=False)] if table.is_leaving(member.number) else []
     )
 
 

@@ -161,6 +161,8 @@ def begin_anew(
         if life.state.level >= GROUPS:
             _leave_numbers_out(life.state)
         _recover_groups(life)
+        if promotes is not None:
+            _recover_from_readers(life)
         try:
             keep_own_segments(fs, life.state, config.data)
         except RaftStoreError as error:
@@ -252,7 +254,7 @@ def _found(replica: _Replica, state: State) -> FoundReplica:
     newest = (0, 0) if snapshot is None else (snapshot.last_index, snapshot.last_term)
     if replica.entries:
         newest = replica.entries[-1].index, replica.entries[-1].term
-    known = () if group is None else map(state.members.get, group.members)
+    known = () if group is None else map(state.members.get, group.everybody)
     return FoundReplica(replica.group, *newest, tuple(each.name for each in known if each))
 
 
@@ -327,6 +329,20 @@ def _recover_groups(life: _Life) -> None:
         left = [each for each in group.voters if each in state.members]
         if len(left) * 2 <= len(group.voters) and left == [own] and number in here:
             apply_change(state.placement, RecoverGroup(number, own))
+
+
+def _recover_from_readers(life: _Life) -> None:
+    """Groups of which the promoted site has replicas that only read, and nobody that stays has one
+    that votes: they go on with one of those.
+    """
+    state, own = life.state, life.record.number
+    for number, group in tuple(state.placement.groups.items()):
+        if any(each in state.members for each in group.voters):
+            continue
+        left = [each for each in group.readers if each.member in state.members]
+        best = max(left, key=lambda each: (each.is_whole, each.member == own), default=None)
+        if best is not None:
+            apply_change(state.placement, RecoverGroup(number, best.member))
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:

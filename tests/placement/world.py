@@ -27,7 +27,7 @@ from samelog.placement.planner import PlacementPlanner, Planned
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
-from samelog.placement.values import PlacedPartition, Placement
+from samelog.placement.values import PlacedGroup, PlacedPartition, Placement
 from tests.placement.cluster import Cluster, Harm, RealPartition
 
 LIMITS = PlacementLimits(replace_after_ms=30_000, per_member=2, partitions_per_group=3)
@@ -49,6 +49,7 @@ class World:
         """
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
+        self.places = random.Random(f"sites {seed}")
         self.is_deadly = deaths > 0
         self.phases: dict[int, Phase] = {}
         self.died_in: set[Phase] = set()
@@ -61,6 +62,8 @@ class World:
         self.manual = self.chance.random() < 0.4
         self.copies = self.chance.choice([(1, 2, 3, 5), (3,)])
         self.table = PlacementTable(Placement())
+        if self.places.random() < 0.4:
+            self.table.placement.sites.votes = {"lon": True, "nyc": False, "tok": False}
         self.planner = PlacementPlanner(self.table, LIMITS)
         for _ in range(self.chance.randint(1, 9)):
             self.add_member()
@@ -165,6 +168,10 @@ class World:
         number, self.next_member = self.next_member, self.next_member + 1
         rack = self.racks[number % len(self.racks)]
         self.table.put_member(PlacedMember(number, f"n{number}", rack))
+        sites = self.table.placement.sites
+        if sites.votes:
+            known = ["lon", "lon", "lon", "nyc", "tok", ""] if number > 1 else ["lon"]
+            sites.members[number] = self.places.choice(known)
         self.cluster.up.add(number)
 
     def create_topic(self) -> None:
@@ -229,6 +236,16 @@ class World:
             ]
         )
         what()
+        if self.table.placement.sites.votes and self.places.random() < 0.1:
+            self.turn_site()
+
+    def turn_site(self) -> None:
+        """A site votes from now on, or only reads; or a member is moved to another one."""
+        sites = self.table.placement.sites
+        if self.places.random() < 0.5:
+            sites.votes["nyc"] = not sites.votes["nyc"]
+        else:
+            sites.members[self.places.choice(sorted(self.table.members))] = "tok"
 
     def any_member(self) -> PlacedMember:
         return self.chance.choice([each for _, each in sorted(self.table.members.items())])
@@ -441,8 +458,11 @@ class World:
 
     def _check_group(self, number: int, able: list[int]) -> None:
         group, real = self.table.groups[number], self.cluster.groups[number]
-        if set(group.members) != set(real.replicas) or len(group.voters) != len(group.members):
+        if set(group.everybody) != set(real.replicas) or len(group.voters) != len(group.members):
             raise Harm(f"{real} is not what the table says: {group}")
+        if set(group.voters) != set(real.voters()):
+            raise Harm(f"others vote in {real} than the table says: {group}")
+        self._check_readers(group)
         if group.wanted:
             if not set(group.wanted) <= set(able):
                 return
@@ -460,6 +480,19 @@ class World:
             return
         if domains.shared_within(group.members) > domains.least(len(group.members), able):
             raise Harm(f"{group} is too near")
+
+    def _check_readers(self, group: PlacedGroup) -> None:
+        """One in each site that only reads and has somebody who may: none elsewhere."""
+        sites, there = self.table.placement.sites, Counter[str]()
+        for each in group.readers:
+            site = sites.members.get(each.member, "")
+            if sites.votes.get(site, True):
+                raise Harm(f"{group} is read where it need not be, by {each.member}")
+            there[site] += 1
+        for site in self.table.sites_to_read_in:
+            able = set(self.states().may_read(site)) - set(group.members)
+            if there[site] > 1 or (able and not there[site]):
+                raise Harm(f"{group} has {there[site]} to read in {site}: {able}")
 
     def _check_even(self, able: list[int]) -> None:
         groups = self.table.groups.values()

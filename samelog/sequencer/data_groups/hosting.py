@@ -19,10 +19,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.contents import Contents
-from samelog.sequencer.data_groups.ending import (
-    end_run,
-    give_up_held,
-)
+from samelog.sequencer.data_groups.ending import end_run, give_up_held
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
@@ -245,16 +242,17 @@ class DataGroups:
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
     def is_to_come(self, partition: int) -> bool:
-        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        """Whether the table gives this member a replica that votes of a partition's group."""
         table = self._host.cluster.placement
         group = table.groups.get(table.group_of(partition))
         return group is not None and self._presence.number in group.members
 
-    def holders(self, partition: int) -> list[Holder]:
-        """The members that have a partition, by the table."""
+    def holders(self, partition: int, *, to_read: bool = False) -> list[Holder]:
+        """The members that have a partition, by the table; `to_read`: those, too, that only read."""
         cluster = self._host.cluster
         group = cluster.placement.groups.get(cluster.placement.group_of(partition))
-        members = () if group is None else map(cluster.members.get, group.members)
+        numbers = () if group is None else group.everybody if to_read else group.members
+        members = map(cluster.members.get, numbers)
         return [
             Holder(each.name, each.address, cluster.rack_of(each.number))
             for each in members

@@ -12,8 +12,8 @@ so; lag that is not known is never told as 0 (docs/sites.md, S20).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from samelog.runtime.clock import Clock
 from samelog.sequencer.levels import SITES
@@ -22,6 +22,9 @@ from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.wire.peer_messages import PeerMessage, SiteLag
+
+if TYPE_CHECKING:
+    from samelog.sequencer.parts import LogParts
 
 SILENT_S = 2.0
 """A leader that says nothing for so long is not heard of."""
@@ -37,6 +40,29 @@ class Behind(Protocol):
     @property
     def lacks(self) -> int:
         """How many records this node knows to be merged, and does not have."""
+
+
+class AllBehind:
+    """How far a node is behind in group 0, and in the data groups of which it has replicas."""
+
+    def __init__(self, own: LogParts, others: Callable[[], Iterable[LogParts]]) -> None:
+        self._own = own
+        self._others = others
+
+    @property
+    def _all(self) -> Iterator[Behind]:
+        return (logs.repair.merged for logs in (self._own, *self._others()))
+
+    @property
+    def waits_since_ms(self) -> int | None:
+        """See Behind."""
+        found = (each.waits_since_ms for each in self._all)
+        return min((since for since in found if since is not None), default=None)
+
+    @property
+    def lacks(self) -> int:
+        """See Behind."""
+        return sum(each.lacks for each in self._all)
 
 
 class Whereabouts:

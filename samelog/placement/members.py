@@ -67,7 +67,9 @@ class MemberStates:
 
         def state(number: int, *, is_draining: bool) -> Availability:
             member, is_leaving = table.members[number], number in self._leaving
-            return state_of(member, now_ms, after_ms, is_draining=is_draining, is_leaving=is_leaving)
+            return state_of(
+                member, now_ms, after_ms, is_draining=is_draining, is_leaving=is_leaving
+            )
 
         self._states: Mapping[int, Availability] = {
             number: state(number, is_draining=number in self._draining) for number in table.members

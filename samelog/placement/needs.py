@@ -6,7 +6,7 @@ need too, with what is in the way, so that it can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.placement.domains import Domains
@@ -146,7 +146,8 @@ def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
     if not group.wanted or not (lacks or surplus):
         return None
     reason = f"wanted on {look.table.names(group.wanted)}"
-    gets = next(filter(look.states.may_get, lacks), None)
+    free = (each for each in lacks if each not in group.everybody)
+    gets = next(filter(look.states.may_get, free), None)
     if lacks and gets is None:
         obstacle = f"{look.table.names(lacks)} is not in service"
         return look.blocked(TaskKind.ASSIGN, group, reason, obstacle)
@@ -200,7 +201,7 @@ def _spread(look: Outlook, group: PlacedGroup) -> Need | None:
     shared = look.domains.shared_within(members)
     if shared <= look.domains.least(len(members), able):
         return None
-    found = ((*_swapped(look, members, out), out) for out in members)
+    found = ((*_swapped(look, group, out), out) for out in members)
     best = min((each for each in found if each[0] < shared), default=None)
     if best is None:
         return None
@@ -210,10 +211,10 @@ def _spread(look: Outlook, group: PlacedGroup) -> Need | None:
     )
 
 
-def _swapped(look: Outlook, members: Iterable[int], out: int) -> tuple[tuple[int, ...], int, int]:
+def _swapped(look: Outlook, group: PlacedGroup, out: int) -> tuple[tuple[int, ...], int, int]:
     """How near the members are with another one instead of `out`, that one's load, and who."""
-    rest = [each for each in members if each != out]
-    others = [each for each in look.states.in_service if each not in rest and each != out]
+    rest = [each for each in group.members if each != out]
+    others = [each for each in look.states.in_service if each not in group.everybody]
     return min(
         (
             (look.domains.shared_within([*rest, each]), look.holdings.count(each), each)
@@ -239,17 +240,20 @@ def _read_in(look: Outlook, group: PlacedGroup, site: str, there: list[int]) -> 
     """Of one site; where it is empty, nobody is to read. `there`: who has such a replica."""
     good = [each for each in there if site and not look.states.reads_no_more(each)]
     bad = [each for each in there if each not in good]
-    if site and not good:
-        gets = look.reader_for(group, site)
-        if gets is not None:
-            loses, reason = next(iter(bad), None), f"to be read in site {site}"
-            return look.need(TaskKind.READ, group, reason, gets=gets, loses=loses)
-        bad = [each for each in bad if look.table.is_leaving(each)]
-    loses = next(iter([*bad, *good[1:]]), None)
-    if loses is None:
+    if not site or good:
+        return _read_no_more(look, group, [*bad, *good[1:]])
+    gets = look.reader_for(group, site)
+    if gets is None:  # whoever is away may come back
+        return _read_no_more(look, group, list(filter(look.table.is_leaving, bad)))
+    loses, reason = next(iter(bad), None), f"to be read in site {site}"
+    return look.need(TaskKind.READ, group, reason, gets=gets, loses=loses)
+
+
+def _read_no_more(look: Outlook, group: PlacedGroup, over: list[int]) -> Need | None:
+    if not over:
         return None
-    reason = f"{look.table.names([loses])} need not read it"
-    return look.need(TaskKind.READ, group, reason, loses=loses)
+    reason = f"{look.table.names(over[:1])} need not read it"
+    return look.need(TaskKind.READ, group, reason, loses=over[0])
 
 
 _JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (

@@ -203,20 +203,24 @@ def _lead(
 
 def _read(states: MemberStates, task: PlacementTask, group: PlacedGroup) -> TaskStep:
     """A replica that only reads is no copy that counts: nobody waits until it is whole."""
-    there = {each.replica: each for each in (*group.readers, *group.coming)}
-    new = there.get(-1 if task.replica is None else task.replica)
+    there = (*group.readers, *group.coming)
+    new = next((each for each in there if each.replica == task.replica), None)
     if task.state is TaskState.CANCELLING:
-        if new is None:
-            return _end(task, TaskState.CANCELLED)
-        return TaskStep(_order(task, group, Action.REMOVE, new), waits_for="undoing")
+        return _read_no_more(task, group, new, TaskState.CANCELLED)
     if task.gets is not None and (new is None or states.reads_no_more(task.gets)):
         return _end(task, TaskState.CANCELLING, "it need not be read there any more")
     if new in group.coming:
         return TaskStep(_order(task, group, Action.ADD_LEARNER, new), waits_for="adding")
     old = next((each for each in group.readers if each.member == task.loses), None)
-    if old is None:
-        return _end(task, TaskState.DONE)
-    return TaskStep(_order(task, group, Action.REMOVE, old), waits_for="removing")
+    return _read_no_more(task, group, old, TaskState.DONE)
+
+
+def _read_no_more(
+    task: PlacementTask, group: PlacedGroup, replica: PlacedReplica | None, then: TaskState
+) -> TaskStep:
+    if replica is None:
+        return _end(task, then)
+    return TaskStep(_order(task, group, Action.REMOVE, replica), waits_for="removing")
 
 
 # --- partitions -----------------------------------------------------------------------------------

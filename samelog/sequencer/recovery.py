@@ -21,6 +21,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.format.errors import DirectoryInUse
 from samelog.placement.changes import RecoverGroup, apply_change
+from samelog.placement.operations import go_on_with_readers
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -162,7 +163,9 @@ def begin_anew(
             _leave_numbers_out(life.state)
         _recover_groups(life)
         if promotes is not None:
-            _recover_from_readers(life)
+            state = life.state
+            for change in go_on_with_readers(state.placement, state.members, life.record.number):
+                apply_change(state.placement, change)
         try:
             keep_own_segments(fs, life.state, config.data)
         except RaftStoreError as error:
@@ -329,20 +332,6 @@ def _recover_groups(life: _Life) -> None:
         left = [each for each in group.voters if each in state.members]
         if len(left) * 2 <= len(group.voters) and left == [own] and number in here:
             apply_change(state.placement, RecoverGroup(number, own))
-
-
-def _recover_from_readers(life: _Life) -> None:
-    """Groups of which the promoted site has replicas that only read, and nobody that stays has one
-    that votes: they go on with one of those.
-    """
-    state, own = life.state, life.record.number
-    for number, group in tuple(state.placement.groups.items()):
-        if any(each in state.members for each in group.voters):
-            continue
-        left = [each for each in group.readers if each.member in state.members]
-        best = max(left, key=lambda each: (each.is_whole, each.member == own), default=None)
-        if best is not None:
-            apply_change(state.placement, RecoverGroup(number, best.member))
 
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:

@@ -13,7 +13,6 @@ import pytest
 from samelog import Publisher, Subscriber
 from samelog.admin.answers import GroupPlacement
 from samelog.admin.client import ask
-from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml

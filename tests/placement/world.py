@@ -27,8 +27,9 @@ from samelog.placement.planner import PlacementPlanner, Planned
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
-from samelog.placement.values import PlacedGroup, PlacedPartition, Placement
+from samelog.placement.values import PlacedPartition, Placement
 from tests.placement.cluster import Cluster, Harm, RealPartition
+from tests.placement.far_sites import check_readers, put_in_site, turn_site
 
 LIMITS = PlacementLimits(replace_after_ms=30_000, per_member=2, partitions_per_group=3)
 STEP_MS = 1_000
@@ -168,10 +169,7 @@ class World:
         number, self.next_member = self.next_member, self.next_member + 1
         rack = self.racks[number % len(self.racks)]
         self.table.put_member(PlacedMember(number, f"n{number}", rack))
-        sites = self.table.placement.sites
-        if sites.votes:
-            known = ["lon", "lon", "lon", "nyc", "tok", ""] if number > 1 else ["lon"]
-            sites.members[number] = self.places.choice(known)
+        put_in_site(self.table, number, self.places)
         self.cluster.up.add(number)
 
     def create_topic(self) -> None:
@@ -237,15 +235,7 @@ class World:
         )
         what()
         if self.table.placement.sites.votes and self.places.random() < 0.1:
-            self.turn_site()
-
-    def turn_site(self) -> None:
-        """A site votes from now on, or only reads; or a member is moved to another one."""
-        sites = self.table.placement.sites
-        if self.places.random() < 0.5:
-            sites.votes["nyc"] = not sites.votes["nyc"]
-        else:
-            sites.members[self.places.choice(sorted(self.table.members))] = "tok"
+            turn_site(self.table, self.places)
 
     def any_member(self) -> PlacedMember:
         return self.chance.choice([each for _, each in sorted(self.table.members.items())])
@@ -462,7 +452,7 @@ class World:
             raise Harm(f"{real} is not what the table says: {group}")
         if set(group.voters) != set(real.voters()):
             raise Harm(f"others vote in {real} than the table says: {group}")
-        self._check_readers(group)
+        check_readers(self.table, self.states(), group)
         if group.wanted:
             if not set(group.wanted) <= set(able):
                 return
@@ -480,19 +470,6 @@ class World:
             return
         if domains.shared_within(group.members) > domains.least(len(group.members), able):
             raise Harm(f"{group} is too near")
-
-    def _check_readers(self, group: PlacedGroup) -> None:
-        """One in each site that only reads and has somebody who may: none elsewhere."""
-        sites, there = self.table.placement.sites, Counter[str]()
-        for each in group.readers:
-            site = sites.members.get(each.member, "")
-            if sites.votes.get(site, True):
-                raise Harm(f"{group} is read where it need not be, by {each.member}")
-            there[site] += 1
-        for site in self.table.sites_to_read_in:
-            able = set(self.states().may_read(site)) - set(group.members)
-            if there[site] > 1 or (able and not there[site]):
-                raise Harm(f"{group} has {there[site]} to read in {site}: {able}")
 
     def _check_even(self, able: list[int]) -> None:
         groups = self.table.groups.values()

@@ -248,7 +248,7 @@ class DataGroups:
         return group is not None and self._presence.number in group.members
 
     def holders(self, partition: int, *, to_read: bool = False) -> list[Holder]:
-        """The members that have a partition, by the table; `to_read`: those, too, that only read."""
+        """The members that have a partition, by the table; `to_read`: who only reads, too."""
         cluster = self._host.cluster
         group = cluster.placement.groups.get(cluster.placement.group_of(partition))
         numbers = () if group is None else group.everybody if to_read else group.members

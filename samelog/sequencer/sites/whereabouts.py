@@ -12,8 +12,8 @@ so; lag that is not known is never told as 0 (docs/sites.md, S20).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from samelog.runtime.clock import Clock
 from samelog.sequencer.levels import SITES
@@ -22,9 +22,6 @@ from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.wire.peer_messages import PeerMessage, SiteLag
-
-if TYPE_CHECKING:
-    from samelog.sequencer.parts import LogParts
 
 SILENT_S = 2.0
 """A leader that says nothing for so long is not heard of."""
@@ -43,26 +40,21 @@ class Behind(Protocol):
 
 
 class AllBehind:
-    """How far a node is behind in group 0, and in the data groups of which it has replicas."""
+    """How far a node is behind in all groups of which it has replicas: group 0, and data groups."""
 
-    def __init__(self, own: LogParts, others: Callable[[], Iterable[LogParts]]) -> None:
-        self._own = own
-        self._others = others
-
-    @property
-    def _all(self) -> Iterator[Behind]:
-        return (logs.repair.merged for logs in (self._own, *self._others()))
+    def __init__(self, groups: Callable[[], Iterable[Behind]]) -> None:
+        self._groups = groups
 
     @property
     def waits_since_ms(self) -> int | None:
         """See Behind."""
-        found = (each.waits_since_ms for each in self._all)
+        found = (each.waits_since_ms for each in self._groups())
         return min((since for since in found if since is not None), default=None)
 
     @property
     def lacks(self) -> int:
         """See Behind."""
-        return sum(each.lacks for each in self._all)
+        return sum(each.lacks for each in self._groups())
 
 
 class Whereabouts:

@@ -174,9 +174,7 @@ class Replica:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(
-    *, is_known: bool
-) -> None:
+def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_known: bool) -> None:
     """Group 0 waits for every group in which the session ever wrote: without the word of this one
     the run would never be closed, and the next one never begin.
     """

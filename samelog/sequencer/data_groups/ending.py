@@ -37,18 +37,22 @@ def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, en
     the state of group 0, as it is here.
     """
     machine = replica.logs.machine
-    group, run = replica.seat.group, machine.open_run_of(session)
-    own = {
+    own, run = _own(machine, cluster, replica.seat.group, ends), machine.open_run_of(session)
+    used = [name for name, end in own.items() if end != (0, 0)]
+    if run is None:
+        if not used:
+            begin_unused(replica, cluster, session, run_id)
+    elif run.run_id == run_id and not any(_lacks(machine, session, *name) for name in used):
+        replica.raft.coordinator.run_ended(session, run_id, own)
+
+
+def _own(machine: StateMachine, cluster: State, group: int, ends: Ends) -> Ends:
+    """The ends that a sender named in partitions of this group."""
+    return {
         name: end
         for name, end in ends.items()
         if _is_here(machine, *name) or _is_in(cluster, group, *name)
     }
-    has_bytes = [name for name, end in own.items() if end != (0, 0)]
-    if run is None and not has_bytes:
-        begin_unused(replica, cluster, session, run_id)
-    elif run is not None and run.run_id == run_id:
-        if not any(_lacks(machine, session, *name) for name in has_bytes):
-            replica.raft.coordinator.run_ended(session, run_id, own)
 
 
 def begin_unused(replica: GroupReplica, cluster: State, session: str, run_id: str) -> None:

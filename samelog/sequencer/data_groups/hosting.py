@@ -251,11 +251,10 @@ class DataGroups:
         """The members that have a partition, by the table; `to_read`: who only reads, too."""
         cluster = self._host.cluster
         group = cluster.placement.groups.get(cluster.placement.group_of(partition))
-        numbers = () if group is None else group.everybody if to_read else group.members
-        members = map(cluster.members.get, numbers)
+        there = () if group is None else group.everybody if to_read else group.members
         return [
             Holder(each.name, each.address, cluster.rack_of(each.number))
-            for each in members
+            for each in map(cluster.members.get, there)
             if each is not None
         ]
 

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow  # noqa: F401  # real files are read for it: not in a world
+
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.typed.judging import BatchMisfits

@@ -13,6 +13,7 @@ import pytest
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec
 from samelog.sequencer.judging.process import CannotCheck, ProcessJudge
 from tests.kafka.batches import batch, packed
+from tests.runtime.peers import until
 from tests.typed.known import schema_text
 
 TEXTS = [schema_text("a int32")]
@@ -66,8 +67,7 @@ def test_one_that_says_nothing_is_replaced() -> None:
         judge._stall_s = 0.2
         os.kill(pid_of(judge), signal.SIGSTOP)
         asked = asyncio.ensure_future(judged(judge, batch(BAD)))
-        while judge.started == 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: judge.started > 1)
         judge._stall_s = 60.0
         try:
             assert await asked == [[0]]
@@ -88,13 +88,14 @@ def test_nothing_counts_as_checked_when_none_answers() -> None:
     asyncio.run(main())
 
 
-def test_a_small_batch_that_unpacks_to_much_is_not_unpacked() -> None:
+def test_a_small_batch_that_unpacks_to_much_does_not_fit() -> None:
     bomb = packed(Codec.ZSTD, bytes(LIMIT_BYTES_DEFAULT + 1))
 
     async def body(judge: ProcessJudge) -> None:
-        with pytest.raises(CannotCheck, match="at most"):
-            await judged(judge, bomb)
-        assert await judged(judge, batch(BAD), who="another") == [[0]]
+        (found,) = await judge.judge("s", "t 1", TEXTS, [bomb])
+        assert found.records == [0]
+        assert found.told[0][2] == "a batch that can be read"
+        assert await judged(judge, batch(GOOD)) == [[]]
         assert judge.started == 1
 
     run(body)

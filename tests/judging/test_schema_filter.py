@@ -340,6 +340,8 @@ def test_more_is_refused_only_when_what_was_before_is_kept(
     world.apply(ForgetRefused(1, *place))
     assert world.machine.state.inputs[1].refused == []
     world.work[:] = waiting
+    world.check()
+    assert world.asked_for[-1] == 1
     world.run_dry()
     assert world.values == [GOOD, GOOD]
     assert len([each for merge in world.merged for each in merge.refused]) == rounds

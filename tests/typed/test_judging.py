@@ -137,3 +137,10 @@ def test_what_is_taken_is_what_readers_read(records: list[tuple[bytes | None, Ma
     read = TypedReader(JSON, 2).read(table, [(0, 2)])
     unread = sorted(each.misfit.index for each in read.unread)
     assert judge_batch(JSON, 2, data).records == unread
+
+
+def test_values_that_are_nested_deeply_do_not_fit() -> None:
+    deep = b'{"a":' + b"[" * 100_000
+    for text in ("a int64", "c float32"):
+        schema = {1: parse_schema(schema_text(text))}
+        assert refused([b"{}", deep], None, schema) == [1]

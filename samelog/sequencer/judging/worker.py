@@ -13,16 +13,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from struct import Struct
 from typing import BinaryIO
 
 import msgspec
 
-from samelog.format.errors import LogFormatError
+from samelog.format.batch import read_header
 from samelog.typed.judging import BatchMisfits, judge_batch
+from samelog.typed.misfits import beginning
 from samelog.typed.schema import Schema, parse_schema
 
 LENGTH = Struct(">I")
+TROUBLES = (ImportError, MemoryError, OSError)
+"""Of this process: they say nothing of a batch."""
 TOPICS_KEPT = 256
 """Schemas that are known on both sides; with one more, both forget all."""
 
@@ -66,11 +70,24 @@ class JudgeWorker:
             }
         schemas = self._known[task.key]
         try:
-            judged = [judge_batch(schemas, len(schemas), batch) for batch in task.batches]
-        except (ImportError, LogFormatError, MemoryError) as error:
+            return JudgeAnswer([_judged(schemas, batch) for batch in task.batches])
+        except TROUBLES as error:
             lacks = isinstance(error, ImportError)
             return JudgeAnswer([], str(error) or type(error).__name__, lacks)
-        return JudgeAnswer(judged)
+
+
+def _judged(schemas: Mapping[int, Schema], batch: bytes) -> BatchMisfits:
+    """What does not fit: all of a batch that cannot be read, whatever the reason. Raises one of
+    TROUBLES.
+    """
+    try:
+        return judge_batch(schemas, len(schemas), batch)
+    except TROUBLES:
+        raise
+    except Exception as error:  # noqa: BLE001 - the seam: nothing is taken that is not checked
+        records = read_header(batch).records
+        why = 0, "", "a batch that can be read", beginning(str(error).encode())
+        return BatchMisfits([*range(records)], [why])
 
 
 def frame(value: JudgeTask | JudgeAnswer) -> bytes:

@@ -367,13 +367,15 @@ class Planner:
         """As `_judge`, and which records stay, if not all do. A batch that is refused, or cannot be
         judged yet, is as if it had not come. Raises LogFormatError.
         """
-        before, found = self._bookings(given.entry, facts, draft), None
+        before = self._bookings(given.entry, facts, draft)
         try:
             judged = self._judge(given.entry, facts, draft, given.data)
             found = filtered(filters, judged, draft, given)
-        finally:
-            if found is None or found[0][0] is Verdict.REFUSED:
-                before.undo()
+        except LogFormatError:
+            before.undo()
+            raise
+        if found[0][0] is Verdict.REFUSED:
+            before.undo()
         return found
 
     def _most_bytes(self, draft: Draft) -> int:

@@ -58,7 +58,7 @@ class JsonCodec(RowCodec):
             for value in values:
                 if value is not None:
                     decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self._misfits(values)
         return []
 

@@ -41,7 +41,8 @@ class FakeRegistry:
             return HTTPStatus.OK, {"id": number}
         if parts[:2] == ["schemas", "ids"] and 0 < int(parts[2]) <= len(self.schemas):
             kind, text = self.schemas[int(parts[2]) - 1]
-            return HTTPStatus.OK, {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
+            of_others = {} if kind == "AVRO" else {"schemaType": kind}
+            return HTTPStatus.OK, {"schema": text, **of_others}
         return HTTPStatus.NOT_FOUND, {"error_code": 40403, "message": "Schema not found"}
 
 
